@@ -1,0 +1,284 @@
+"""The import rule of docs/architecture.md, read from the syntax tree, so that nothing hides in a function."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "notsodeep"
+ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+
+# Bottom to top. A module imports only from its own room or from rooms below.
+ROOMS: tuple[tuple[str, ...], ...] = (
+    ("errors", "results", "validation", "progress", "_version"),
+    ("gaussian",),
+    ("models",),
+    ("data",),
+    ("kernels",),
+    ("equivalents",),
+    ("design",),
+    ("nets",),
+    ("convergence",),
+    ("scale", "estimators"),
+    ("experiments",),
+    ("figures", "report", "cli", "app", "__main__"),
+)
+ROOM = {name: level for level, names in enumerate(ROOMS) for name in names}
+TOP = len(ROOMS) - 1
+EVERYWHERE = frozenset(ROOM)
+FROM_NETS_UP = frozenset(name for name, level in ROOM.items() if level >= ROOM["nets"])
+
+# Which members of the rooms may import a third-party package, at any depth in the code.
+THIRD_PARTY: dict[str, frozenset[str]] = {
+    "numpy": EVERYWHERE,
+    "scipy": EVERYWHERE,
+    "numba": EVERYWHERE,
+    "sklearn": frozenset({"data", "estimators"}),
+    "torch": FROM_NETS_UP,
+    "dask": frozenset({"scale"}),
+    "distributed": frozenset({"scale"}),
+    "zarr": frozenset({"scale"}),
+    "matplotlib": frozenset({"figures"}),
+    "typer": frozenset({"cli"}),
+    "rich": frozenset({"cli", "progress"}),
+    "streamlit": frozenset({"app"}),
+}
+
+# `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.
+HEAVY = ("numba", "torch", "matplotlib", "sklearn", "scipy.stats", "dask", "distributed", "zarr", "streamlit")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: ``from target import name``, or ``import target`` when name is None."""
+
+    target: str
+    name: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the package: its dotted name, whether it is an ``__init__``, its syntax tree."""
+
+    dotted: str
+    is_package: bool
+    tree: ast.Module
+
+    @property
+    def member(self) -> str:
+        """The first component below the package: what the rooms are made of."""
+        return self.dotted.split(".")[1] if "." in self.dotted else ""
+
+    @property
+    def is_progress(self) -> bool:
+        return self.dotted.rsplit(".", 1)[-1].strip("_") == "progress"
+
+    def imports(self) -> Iterator[Import]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (Import(alias.name, None, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                target = self._absolute(node)
+                yield from (Import(target, alias.name, node.lineno) for alias in node.names)
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module or ""
+        parts = self.dotted.split(".")
+        base = parts[: len(parts) - node.level + self.is_package]
+        return ".".join([*base, node.module] if node.module else base)
+
+
+def read_package(root: Path) -> dict[str, Module]:
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        dotted = ".".join(parts[:-1] if is_package else parts)
+        modules[dotted] = Module(dotted, is_package, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    return modules
+
+
+def known_names(modules: dict[str, Module]) -> set[str]:
+    """Dotted names of the modules and of the folders that hold them (a folder may lack its ``__init__``)."""
+    return {dotted.rsplit(".", up)[0] for dotted in modules for up in range(dotted.count(".") + 1)}
+
+
+def inner_target(imported: Import, names: set[str]) -> str:
+    """The module of the package that an import reaches: the submodule if the name is one, else its source."""
+    submodule = f"{imported.target}.{imported.name}"
+    return submodule if submodule in names else imported.target
+
+
+def misplaced(modules: dict[str, Module]) -> list[str]:
+    """Members of the package that no room names."""
+    members = {module.member for module in modules.values()} - {""}
+    return [f"{PACKAGE}.{member} has no room" for member in sorted(members - set(ROOM))]
+
+
+def upward_imports(modules: dict[str, Module]) -> list[str]:
+    names = known_names(modules)
+    found = []
+    for module in modules.values():
+        level = ROOM.get(module.member)
+        if level is None:
+            continue
+        for imported in module.imports():
+            target = inner_target(imported, names)
+            if target.split(".")[0] != PACKAGE or imported.name == "__version__":
+                continue
+            where = f"{module.dotted}:{imported.line}"
+            if target == PACKAGE:
+                if level < TOP:
+                    found.append(f"{where} imports the package's front door; import from the defining module")
+            elif (above := ROOM.get(target.split(".")[1], TOP + 1)) > level:
+                found.append(f"{where} (room {level}) imports {target} (room {above})")
+    return found
+
+
+def foreign_imports(modules: dict[str, Module]) -> list[str]:
+    found = []
+    for module in modules.values():
+        for imported in module.imports():
+            top = imported.target.split(".")[0]
+            if top == PACKAGE or top in sys.stdlib_module_names:
+                continue
+            if top == "rich" and module.is_progress:
+                continue
+            if module.member not in THIRD_PARTY.get(top, frozenset()):
+                found.append(f"{module.dotted}:{imported.line} may not import {top}")
+    return found
+
+
+def cycle(modules: dict[str, Module]) -> list[str]:
+    names = known_names(modules)
+    graph = {
+        module.dotted: {
+            target
+            for imported in module.imports()
+            if (target := inner_target(imported, names)) in modules and target != module.dotted
+        }
+        for module in modules.values()
+        if module.dotted != PACKAGE
+    }
+    for targets in graph.values():
+        targets.discard(PACKAGE)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [" -> ".join(reversed(error.args[1]))]
+    return []
+
+
+def star_imports(modules: dict[str, Module]) -> list[str]:
+    return [
+        f"{module.dotted}:{imported.line} imports * from {imported.target}"
+        for module in modules.values()
+        for imported in module.imports()
+        if imported.name == "*"
+    ]
+
+
+def assertions(modules: dict[str, Module]) -> list[str]:
+    """``assert`` vanishes under ``python -O``: the package raises errors that say what to do instead."""
+    return [
+        f"{module.dotted}:{node.lineno} asserts"
+        for module in modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assert)
+    ]
+
+
+RULES = (misplaced, upward_imports, foreign_imports, cycle, star_imports, assertions)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_obeys(rule):
+    modules = read_package(ROOT)
+    assert modules, f"no modules under {ROOT}"
+    assert rule(modules) == []
+
+
+# Each rule is shown to bite: files of a small package, and the rule that must object to it.
+BROKEN = {
+    "a new member without a room": ({"utils.py": ""}, misplaced),
+    "a room above": (
+        {"gaussian/a.py": "from notsodeep.kernels import dual", "kernels/dual.py": ""},
+        upward_imports,
+    ),
+    "a room above, relative": (
+        {"gaussian/a.py": "from ..models import DEQ", "models.py": ""},
+        upward_imports,
+    ),
+    "a room above, in a function": (
+        {"kernels/a.py": "def f():\n    import notsodeep.design.match", "design/match.py": ""},
+        upward_imports,
+    ),
+    "a room above, as a submodule of the front door": (
+        {"errors.py": "from notsodeep import cli", "cli.py": ""},
+        upward_imports,
+    ),
+    "a member that does not exist": ({"cli.py": "import notsodeep.nowhere"}, upward_imports),
+    "the front door from below": ({"kernels/a.py": "from notsodeep import DEQ"}, upward_imports),
+    "torch in a low room": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
+    "sklearn outside data": ({"kernels/a.py": "from sklearn.utils import check_array"}, foreign_imports),
+    "matplotlib in the command line": ({"cli.py": "import matplotlib.pyplot as plt"}, foreign_imports),
+    "an undeclared package": ({"data/a.py": "import pandas"}, foreign_imports),
+    "a heavy package at the front door": ({"__init__.py": "import numba"}, foreign_imports),
+    "two modules in a ring": (
+        {"data/a.py": "from notsodeep.data.b import y", "data/b.py": "def f():\n    from .a import x"},
+        cycle,
+    ),
+    "a module and its own package": (
+        {"data/__init__.py": "from .a import x", "data/a.py": "from notsodeep.data import x"},
+        cycle,
+    ),
+    "a star": ({"data/a.py": "from numpy import *"}, star_imports),
+    "an assertion": ({"data/a.py": "def f(x):\n    assert x > 0"}, assertions),
+}
+
+SOUND = {
+    "__init__.py": "from notsodeep.models import DEQ\n__version__ = '0'",
+    "models.py": "from .gaussian.moments import second_moment\nfrom . import errors",
+    "errors.py": "import sys",
+    "gaussian/__init__.py": "from .moments import second_moment",
+    "gaussian/moments.py": "import numpy.linalg, scipy.special\nfrom . import rules\nfrom .. import errors",
+    "gaussian/rules.py": "from numba import njit",
+    "data/digits.py": "def load():\n    from sklearn.datasets import load_digits",
+    "kernels/_progress.py": "import rich.progress",
+    "cli.py": "import typer, rich\nimport notsodeep as nsd\nfrom notsodeep import __version__, models",
+}
+
+
+def write_package(folder: Path, files: dict[str, str]) -> dict[str, Module]:
+    root = folder / PACKAGE
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return read_package(root)
+
+
+@pytest.mark.parametrize(("files", "rule"), BROKEN.values(), ids=list(BROKEN))
+def test_the_rules_object_to(tmp_path, files, rule):
+    assert rule(write_package(tmp_path, files))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_rules_accept_a_sound_package(tmp_path, rule):
+    assert rule(write_package(tmp_path, SOUND)) == []
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import sys, {PACKAGE}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []
