@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -282,3 +283,15 @@ def test_importing_the_package_loads_nothing_heavy():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []
+
+
+def test_cited_equations_exist():
+    theory = (ROOT.parents[1] / "docs" / "theory.md").read_text(encoding="utf-8")
+    numbers = re.findall(r"\\tag\{(\d+\.\d+)\}", theory)
+    assert len(numbers) == len(set(numbers)), "an equation number is used twice"
+    cited = {
+        f"{path.relative_to(ROOT)} cites ({number})": number
+        for path in ROOT.rglob("*.py")
+        for number in re.findall(r"theory\.md \((\d+\.\d+)\)", path.read_text(encoding="utf-8"))
+    }
+    assert [where for where, number in cited.items() if number not in numbers] == []
