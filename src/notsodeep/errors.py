@@ -1,0 +1,19 @@
+"""What can go wrong, each error with what to do about it."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """The input cannot be used: the message says what came, what is needed and what to do."""
+
+
+class ConvergenceError(ArithmeticError):
+    """An equation has no solution, or the solver did not reach it.
+
+    Attributes:
+        remedy: what would repair it, in words.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        self.remedy = remedy

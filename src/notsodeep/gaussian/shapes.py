@@ -1,0 +1,488 @@
+"""Shapes: the functions themselves, each with its derivatives and its one-dimensional Gaussian moments.
+
+A shape is an activation before scaling and shifting.  `Shape` computes every moment by quadrature; shapes with
+closed forms override what they know better.  Equation numbers refer to docs/theory.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from notsodeep.gaussian import quadrature
+
+Array = NDArray[np.float64]
+
+MAX_ORDER = 4
+# Rows × nodes held at once by the quadrature.
+CHUNK = 2_000_000
+TINY = 1e-300
+
+
+def in_chunks(function: Callable[[Array], Array], q: Array, nodes: int) -> Array:
+    """Apply `function` to slices of q so that no more than CHUNK integrand values exist at a time."""
+    rows = max(1, CHUNK // nodes)
+    if len(q) <= rows:
+        return function(q)
+    return np.concatenate([function(q[i : i + rows]) for i in range(0, len(q), rows)])
+
+
+class Shape:
+    """A function R → R, smooth between its kinks, with moments by quadrature.
+
+    Attributes:
+        kinks: points where the function or one of its derivatives jumps.
+        parity: +1 even, -1 odd, 0 neither.
+        feature: length ℓ over which the function is smooth, for the grading of panels.
+        dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
+    """
+
+    kinks: tuple[float, ...] = ()
+    parity: int = 0
+    feature: float = 1.0
+    dual: str = "general"
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        """The derivative of the given order (0 to 4), away from the kinks."""
+        raise TypeError(f"{type(self).__name__} defines no values")
+
+    # --- quadrature -----------------------------------------------------------------------------------------------
+
+    def rule(self, scales: Array, degree: int = 0) -> tuple[Array, Array]:
+        """Nodes ξ and Gaussian weights for the scales s: one row for all, or one row each."""
+        return quadrature.shared_rule(float(scales.max()), self.feature, degree)
+
+    def breakpoints(self, limit: float) -> Array:
+        """Where panels of the variable x = sξ should end, up to |x| ≤ limit."""
+        return quadrature.graded_edges(self.feature, np.inf, limit)
+
+    def jumps(self, order: int) -> Array:
+        """φ^(order)(κ+) - φ^(order)(κ-) at every kink κ."""
+        kinks = np.array(self.kinks)
+        gap = 1e-300
+        right = self(np.nextafter(kinks, np.inf) + gap, order)
+        left = self(np.nextafter(kinks, -np.inf) - gap, order)
+        # Differences of one unit in the last place are not jumps.
+        return np.where(np.abs(right - left) > 1e-12 * (np.abs(right) + np.abs(left)), right - left, 0.0)
+
+    def expectation(self, q: Array, integrand: Callable[[Array, Array], Array]) -> Array:
+        """E[integrand(ξ, sξ)] for each variance q = s²."""
+
+        def block(part: Array) -> Array:
+            scales = np.sqrt(part)
+            points, weights = self.rule(scales)
+            values = integrand(points, scales[:, None] * points)
+            return np.asarray((values * weights).sum(axis=1))
+
+        return in_chunks(block, q, 600)
+
+    # --- moments --------------------------------------------------------------------------------------------------
+
+    def mean_derivative(self, q: Array, k: int) -> Array:
+        """M_k(q) = E[φ^(k)(sξ)], (2.1).
+
+        Small scales take the derivative itself, large ones E[φ'(sξ) He_{k-1}(ξ)]/s^{k-1}: each is free of
+        cancellation where the other is not.
+        """
+        if self.parity != 0 and (self.parity == 1) == (k % 2 == 1):
+            return np.zeros_like(q)
+        large = q >= 1.0
+        result = np.empty_like(q)
+        if large.any():
+            order = min(k, 1)
+            part = q[large]
+            mean = self.expectation(part, lambda xi, x: self(x, order) * _hermite(xi, k - order))
+            result[large] = mean / part ** ((k - order) / 2) + self._jump_part(part, k, order)
+        if (~large).any():
+            part = q[~large]
+            result[~large] = self.expectation(part, lambda xi, x: self(x, k)) + self._jump_part(part, k, k)
+        return result
+
+    def _jump_part(self, q: Array, k: int, order: int) -> Array:
+        """What integrating by parts picks up at the kinks: the distributional part of φ^(order) in E[φ^(k)]."""
+        total = np.zeros_like(q)
+        if not self.kinks:
+            return total
+        scales = np.sqrt(np.maximum(q, TINY))
+        for j in range(order):
+            for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
+                if jump != 0.0:
+                    total += jump * _hermite(kink / scales, k - 1 - j) * _bell(kink / scales) / scales ** (k - j)
+        return total
+
+    def second_moment(self, q: Array) -> Array:
+        """S(q) = E[φ(sξ)²], (2.2)."""
+        return self.expectation(q, lambda xi, x: self(x) ** 2)
+
+    def second_moment_slope(self, q: Array) -> Array:
+        """S'(q) = E[φφ'(sξ) ξ]/s for s ≥ 1, E[φ'² + φφ''] below, (2.3)."""
+        large = q >= 1.0
+        result = np.empty_like(q)
+        if large.any():
+            part = q[large]
+            result[large] = self.expectation(part, lambda xi, x: self(x) * self(x, 1) * xi) / np.sqrt(part)
+        if (~large).any():
+            part = q[~large]
+            result[~large] = self.expectation(part, lambda xi, x: self(x, 1) ** 2 + self(x) * self(x, 2))
+            if self.kinks:
+                scales = np.sqrt(np.maximum(part, TINY))[:, None]
+                at_kinks = self(np.array(self.kinks)) * self.jumps(1)
+                result[~large] += (at_kinks * _bell(np.array(self.kinks) / scales) / scales).sum(axis=1)
+        return result
+
+    def derivative_second_moment(self, q: Array) -> Array:
+        """E1(q) = E[φ'(sξ)²], (2.4)."""
+        return self.expectation(q, lambda xi, x: self(x, 1) ** 2)
+
+    def mehler(self, q: Array, terms: int) -> Array:
+        """a_k(q) = E[φ(sξ) He_k(ξ)]/√k! for k < terms, (3.8), as an array (len(q), terms)."""
+        octave = max(0, int(np.ceil(np.log2(np.sqrt(max(float(q.max()), TINY))))))
+        points, matrix = quadrature.weighted_hermite(octave, self.feature, terms)
+        return in_chunks(lambda part: self(np.sqrt(part)[:, None] * points) @ matrix, q, len(points))
+
+
+def _bell(x: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * x**2) / quadrature.SQRT_2PI)
+
+
+def _hermite(x: Array, degree: int) -> Array:
+    """Probabilists' Hermite polynomial He_degree."""
+    return np.asarray(special.eval_hermitenorm(degree, x))
+
+
+# --- shapes with closed-form moments ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear(Shape):
+    """Continuous, with slopes[i] between knots[i-1] and knots[i], and φ(0) = value."""
+
+    knots: tuple[float, ...]
+    slopes: tuple[float, ...]
+    value: float = 0.0
+
+    @property
+    def kinks(self) -> tuple[float, ...]:  # type: ignore[override]
+        return self.knots
+
+    @property
+    def parity(self) -> int:  # type: ignore[override]
+        mirrored = tuple(-k for k in self.knots[::-1])
+        if mirrored != self.knots:
+            return 0
+        if self.slopes == self.slopes[::-1] and self.value == 0.0:
+            return -1
+        return 1 if self.slopes == tuple(-s for s in self.slopes[::-1]) else 0
+
+    @property
+    def dual(self) -> str:  # type: ignore[override]
+        return "homogeneous" if self.knots in ((), (0.0,)) and self.value == 0.0 else "piecewise"
+
+    @property
+    def weights(self) -> Array:
+        """Slope jumps w_k at the knots."""
+        return np.diff(np.array(self.slopes))
+
+    @property
+    def intercepts(self) -> Array:
+        """φ(x) = slopes[i] x + intercepts[i] on segment i."""
+        steps = np.concatenate([[0.0], np.cumsum(-self.weights * np.array(self.knots))])
+        segment = int(np.searchsorted(np.array(self.knots), 0.0))
+        return steps - steps[segment] + self.value
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        if order > 1:
+            return np.zeros_like(x)
+        segment = np.searchsorted(np.array(self.knots), x)
+        slope = np.array(self.slopes)[segment]
+        return slope if order == 1 else np.asarray(slope * x + self.intercepts[segment])
+
+    def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
+        """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments).
+
+        Anchored at zero and written with erf, expm1 and the incomplete gamma function, so that narrow segments
+        under a wide bell keep all their digits.
+        """
+        scales = np.sqrt(np.maximum(q, TINY))
+        far = np.full((len(q), 1), np.inf)
+        with np.errstate(over="ignore"):
+            ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
+            half = 0.5 * ends**2
+        zeroth = 0.5 * special.erf(ends / np.sqrt(2.0))
+        first = -np.expm1(-half) / quadrature.SQRT_2PI
+        second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
+        return scales, np.diff(zeroth, axis=1), np.diff(first, axis=1), np.diff(second, axis=1)
+
+    def mean_derivative(self, q: Array, k: int) -> Array:
+        scales, zeroth, first, _ = self._segments(q)
+        slopes = np.array(self.slopes)
+        if k == 0:
+            return np.asarray((slopes * first).sum(axis=1) * scales + (self.intercepts * zeroth).sum(axis=1))
+        if k == 1:
+            return np.asarray((slopes * zeroth).sum(axis=1))
+        with np.errstate(over="ignore"):
+            position = np.array(self.knots) / scales[:, None]
+        terms = self.weights * np.where(np.abs(position) < 40, _hermite(np.clip(position, -40, 40), k - 2), 0.0)
+        return np.asarray((terms * _bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
+
+    def second_moment(self, q: Array) -> Array:
+        scales, zeroth, first, second = self._segments(q)
+        slopes, intercepts = np.array(self.slopes), self.intercepts
+        quadratic = (slopes**2 * second).sum(axis=1) * scales**2
+        linear = 2.0 * (slopes * intercepts * first).sum(axis=1) * scales
+        return np.asarray(quadratic + linear + (intercepts**2 * zeroth).sum(axis=1))
+
+    def second_moment_slope(self, q: Array) -> Array:
+        scales, _, first, second = self._segments(q)
+        slopes = np.array(self.slopes)
+        return np.asarray((slopes**2 * second).sum(axis=1) + (slopes * self.intercepts * first).sum(axis=1) / scales)
+
+    def derivative_second_moment(self, q: Array) -> Array:
+        _, zeroth, _, _ = self._segments(q)
+        return np.asarray((np.array(self.slopes) ** 2 * zeroth).sum(axis=1))
+
+    def mehler(self, q: Array, terms: int) -> Array:
+        """a_k = s Σ w He_{k-2}(κ/s) bell(κ/s)/√k! for k ≥ 2: k - 2 integrations by parts of a slope jump."""
+        result = np.empty((len(q), terms))
+        scales = np.sqrt(np.maximum(q, TINY))
+        for k in range(min(terms, 2)):
+            result[:, k] = self.mean_derivative(q, k) * scales**k
+        if terms > 2:
+            with np.errstate(over="ignore"):
+                position = np.clip(np.array(self.knots) / scales[:, None], -40, 40)
+            bell = np.where(np.abs(position) < 40, _bell(position), 0.0) * self.weights
+            functions = quadrature.hermite_functions(position, terms - 2)
+            k = np.arange(2, terms)
+            sums = np.einsum("kns,ns->nk", functions, bell)
+            result[:, 2:] = scales[:, None] * sums / np.sqrt(k * (k - 1.0))
+        return result
+
+
+@dataclass(frozen=True)
+class Polynomial(Shape):
+    """Σ coefficients[j] x^j; its Mehler series is finite."""
+
+    coefficients: tuple[float, ...]
+    dual: ClassVar[str] = "polynomial"  # type: ignore[misc]
+
+    @property
+    def parity(self) -> int:  # type: ignore[override]
+        if not any(self.coefficients[0::2]):
+            return -1
+        return 1 if not any(self.coefficients[1::2]) else 0
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        series = np.polynomial.Polynomial(self.coefficients)
+        return np.asarray((series.deriv(order) if order else series)(x)) + np.zeros_like(x)
+
+    def _mean_of(self, coefficients: Array, q: Array) -> Array:
+        """E[Σ c_j (sξ)^j] = Σ c_2j (2j-1)!! q^j."""
+        even = coefficients[0::2]
+        moments = np.array([special.factorial2(2 * j - 1) if j else 1.0 for j in range(len(even))])
+        return np.asarray(np.polynomial.polynomial.polyval(q, even * moments))
+
+    def mean_derivative(self, q: Array, k: int) -> Array:
+        series = np.polynomial.Polynomial(self.coefficients)
+        return self._mean_of((series.deriv(k) if k else series).coef, q)
+
+    def second_moment(self, q: Array) -> Array:
+        return self._mean_of((np.polynomial.Polynomial(self.coefficients) ** 2).coef, q)
+
+    def second_moment_slope(self, q: Array) -> Array:
+        return 0.5 * self._mean_of((np.polynomial.Polynomial(self.coefficients) ** 2).deriv(2).coef, q)
+
+    def derivative_second_moment(self, q: Array) -> Array:
+        return self._mean_of((np.polynomial.Polynomial(self.coefficients).deriv() ** 2).coef, q)
+
+    def mehler(self, q: Array, terms: int) -> Array:
+        result = np.zeros((len(q), terms))
+        for k in range(min(terms, len(self.coefficients))):
+            result[:, k] = self.mean_derivative(q, k) * q ** (k / 2) / np.sqrt(special.factorial(k))
+        return result
+
+
+@dataclass(frozen=True)
+class Wave(Shape):
+    """sin x or cos x."""
+
+    sine: bool
+    dual: ClassVar[str] = "wave"  # type: ignore[misc]
+
+    @property
+    def parity(self) -> int:  # type: ignore[override]
+        return -1 if self.sine else 1
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        turn = (order + (0 if self.sine else 1)) % 4
+        return np.asarray((np.sin, np.cos)[turn % 2](x) * (1.0 if turn < 2 else -1.0))
+
+    def mean_derivative(self, q: Array, k: int) -> Array:
+        turn = (k + (0 if self.sine else 1)) % 4
+        return (0.0, 1.0, 0.0, -1.0)[turn] * np.exp(-0.5 * q)
+
+    def second_moment(self, q: Array) -> Array:
+        return -0.5 * np.expm1(-2.0 * q) if self.sine else 0.5 + 0.5 * np.exp(-2.0 * q)
+
+    def second_moment_slope(self, q: Array) -> Array:
+        return np.exp(-2.0 * q) * (1.0 if self.sine else -1.0)
+
+    def derivative_second_moment(self, q: Array) -> Array:
+        return 0.5 + 0.5 * np.exp(-2.0 * q) if self.sine else -0.5 * np.expm1(-2.0 * q)
+
+    def mehler(self, q: Array, terms: int) -> Array:
+        k = np.arange(terms)
+        signs = np.array([(0.0, 1.0, 0.0, -1.0)[(j + (0 if self.sine else 1)) % 4] for j in k])
+        log_root = 0.5 * np.log(np.maximum(q, TINY))[:, None]
+        return np.asarray(signs * np.exp(-0.5 * q[:, None] + k * log_root - 0.5 * special.gammaln(k + 1.0)))
+
+
+# --- smooth shapes, moments by quadrature -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Smooth(Shape):
+    """A named function with derivatives up to order 4."""
+
+    name: str
+    parameters: tuple[float, ...] = ()
+
+    @property
+    def _entry(self) -> SmoothEntry:
+        return SMOOTH[self.name]
+
+    @property
+    def kinks(self) -> tuple[float, ...]:  # type: ignore[override]
+        return self._entry.kinks
+
+    @property
+    def parity(self) -> int:  # type: ignore[override]
+        return self._entry.parity
+
+    @property
+    def feature(self) -> float:  # type: ignore[override]
+        return self._entry.feature
+
+    @property
+    def dual(self) -> str:  # type: ignore[override]
+        return "erf" if self.name == "erf" else "general"
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        return self._entry.function(x, order, *self.parameters)
+
+
+@dataclass(frozen=True)
+class SmoothEntry:
+    """What the quadrature must know of a smooth function."""
+
+    function: Callable[..., Any]
+    parity: int
+    feature: float
+    kinks: tuple[float, ...] = ()
+
+
+def _sech2(x: Array) -> Array:
+    decay = np.exp(-2.0 * np.abs(x))
+    return np.asarray(4.0 * decay / (1.0 + decay) ** 2)
+
+
+def _tanh(x: Array, order: int) -> Array:
+    y = np.tanh(x)
+    if order == 0:
+        return np.asarray(y)
+    slope = _sech2(x)
+    factors = (1.0, -2.0 * y, 6.0 * y**2 - 2.0, 8.0 * y * (2.0 - 3.0 * y**2))
+    return np.asarray(slope * factors[order - 1])
+
+
+def _logistic(x: Array, order: int) -> Array:
+    """1/(1 + e^-x) and its derivatives, in p = σ(x)σ(-x)."""
+    value = special.expit(x)
+    if order == 0:
+        return np.asarray(value)
+    p, m = value * special.expit(-x), -np.tanh(x / 2.0)
+    return np.asarray(p * (1.0, m, 1.0 - 6.0 * p, m * (1.0 - 12.0 * p))[order - 1])
+
+
+def _softplus(x: Array, order: int) -> Array:
+    return np.logaddexp(0.0, x) if order == 0 else _logistic(x, order - 1)
+
+
+def _swish(x: Array, order: int) -> Array:
+    lower = order * _logistic(x, order - 1) if order else 0.0
+    return np.asarray(x * _logistic(x, order) + lower)
+
+
+def _normal_cdf(x: Array, order: int) -> Array:
+    if order == 0:
+        return np.asarray(special.ndtr(x))
+    return (-1.0) ** (order - 1) * _hermite(x, order - 1) * _bell(x)
+
+
+def _gelu(x: Array, order: int) -> Array:
+    lower = order * _normal_cdf(x, order - 1) if order else 0.0
+    return np.asarray(x * _normal_cdf(x, order) + lower)
+
+
+def _erf(x: Array, order: int) -> Array:
+    if order == 0:
+        return np.asarray(special.erf(x))
+    factors = (1.0, -2.0 * x, 4.0 * x**2 - 2.0, 12.0 * x - 8.0 * x**3)
+    return np.asarray(2.0 / np.sqrt(np.pi) * np.exp(-(x**2)) * factors[order - 1])
+
+
+def _arctan(x: Array, order: int) -> Array:
+    if order == 0:
+        return np.asarray(np.arctan(x))
+    r = 1.0 / (1.0 + x**2)
+    return np.asarray((r, -2.0 * x * r**2, (6.0 * x**2 - 2.0) * r**3, 24.0 * x * (1.0 - x**2) * r**4)[order - 1])
+
+
+def _softsign(x: Array, order: int) -> Array:
+    r = 1.0 / (1.0 + np.abs(x))
+    if order == 0:
+        return np.asarray(x * r)
+    sign = np.where(x > 0, (-1.0) ** (order + 1), 1.0)
+    return np.asarray(sign * special.factorial(order) * r ** (order + 1))
+
+
+def _elu(x: Array, order: int, alpha: float) -> Array:
+    below = np.minimum(x, 0.0)
+    if order == 0:
+        return np.asarray(np.where(x > 0, x, alpha * np.expm1(below)))
+    return np.asarray(np.where(x > 0, 1.0 if order == 1 else 0.0, alpha * np.exp(below)))
+
+
+def _mish(x: Array, order: int) -> Array:
+    """x tanh(softplus x); derivatives of the composition by Faà di Bruno."""
+    u = [_softplus(x, j) for j in range(order + 1)]
+    t = [_tanh(u[0], j) for j in range(order + 1)]
+    composed = [t[0]]
+    if order >= 1:
+        composed.append(t[1] * u[1])
+    if order >= 2:
+        composed.append(t[2] * u[1] ** 2 + t[1] * u[2])
+    if order >= 3:
+        composed.append(t[3] * u[1] ** 3 + 3.0 * t[2] * u[1] * u[2] + t[1] * u[3])
+    if order >= 4:
+        fourth = t[4] * u[1] ** 4 + 6.0 * t[3] * u[1] ** 2 * u[2] + t[1] * u[4]
+        composed.append(fourth + t[2] * (3.0 * u[2] ** 2 + 4.0 * u[1] * u[3]))
+    lower = order * composed[order - 1] if order else 0.0
+    return np.asarray(x * composed[order] + lower)
+
+
+SMOOTH: dict[str, SmoothEntry] = {
+    "tanh": SmoothEntry(_tanh, parity=-1, feature=1.0),
+    "erf": SmoothEntry(_erf, parity=-1, feature=0.7),
+    "swish": SmoothEntry(_swish, parity=0, feature=2.0),
+    "gelu": SmoothEntry(_gelu, parity=0, feature=1.0),
+    "softplus": SmoothEntry(_softplus, parity=0, feature=2.0),
+    "mish": SmoothEntry(_mish, parity=0, feature=1.5),
+    "arctan": SmoothEntry(_arctan, parity=-1, feature=0.7),
+    "softsign": SmoothEntry(_softsign, parity=-1, feature=1.0, kinks=(0.0,)),
+    "elu": SmoothEntry(_elu, parity=0, feature=1.0, kinks=(0.0,)),
+}
