@@ -1,0 +1,319 @@
+"""The statistics of a mixture that its kernels feel: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
+
+Exact from a `GaussianMixture`, or estimated from labelled samples alone, at once or chunk by chunk:
+
+    stats = MixtureStatistics.of(mixture, X, y)
+    stats = MixtureStatistics.estimate(X, y)
+
+    accumulator = StatisticsAccumulator(p, classes)       # one pass over chunks
+    for X, y in chunks:
+        accumulator.update(X, y)
+    stats = accumulator.finish().for_rows(chunks)         # ψ: a second, light pass
+
+In the units of the data, Σ_a = C_a/p is the covariance of x in class a, so that τ0² = Σ (n_a/n) tr Σ_a,
+t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.data.mixtures import GaussianMixture
+from notsodeep.data.moments import (
+    ClassMoments,
+    ScatterMoments,
+    class_moments,
+    covariance_product,
+    covariance_square,
+)
+from notsodeep.data.validation import FloatArray, IntArray, codes_of, count, frozen, label_array, rows
+from notsodeep.errors import InputError
+
+# The unbiased estimate of tr(Σ²) averages over quadruples of different samples.
+_LEAST_PER_CLASS = 4
+
+# Rounding in the mean of equal rows leaves a variance of order eps² ||mean||², far below this fraction of it.
+_NO_VARIANCE = 1e-26
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """What is known of the classes, without the samples themselves.
+
+    Attributes:
+        tau0: τ0, the root of the mean variance tr C°/p.
+        t: t_a = tr C_a°/√p, shape (K,).
+        T: T_ab = tr(C_a C_b)/p, shape (K, K). Positive semi-definite when exact; an estimate is free of bias
+            and therefore not forced to be.
+        sizes: n_a, shape (K,).
+        p: the dimension of the data.
+        classes_: the labels the classes had, sorted; code a stands for `classes_[a]`.
+        means: E x in class a, that is μ_a/√p, exact or estimated, shape (K, p).
+        traces: tr Σ_a = tr C_a/p, exact or estimated, shape (K,).
+        exact: whether means and traces are the true ones.
+    """
+
+    tau0: float
+    t: FloatArray
+    T: FloatArray
+    sizes: IntArray
+    p: int
+    classes_: NDArray[Any]
+    means: FloatArray
+    traces: FloatArray
+    exact: bool
+
+    @classmethod
+    def of_mixture(cls, mixture: GaussianMixture, sizes: ArrayLike) -> ClassStatistics:
+        """Exact, for class sizes n_a; no data needed."""
+        counts = _checked_sizes(sizes, mixture.classes)
+        every = range(mixture.classes)
+        return _class_statistics(
+            traces=np.array([mixture.trace(a) for a in every]) / mixture.p,
+            products=_symmetric(mixture.classes, mixture.trace_product) / mixture.p**2,
+            sizes=counts,
+            classes=np.arange(mixture.classes),
+            means=mixture.means / np.sqrt(mixture.p),
+            exact=True,
+        )
+
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+        return int(self.sizes.sum())
+
+    @property
+    def weights(self) -> FloatArray:
+        """n_a/n."""
+        return np.asarray(self.sizes / self.n)
+
+    def psi_of(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
+        """ψ_i = ||x_i - E x_i||² - E||x_i - E x_i||² (4.4) of the samples themselves, all of them or a chunk.
+
+        Estimated statistics put the mean and the trace of the OTHER samples of the class in place of the
+        expectations: ||x_i - x̄_{-i}||² - (1 + 1/(n_a-1)) tr Σ̂_{-i}. Given x_i, its mean is ψ_i exactly.
+        With plain ones, n/(n-1) ||x_i - x̄||² - tr Σ̂, it would be (1 - 2/n) ψ_i, since x_i pulls mean and
+        trace towards itself. The first is n/(n-2) times the second, which is how it is computed: O(np).
+        """
+        samples = rows(X, columns=self.p)
+        return self._psi(samples, codes_of(y, self.classes_, length=len(samples)))
+
+    def _psi(self, samples: FloatArray, codes: IntArray) -> FloatArray:
+        residual = samples - self.means[codes]
+        squares = np.einsum("ij,ij->i", residual, residual)
+        if self.exact:
+            return np.asarray(squares - self.traces[codes])
+        n = self.sizes[codes]
+        return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
+
+    def for_rows(self, chunks: Iterable[tuple[ArrayLike, ArrayLike]]) -> MixtureStatistics:
+        """These statistics with labels and ψ of all samples, in the order in which the chunks come."""
+        labels, psi = [], []
+        for X, y in chunks:
+            samples = rows(X, columns=self.p)
+            labels.append(codes_of(y, self.classes_, length=len(samples)))
+            psi.append(self._psi(samples, labels[-1]))
+        codes = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
+        self._refuse_other_rows(codes)
+        return self._with_rows(codes, np.concatenate(psi))
+
+    def _refuse_other_rows(self, codes: IntArray) -> None:
+        counts = np.bincount(codes, minlength=len(self.sizes))
+        if not np.array_equal(counts, self.sizes):
+            raise InputError(
+                f"The chunks hold {counts.tolist()} samples per class where the statistics were made from "
+                f"{self.sizes.tolist()}; go through the same samples both times."
+            )
+
+    def _with_rows(self, codes: IntArray, psi: FloatArray) -> MixtureStatistics:
+        known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
+        return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureStatistics(ClassStatistics):
+    """`ClassStatistics` together with what belongs to each sample.
+
+    Attributes:
+        labels: the class of each sample as a code 0 … K-1, shape (n,): J of the theory without its zeros.
+        psi: ψ_i, how far the squared norm of each sample is from its expectation, shape (n,).
+    """
+
+    labels: IntArray
+    psi: FloatArray
+
+    @classmethod
+    def of(cls, mixture: GaussianMixture, X: ArrayLike, y: ArrayLike) -> MixtureStatistics:
+        """Exact: traces, products and means of the mixture itself; y holds its classes 0 … K-1."""
+        samples = rows(X, columns=mixture.p)
+        codes = codes_of(y, np.arange(mixture.classes), length=len(samples))
+        sizes = np.bincount(codes, minlength=mixture.classes)
+        known = ClassStatistics.of_mixture(mixture, sizes)
+        return known._with_rows(codes, known._psi(samples, codes))
+
+    @classmethod
+    def estimate(cls, X: ArrayLike, y: ArrayLike | None = None) -> MixtureStatistics:
+        """From labelled samples alone: τ0², t and T without bias for any p/n, and ψ by leave-one-out.
+
+        `y=None` says on purpose that all samples are of one class. Each class needs four samples. Of each
+        class the smaller of its samples and its p × p scatter matrix is used: the cost is O(n² p) for classes
+        smaller than p, O(n p²) for larger ones, and the memory that of the data.
+        """
+        samples = rows(X)
+        classes, codes = _coded(y, len(samples))
+        _refuse_small_classes(np.bincount(codes), classes)
+        moments = [class_moments(samples[codes == a]) for a in range(len(classes))]
+        known = _estimated(moments, classes)
+        return known._with_rows(codes, known._psi(samples, codes))
+
+    @property
+    def one_hot(self) -> FloatArray:
+        """J, shape (n, K)."""
+        return np.asarray(np.eye(len(self.sizes))[self.labels])
+
+
+class StatisticsAccumulator:
+    """Statistics of data that come in chunks: one pass, the numbers (to rounding) of all data at once.
+
+    Keeps a p × p matrix per class. Accumulators of different parts of the data merge in any order.
+
+    Args:
+        p: the dimension of the data.
+        classes: every label that will come.
+    """
+
+    def __init__(self, p: int, classes: Sequence[Any] | NDArray[Any]) -> None:
+        self.p = count(p, name="p")
+        self.classes_ = np.unique(np.asarray(classes))
+        if self.classes_.size == 0:
+            raise InputError("classes is empty: name every label that will come.")
+        self._moments = [ScatterMoments.empty(self.p) for _ in self.classes_]
+
+    def update(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Take in one chunk."""
+        samples = rows(X, columns=self.p)
+        codes = codes_of(y, self.classes_, length=len(samples))
+        for a in np.unique(codes):
+            self._moments[a] = self._moments[a].merge(ScatterMoments.of(samples[codes == a]))
+
+    def merge(self, other: StatisticsAccumulator) -> StatisticsAccumulator:
+        """A new accumulator that has seen the chunks of both."""
+        if self.p != other.p or not np.array_equal(self.classes_, other.classes_):
+            raise InputError(
+                f"Two accumulators merge when p and classes agree; here p is {self.p} and {other.p}, "
+                f"the classes {self.classes_.tolist()} and {other.classes_.tolist()}."
+            )
+        merged = StatisticsAccumulator(self.p, self.classes_)
+        merged._moments = [mine.merge(its) for mine, its in zip(self._moments, other._moments, strict=True)]
+        return merged
+
+    def finish(self) -> ClassStatistics:
+        """The statistics of the classes; `.for_rows(chunks)` or `.psi_of(X, y)` on them give ψ.
+
+        ψ_i needs the class mean of all data, known only now: a second pass, but of O(np) operations.
+        """
+        _refuse_small_classes(np.array([m.count for m in self._moments]), self.classes_)
+        return _estimated(self._moments, self.classes_)
+
+
+def _class_statistics(
+    *,
+    traces: FloatArray,
+    products: FloatArray,
+    sizes: IntArray,
+    classes: NDArray[Any],
+    means: FloatArray,
+    exact: bool,
+) -> ClassStatistics:
+    """τ0, t, T (docs/theory.md (4.2), (4.3)) from tr Σ_a and tr(Σ_a Σ_b)."""
+    p = means.shape[1]
+    mean_trace = float(sizes @ traces / sizes.sum())
+    return ClassStatistics(
+        tau0=float(np.sqrt(mean_trace)),
+        t=frozen(np.sqrt(p) * (traces - mean_trace)),
+        T=frozen(p * products),
+        sizes=frozen(sizes),
+        p=p,
+        classes_=frozen(classes),
+        means=frozen(means),
+        traces=frozen(traces),
+        exact=exact,
+    )
+
+
+def _estimated(moments: Sequence[ClassMoments], classes: NDArray[Any]) -> ClassStatistics:
+    sizes = np.array([m.count for m in moments], dtype=np.intp)
+    totals = np.array([m.total for m in moments])
+    _refuse_constant_classes(totals, moments, classes)
+    return _class_statistics(
+        traces=totals / (sizes - 1),
+        products=_products(moments),
+        sizes=sizes,
+        classes=classes,
+        means=np.stack([m.mean for m in moments]),
+        exact=False,
+    )
+
+
+def _products(moments: Sequence[ClassMoments]) -> FloatArray:
+    """tr(Σ_a Σ_b) without bias, shape (K, K)."""
+
+    def product(a: int, b: int) -> float:
+        return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
+
+    return _symmetric(len(moments), product)
+
+
+def _symmetric(size: int, entry: Callable[[int, int], float]) -> FloatArray:
+    """A matrix whose entries are computed once for each pair, so that rounding cannot make it asymmetric."""
+    matrix = np.empty((size, size))
+    for a in range(size):
+        for b in range(a + 1):
+            matrix[a, b] = matrix[b, a] = entry(a, b)
+    return matrix
+
+
+def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
+    if y is None:
+        return np.zeros(1, dtype=np.intp), np.zeros(n, dtype=np.intp)
+    classes, codes = np.unique(label_array(y, length=n), return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(
+            f"y holds the one class {classes[0]!r}; a mixture needs two or more. "
+            "To treat all samples as one class on purpose, leave y out."
+        )
+    return classes, codes.astype(np.intp)
+
+
+def _checked_sizes(sizes: ArrayLike, classes: int) -> IntArray:
+    counts = np.asarray(sizes)
+    if counts.shape != (classes,) or counts.dtype.kind not in "iu" or counts.min() < 0 or not counts.any():
+        raise InputError(f"sizes must be {classes} whole numbers, one per class, not all 0; not {sizes!r}.")
+    return counts.astype(np.intp)
+
+
+def _refuse_small_classes(sizes: IntArray, classes: NDArray[Any]) -> None:
+    counts = zip(classes.tolist(), sizes.tolist(), strict=True)
+    small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
+    if small:
+        raise InputError(
+            f"Classes with too few samples (label: count): {small}. An unbiased estimate needs "
+            f"{_LEAST_PER_CLASS} samples per class; add samples, or drop or join those classes."
+        )
+
+
+def _refuse_constant_classes(
+    totals: FloatArray, moments: Sequence[ClassMoments], classes: NDArray[Any]
+) -> None:
+    squares = np.array([m.count * float(m.mean @ m.mean) for m in moments])
+    constant = totals <= _NO_VARIANCE * squares
+    if constant.any():
+        raise InputError(
+            f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
+            "Check that the features were read rightly, or drop the class."
+        )

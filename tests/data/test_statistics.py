@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import tracemalloc
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close, assert_within_noise
+
+from notsodeep.data import ClassStatistics, Factor, GaussianMixture, MixtureStatistics, StatisticsAccumulator
+from notsodeep.data.moments import CentredRows, ScatterMoments, covariance_square
+from notsodeep.errors import InputError
+
+
+def mixture_of_three(p: int, seed: int = 0) -> GaussianMixture:
+    """Full, low-rank and diagonal covariances with unequal weights."""
+    rng = np.random.default_rng(seed)
+    square = rng.standard_normal((p, p)) / np.sqrt(p)
+    low = rng.standard_normal((p, p // 2)) / np.sqrt(p // 2)
+    covariances = [square @ square.T, Factor(low), rng.uniform(0.5, 2.0, p)]
+    return GaussianMixture(3 * rng.standard_normal((3, p)), covariances, [0.3, 0.25, 0.45])
+
+
+def assert_same_statistics(actual, expected, scale=1.0):
+    """Equal up to rounding; T and ψ against their own size."""
+    assert_close(actual.tau0, expected.tau0, Oracle.IDENTITY)
+    assert_close(actual.t, expected.t, Oracle.IDENTITY, scale=scale * np.sqrt(actual.p) * expected.tau0**2)
+    assert_close(actual.T, expected.T, Oracle.IDENTITY, scale=scale * float(np.abs(expected.T).max()))
+    assert np.array_equal(actual.sizes, expected.sizes)
+
+
+# --- exact -----------------------------------------------------------------------------------------
+
+
+def test_exact_statistics_are_their_definitions():
+    mixture = mixture_of_three(12)
+    X, y = mixture.sample(40, seed=1)
+    stats = MixtureStatistics.of(mixture, X, y)
+    matrices = [mixture.covariance_matrix(a) for a in range(3)]
+    common = sum(size / 40 * C for size, C in zip(stats.sizes, matrices, strict=True))
+    assert stats.sizes.tolist() == [12, 10, 18]
+    assert_close(stats.tau0**2, np.trace(common) / 12, Oracle.CLOSED_FORM)
+    assert_close(stats.t, [np.trace(C - common) / np.sqrt(12) for C in matrices], Oracle.CLOSED_FORM)
+    assert_close(stats.T, [[np.trace(A @ B) / 12 for B in matrices] for A in matrices], Oracle.CLOSED_FORM)
+    residual = X - mixture.means[y] / np.sqrt(12)
+    expected = np.sum(residual**2, axis=1) - np.array([np.trace(C) for C in matrices])[y] / 12
+    assert_close(stats.psi, expected, Oracle.CLOSED_FORM)
+    assert (stats.n, stats.p, stats.exact) == (40, 12, True)
+    assert np.array_equal(stats.one_hot.argmax(axis=1), y)
+    assert np.array_equal(stats.one_hot.sum(axis=0), stats.sizes)
+
+
+def test_exact_psi_has_mean_zero_and_the_variance_of_a_gaussian_norm():
+    mixture = mixture_of_three(10)
+    X, y = mixture.sample(60_000, seed=2)
+    stats = MixtureStatistics.of(mixture, X, y)
+    for a in range(3):
+        own = stats.psi[y == a]
+        # Var ||x - Ex||² = 2 tr(C²)/p² for a Gaussian.
+        assert_within_noise([0.0, 2 * stats.T[a, a] / 10], np.column_stack([own, own**2]))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(2, 12))
+def test_exact_T_is_symmetric_and_positive_semidefinite_and_t_averages_to_zero(seed, classes, p):
+    rng = np.random.default_rng(seed)
+    factors = [Factor(rng.standard_normal((p, rng.integers(1, p + 1)))) for _ in range(classes)]
+    mixture = GaussianMixture(np.zeros((classes, p)), factors, rng.uniform(0.1, 1.0, classes))
+    stats = ClassStatistics.of_mixture(mixture, rng.integers(1, 50, classes))
+    size = np.abs(stats.T).max()
+    assert np.array_equal(stats.T, stats.T.T)
+    assert np.linalg.eigvalsh(stats.T)[0] >= -1e-13 * size
+    assert abs(stats.weights @ stats.t) <= 1e-13 * np.sqrt(p) * stats.tau0**2
+
+
+def test_a_class_without_samples_is_no_obstacle_to_exact_statistics():
+    mixture = GaussianMixture.paper(20)
+    X, y = mixture.sample(10)
+    stats = MixtureStatistics.of(mixture, X[y == 1], y[y == 1])
+    assert stats.sizes.tolist() == [0, 5]
+    assert_close(stats.tau0**2, mixture.trace(1) / 20, Oracle.CLOSED_FORM)
+
+
+# --- estimated: algebra ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [CentredRows, ScatterMoments])
+def test_the_square_of_a_covariance_is_the_average_over_quadruples(form):
+    X = np.random.default_rng(3).standard_normal((7, 4)) + 2.0
+    kernel = [((X[i] - X[j]) @ (X[k] - X[m])) ** 2 / 4 for i, j, k, m in permutations(range(7), 4)]
+    assert_close(covariance_square(form.of(X)), np.mean(kernel), Oracle.CLOSED_FORM)
+
+
+def test_psi_leaves_its_own_sample_out():
+    X, y = mixture_of_three(8).sample(30, seed=4)
+    stats = MixtureStatistics.estimate(X, y)
+    expected = []
+    for i in range(30):
+        others = X[(y == y[i]) & (np.arange(30) != i)]
+        trace = np.trace(np.cov(others.T))
+        expected.append(np.sum((X[i] - others.mean(axis=0)) ** 2) - (1 + 1 / len(others)) * trace)
+    assert_close(stats.psi, expected, Oracle.CLOSED_FORM)
+
+
+def test_traces_and_products_of_different_classes_are_the_sample_covariances():
+    X, y = mixture_of_three(8).sample(50, seed=5)
+    stats = MixtureStatistics.estimate(X, y)
+    sample = [np.cov(X[y == a].T) for a in range(3)]
+    assert_close(stats.traces, [np.trace(S) for S in sample], Oracle.CLOSED_FORM)
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert_close(stats.T[a, b], 8 * np.vdot(sample[a], sample[b]), Oracle.CLOSED_FORM)
+    assert np.array_equal(stats.T, stats.T.T)
+    assert_close(stats.tau0**2, stats.weights @ stats.traces, Oracle.CLOSED_FORM)
+
+
+# (n, p): all classes smaller than p, all larger, and a mixture of the two (classes of 30 %, 25 % and 45 %).
+@pytest.mark.parametrize(("n", "p"), [(40, 30), (60, 8), (40, 11)])
+def test_small_and_large_classes_give_the_numbers_of_the_accumulator(n, p):
+    X, y = mixture_of_three(p).sample(n, seed=6)
+    accumulator = StatisticsAccumulator(p, [0, 1, 2])
+    accumulator.update(X, y)
+    known = accumulator.finish()
+    assert_same_statistics(known, MixtureStatistics.estimate(X, y))
+    assert_close(known.psi_of(X, y), MixtureStatistics.estimate(X, y).psi, Oracle.IDENTITY)
+
+
+def test_few_samples_in_many_dimensions_never_make_a_square_array():
+    p = 5000
+    X, y = GaussianMixture.paper(p).sample(40)
+    tracemalloc.start()
+    stats = MixtureStatistics.estimate(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert stats.p == p
+    # The data take 1.6 MB, a p × p array 200 MB.
+    assert peak < 5 * X.nbytes
+
+
+# --- estimated: invariances ------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_order_of_rows_rotation_and_shift_do_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    X, y = mixture_of_three(9, seed).sample(45, seed=seed)
+    stats = MixtureStatistics.estimate(X, y)
+    order = rng.permutation(45)
+    rotation, _ = np.linalg.qr(rng.standard_normal((9, 9)))
+    moved = MixtureStatistics.estimate(X[order] @ rotation + rng.standard_normal(9), y[order])
+    # The shift is as large as the data: ten times the rounding of the plain sums.
+    assert_same_statistics(moved, stats, scale=10.0)
+    assert_close(moved.psi, stats.psi[order], Oracle.IDENTITY, scale=10 * stats.tau0**2)
+
+
+@given(st.floats(1e-3, 1e3))
+def test_scaling_the_data_scales_each_statistic_by_its_degree(factor):
+    X, y = mixture_of_three(6).sample(30, seed=7)
+    stats, scaled = MixtureStatistics.estimate(X, y), MixtureStatistics.estimate(factor * X, y)
+    assert_close(scaled.tau0, factor * stats.tau0, Oracle.CLOSED_FORM)
+    assert_close(scaled.t, factor**2 * stats.t, Oracle.CLOSED_FORM)
+    assert_close(scaled.T, factor**4 * stats.T, Oracle.CLOSED_FORM)
+    assert_close(scaled.psi, factor**2 * stats.psi, Oracle.CLOSED_FORM)
+
+
+def test_labels_may_be_anything_sortable():
+    X, y = mixture_of_three(6).sample(30, seed=8)
+    names = np.array(["ant", "bee", "cat"])
+    stats = MixtureStatistics.estimate(X, names[y])
+    assert stats.classes_.tolist() == ["ant", "bee", "cat"]
+    assert np.array_equal(stats.labels, y)
+    assert np.array_equal(stats.T, MixtureStatistics.estimate(X, y).T)
+
+
+def test_without_labels_all_samples_are_one_class():
+    X, _ = GaussianMixture(np.ones((1, 6)), 1.0).sample(20)
+    stats = MixtureStatistics.estimate(X)
+    assert stats.sizes.tolist() == [20]
+    assert_close(stats.t, [0.0], Oracle.IDENTITY, scale=stats.tau0**2)
+    assert_close(stats.tau0**2, np.trace(np.cov(X.T)), Oracle.CLOSED_FORM)
+
+
+# --- estimated: bias -------------------------------------------------------------------------------
+
+
+def plug_in(X, y):
+    sample = [np.cov(X[y == a].T) for a in range(y.max() + 1)]
+    return X.shape[1] * np.array([[np.vdot(A, B) for B in sample] for A in sample])
+
+
+def test_estimates_are_unbiased_at_p_near_n_where_the_plug_in_is_not():
+    p, n, draws = 60, 72, 400
+    mixture = mixture_of_three(p)
+    estimates, plug_ins = [], []
+    for seed in range(draws):
+        X, y = mixture.sample(n, seed=seed)
+        stats = MixtureStatistics.estimate(X, y)
+        estimates.append(np.concatenate([[stats.tau0**2], stats.t, stats.T.ravel()]))
+        plug_ins.append(plug_in(X, y))
+    exact = MixtureStatistics.of(mixture, X, y)
+    assert_within_noise(np.concatenate([[exact.tau0**2], exact.t, exact.T.ravel()]), estimates)
+
+    bias = np.mean(plug_ins, axis=0) - exact.T
+    errors = np.std(plug_ins, axis=0, ddof=1) / np.sqrt(draws)
+    predicted = (exact.traces * p) ** 2 / (exact.sizes * p)
+    assert np.all(np.diag(bias) > 20 * np.diag(errors))
+    # The prediction is the leading term in 1/n_a; the next are T_aa/n_a and (tr C_a)²/(n_a² p), some percent.
+    np.testing.assert_allclose(np.diag(bias), predicted, rtol=0.15)
+
+
+def test_estimates_are_unbiased_for_skewed_heavy_tailed_data_too():
+    # The formula for Gaussian samples, (n-1)²/((n-2)(n+1)) [tr S² - (tr S)²/(n-1)], is not.
+    p, n, draws = 20, 12, 2500
+    rng = np.random.default_rng(11)
+    mixing = rng.standard_normal((p, p)) / p
+    estimates, gaussian_formula = [], []
+    for _ in range(draws):
+        X = (rng.exponential(size=(n, p)) ** 1.5) @ mixing
+        S = np.cov(X.T)
+        estimates.append(MixtureStatistics.estimate(X).T[0, 0])
+        corrected = np.vdot(S, S) - np.trace(S) ** 2 / (n - 1)
+        gaussian_formula.append(p * (n - 1) ** 2 / ((n - 2) * (n + 1)) * corrected)
+    # Var E^1.5 for a standard exponential E is Γ(4) - Γ(2.5)².
+    variance = 6.0 - 1.329340388179137**2
+    exact = p * variance**2 * np.sum((mixing.T @ mixing) ** 2)
+    assert_within_noise(exact, estimates)
+    error = np.std(gaussian_formula, ddof=1) / np.sqrt(draws)
+    assert np.mean(gaussian_formula) - exact > 5 * error
+
+
+def test_psi_given_its_sample_has_the_true_value_on_average():
+    # One sample fixed, the rest of its class drawn anew each time; at n_a = 6 plain means miss a third of it.
+    p, size, draws = 10, 6, 1500
+    mixture = GaussianMixture(np.zeros((1, p)), 1.0)
+    fixed = np.full(p, 1.0)
+    psi = []
+    for seed in range(draws):
+        X, _ = mixture.sample(size, seed=seed)
+        X[0] = fixed
+        psi.append(MixtureStatistics.estimate(X).psi[0])
+    assert_within_noise(fixed @ fixed - 1.0, psi)
+
+
+def standard_errors_of_T(mixture, exact):
+    """For Gaussian samples; the two orders in 1/n_a, the second bounded for different classes."""
+    errors = np.empty_like(exact.T)
+    for a, n in enumerate(exact.sizes):
+        for b, m in enumerate(exact.sizes):
+            product = mixture.covariance_matrix(a) @ mixture.covariance_matrix(b)
+            first = 2 * np.trace(product @ product) * (4 / n if a == b else 1 / n + 1 / m)
+            second = 4 * mixture.trace_product(a, a) * mixture.trace_product(b, b) / (n * m)
+            errors[a, b] = np.sqrt(first + second) / mixture.p
+    return errors
+
+
+def test_estimates_approach_the_exact_statistics():
+    mixture = mixture_of_three(100)
+    X, y = mixture.sample(4000, seed=9)
+    exact, estimated = MixtureStatistics.of(mixture, X, y), MixtureStatistics.estimate(X, y)
+    # Var tr Ĉ_a/p = 2 tr(C_a²)/(p² n_a), hence the standard error of τ0² for n_a/n of the weights:
+    variance = np.sum(exact.weights**2 * 2 * np.diag(exact.T) / (100 * exact.sizes))
+    assert abs(estimated.tau0**2 - exact.tau0**2) < 5 * np.sqrt(variance)
+    assert np.all(np.abs(estimated.T - exact.T) < 5 * standard_errors_of_T(mixture, exact))
+    # ψ differs by ||x̄ - μ||² and (x - μ)·(x̄ - μ), both some 1/√(p n_a), against ψ of size √(2/p).
+    assert np.corrcoef(estimated.psi, exact.psi)[0, 1] > 0.99
+
+
+# --- chunks ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 39), max_size=6, unique=True))
+def test_chunks_of_any_size_merged_in_any_order_give_the_same_numbers(seed, cuts):
+    rng = np.random.default_rng(seed)
+    X, y = mixture_of_three(7, seed).sample(40, seed=seed, shuffled=True)
+    parts = np.split(np.arange(40), sorted(cuts))
+    accumulators = []
+    for part in parts:
+        accumulators.append(StatisticsAccumulator(7, range(3)))
+        accumulators[-1].update(X[part], y[part])
+    while len(accumulators) > 1:
+        rng.shuffle(accumulators)
+        accumulators.append(accumulators.pop().merge(accumulators.pop()))
+    whole = MixtureStatistics.estimate(X, y)
+    merged = accumulators[0].finish().for_rows([(X[part], y[part]) for part in parts])
+    assert_same_statistics(merged, whole)
+    assert np.array_equal(merged.labels, whole.labels)
+    assert_close(merged.psi, whole.psi, Oracle.IDENTITY, scale=whole.tau0**2)
+
+
+def test_chunks_far_from_the_origin_lose_no_digits_but_those_of_the_data():
+    X, y = mixture_of_three(6).sample(60, seed=10, shuffled=True)
+    # Rounding of the data alone is 1e4 eps relative to their spread; raw fourth powers would lose 1e16 eps.
+    far = X + 1e4
+    accumulator = StatisticsAccumulator(6, range(3))
+    for part in np.split(np.arange(60), 6):
+        accumulator.update(far[part], y[part])
+    expected = MixtureStatistics.estimate(X, y)
+    np.testing.assert_allclose(accumulator.finish().T, expected.T, rtol=1e-9)
+
+
+def test_merging_leaves_both_parts_as_they_were():
+    X, y = mixture_of_three(5).sample(40, seed=11, shuffled=True)
+    left, right = StatisticsAccumulator(5, range(3)), StatisticsAccumulator(5, range(3))
+    left.update(X[:25], y[:25])
+    right.update(X[25:], y[25:])
+    before = left.finish().T
+    left.merge(right)
+    assert np.array_equal(left.finish().T, before)
+
+
+def test_float32_chunks_are_summed_in_double_precision():
+    X, y = mixture_of_three(5).sample(40, seed=12)
+    single = X.astype(np.float32)
+    accumulator = StatisticsAccumulator(5, range(3))
+    accumulator.update(single, y)
+    expected = MixtureStatistics.estimate(single.astype(np.float64), y)
+    assert_same_statistics(accumulator.finish(), expected)
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+X20 = np.random.default_rng(0).standard_normal((20, 3))
+Y20 = np.arange(20) % 2
+
+
+def with_value(value):
+    X = X20.copy()
+    X[3, 1] = value
+    return X
+
+
+def one_class_constant():
+    X = X20.copy()
+    X[Y20 == 1] = 0.1
+    return X
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (with_value(np.nan), Y20, "NaN"),
+        (with_value(np.inf), Y20, "infinite"),
+        (X20[:, 0], Y20, "2 axes"),
+        (X20[:0], Y20[:0], "empty"),
+        (X20, Y20[:-1], "19 labels for 20 rows"),
+        (X20, Y20[:, None], "vector"),
+        (X20, np.where(Y20 == 0, np.nan, 1.0), "labels that are NaN"),
+        (X20, np.zeros(20), "leave y out"),
+        (X20, np.r_[np.zeros(19), 1], r"\{1.0: 1\}"),
+        (X20, np.r_[np.zeros(17), 1, 1, 1], "4 samples per class"),
+        (one_class_constant(), Y20, "no variance"),
+        (np.full((20, 3), 0.1), Y20, "no variance"),
+        (np.zeros((20, 3)), Y20, "no variance"),
+    ],
+)
+def test_samples_that_cannot_be_used_are_refused_in_words(X, y, message):
+    with pytest.raises(InputError, match=message):
+        MixtureStatistics.estimate(X, y)
+
+
+def test_a_constant_feature_among_others_is_welcome():
+    X = X20.copy()
+    X[:, 1] = 0.3
+    stats = MixtureStatistics.estimate(X, Y20)
+    assert_close(stats.traces[0], np.cov(X[Y20 == 0].T).trace(), Oracle.CLOSED_FORM)
+
+
+def test_exact_statistics_refuse_data_of_another_mixture():
+    mixture = GaussianMixture.paper(10)
+    X, y = mixture.sample(10)
+    with pytest.raises(InputError, match="9 columns where 10"):
+        MixtureStatistics.of(mixture, X[:, :9], y)
+    with pytest.raises(InputError, match=r"labels \[2\]"):
+        MixtureStatistics.of(mixture, X, y + 1)
+    with pytest.raises(InputError, match="2 whole numbers"):
+        ClassStatistics.of_mixture(mixture, [0.5, 0.5])
+
+
+def test_accumulators_refuse_what_does_not_fit():
+    accumulator = StatisticsAccumulator(3, [0, 1])
+    with pytest.raises(InputError, match=r"labels \[7\]"):
+        accumulator.update(X20, np.full(20, 7))
+    with pytest.raises(InputError, match="columns"):
+        accumulator.update(X20[:, :2], Y20)
+    with pytest.raises(InputError, match="merge when p and classes agree"):
+        accumulator.merge(StatisticsAccumulator(4, [0, 1]))
+    with pytest.raises(InputError, match="too few samples"):
+        accumulator.finish()
+    with pytest.raises(InputError, match="classes is empty"):
+        StatisticsAccumulator(3, [])
+    accumulator.update(X20, Y20)
+    with pytest.raises(InputError, match="same samples both times"):
+        accumulator.finish().for_rows([(X20[:10], Y20[:10])])
+    with pytest.raises(InputError, match="same samples both times"):
+        accumulator.finish().for_rows([])
