@@ -1,0 +1,48 @@
+"""notsodeep: exact kernels of deep equilibrium models, and the shallow networks that share them.
+
+    import notsodeep as nsd
+    deq = nsd.DEQ("tanh", sigma_a2=0.2)
+    G = nsd.conjugate_kernel(deq, X)
+
+Names are imported when first used, so that `import notsodeep` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "activation": "gaussian.activations",
+    "custom_activation": "gaussian.activations",
+    "Activation": "gaussian.activations",
+    "DEQ": "models",
+    "Explicit": "models",
+    "GaussianMixture": "data",
+    "UnitSphere": "data",
+    "MixtureStatistics": "data",
+    "conjugate_kernel": "kernels",
+    "tangent_kernel": "kernels",
+    "InputError": "errors",
+    "ConvergenceError": "errors",
+}
+_ROOMS = ("gaussian", "data", "kernels")
+
+__all__ = [*_HOMES, *_ROOMS, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif name in _ROOMS:
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,81 @@
+"""The variance of a DEQ's pre-activations: q = σ_a² S(q) + forcing, one scalar equation per sample, (3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import mean_derivative, second_moment, second_moment_slope
+
+Array = NDArray[np.float64]
+
+MAX_STEPS = 60
+TOLERANCE = 4e-16
+
+
+@dataclass(frozen=True)
+class Variance:
+    """The solution q with its evidence."""
+
+    q: Any
+    slope: Any  # σ_a² S'(q) < 1, (1.7)
+    iterations: int
+    residual: float
+
+
+def solve_variance(phi: Activation, sigma_a2: float, forcing: ArrayLike, *, centred: bool = False) -> Variance:
+    """The root q of q = σ_a² S(q) + forcing that the depth recursion from q = forcing reaches, by Newton's method.
+
+    With `centred` the activation is φ - E[φ(√q ξ)], so that S - M_0² stands for S, (2.11).
+
+    Raises:
+        ConvergenceError: if there is no such root, or if it is not stable (σ_a² S'(q) ≥ 1).
+    """
+    force = np.asarray(forcing, dtype=np.float64)
+    flat = force.reshape(-1)
+    q = flat.copy()
+    step = np.full_like(q, np.inf)
+    gap = slope = np.zeros_like(q)
+    iteration = 0
+    for iteration in range(1, MAX_STEPS + 1):
+        gap, slope = _equation(phi, sigma_a2, flat, q, centred)
+        falling = slope >= 1.0
+        # Where Newton would turn back, the recursion itself still moves the right way.
+        step = np.where(falling, gap, gap / np.where(falling, 1.0, 1.0 - slope))
+        q = np.maximum(q + step, 0.0)
+        if not np.all(np.isfinite(q)) or np.any(q > 1e12 * (1.0 + flat)):
+            _refuse(sigma_a2, flat, q, slope)
+        if np.all(np.abs(step) <= TOLERANCE * q):
+            break
+    gap, slope = _equation(phi, sigma_a2, flat, q, centred)
+    residual = float(np.max(np.abs(gap) / np.maximum(q, 1e-300), initial=0.0))
+    if residual > 1e-12 or np.any(slope >= 1.0):
+        _refuse(sigma_a2, flat, q, slope)
+    return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()], iteration, residual)
+
+
+def _equation(phi: Activation, sigma_a2: float, forcing: Array, q: Array, centred: bool) -> tuple[Array, Array]:
+    """σ_a² S(q) + forcing - q, and σ_a² S'(q)."""
+    if sigma_a2 == 0.0:
+        return forcing - q, np.zeros_like(q)
+    energy, slope = second_moment(phi, q), second_moment_slope(phi, q)
+    if centred:
+        mean = mean_derivative(phi, q, 0)
+        energy, slope = energy - mean**2, slope - mean * mean_derivative(phi, q, 2)
+    return sigma_a2 * energy + forcing - q, sigma_a2 * slope
+
+
+def _refuse(sigma_a2: float, forcing: Array, q: Array, slope: Array) -> None:
+    worst = int(np.nanargmax(slope)) if np.any(np.isfinite(slope)) else 0
+    limit = sigma_a2 / slope[worst] if slope[worst] > 0 else np.nan
+    hint = f" (below {limit:.4g} at this scale)" if np.isfinite(limit) and limit < sigma_a2 else ""
+    raise ConvergenceError(
+        f"The pre-activation variance q = σ_a² S(q) + {forcing[worst]:.6g} has no stable solution: "
+        f"σ_a² S'(q) = {slope[worst]:.4g} ≥ 1 is reached at q = {q[worst]:.4g} with σ_a² = {sigma_a2:g}.",
+        f"Lower sigma_a2{hint}, use an activation with smaller slopes, or scale the data down.",
+    )

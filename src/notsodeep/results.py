@@ -1,0 +1,32 @@
+"""Numbers come with how they were obtained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """The evidence behind a kernel matrix.
+
+    Attributes:
+        iterations: Newton steps of the slowest pair (0 where a closed form or a fit needs none).
+        residual: worst residual of the pair equation Λ = σ_a² F(Λ) + …, relative to √(Λ_ii Λ_jj).
+        error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series, fit error
+            and residual.
+        careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
+    """
+
+    iterations: int
+    residual: float
+    error_bound: float
+    careful_pairs: int
+
+    def merge(self, other: KernelInfo) -> KernelInfo:
+        """The evidence of two parts of one computation."""
+        return KernelInfo(
+            max(self.iterations, other.iterations),
+            max(self.residual, other.residual),
+            max(self.error_bound, other.error_bound),
+            self.careful_pairs + other.careful_pairs,
+        )
