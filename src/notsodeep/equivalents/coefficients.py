@@ -1,0 +1,277 @@
+"""The few scalars through which a model acts on high-dimensional data: docs/theory.md, section 4.
+
+    coefficients(DEQ("tanh", 0.2), tau0=1.0)                      # implicit conjugate kernel, (4.6)
+    coefficients(DEQ("relu", 0.2).centred(1.0), 1.0, "ntk")       # implicit tangent kernel, (4.11)
+    coefficients(Explicit(["tanh", "tanh"]), 1.0, kernel="ntk")   # explicit tangent kernel, (4.15)
+
+Two models with the same scalars have the same kernel, asymptotically, on every mixture of that tau0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import (
+    derivative_second_moment,
+    mean_derivative,
+    second_moment,
+    second_moment_slope,
+)
+from notsodeep.models import DEQ, Explicit, as_tau
+from notsodeep.validation import one_of
+
+Kernel = Literal["ck", "ntk", "ntk_paper", "ck_preactivations", "ntk_preactivations"]
+KERNELS: tuple[str, ...] = get_args(Kernel)
+
+# A mean below this fraction of the root mean square is rounding in the centring constant.
+_CENTRED = 1e-8
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The scalars of an equivalent linear·XXᵀ + V C Vᵀ + identity·I, docs/theory.md (4.7).
+
+    Attributes:
+        linear: α₁ (θ₁, β₁), in front of XXᵀ.
+        norm: α₂ (θ₂, β₂), of the fluctuations of the squared norms: t and ψ.
+        trace: α₃ (θ₃, β₃), of T.
+        diagonal: γ² (κ²), the diagonal of the kernel.
+        tau0: the norm of a typical input that they belong to.
+        kernel: which kernel they belong to.
+        tau_star: τ_*, the scale of the (last) pre-activation.
+        variance_slope: α₄, the derivative in ||x||² of the variance of the pre-activation (DEQ) or of the
+            output (explicit network).
+    """
+
+    linear: float
+    norm: float
+    trace: float
+    diagonal: float
+    tau0: float
+    kernel: str
+    tau_star: float
+    variance_slope: float
+
+    @property
+    def identity(self) -> float:
+        """γ² - τ0² α₁, what stands in front of the identity in (4.7)."""
+        return self.diagonal - self.tau0**2 * self.linear
+
+    def as_array(self) -> NDArray[np.float64]:
+        """(diagonal, linear, norm, trace), in the order of docs/theory.md (7.1)."""
+        return np.array([self.diagonal, self.linear, self.norm, self.trace])
+
+
+@dataclass(frozen=True)
+class LayerMoments:
+    """What a centred activation contributes at q: M_1, M_2, S, S', E1 of docs/theory.md section 2."""
+
+    q: float
+    slope: float
+    curvature: float
+    energy: float
+    energy_slope: float
+    slope_energy: float
+
+    @classmethod
+    def of(cls, phi: Activation, q: float, where: str = "the activation") -> LayerMoments:
+        """The moments at q; `where` names the layer in the error for an activation that is not centred."""
+        energy = float(second_moment(phi, q))
+        mean = float(mean_derivative(phi, q, 0))
+        if abs(mean) > _CENTRED * np.sqrt(energy):
+            raise InputError(
+                f"The equivalents need a centred activation, E[φ(τξ)] = 0, but {where} ({phi}) has mean "
+                f"{mean:.3g} at τ = {np.sqrt(q):.4g}. Use model.centred(tau0), or form='refined', which "
+                "needs no centring."
+            )
+        return cls(
+            q=q,
+            slope=float(mean_derivative(phi, q, 1)),
+            curvature=float(mean_derivative(phi, q, 2)),
+            energy=energy,
+            energy_slope=float(second_moment_slope(phi, q)),
+            slope_energy=float(derivative_second_moment(phi, q)),
+        )
+
+
+def coefficients(model: DEQ | Explicit, tau0: float, kernel: str = "ck") -> Coefficients:
+    """The scalars α₁, α₂, α₃, γ² of a model's kernel at inputs of norm tau0.
+
+    Args:
+        model: a `DEQ` or an `Explicit` whose activations are centred at the scale where they act:
+            `model.centred(tau0)`. Odd activations are centred as they are.
+        tau0: τ0 of (4.2), the norm of a typical input.
+        kernel: "ck" (4.6), "ntk" for the NTK of the network (4.11), "ntk_paper" for the papers' one (4.12);
+            of a DEQ also "ck_preactivations" (4.10) and "ntk_preactivations" (4.13). An explicit network has
+            one NTK, (4.15), so that "ntk" and "ntk_paper" mean the same there.
+
+    Raises:
+        InputError: for an activation that is not centred, a bias, or σ_b² = 0.
+        ConvergenceError: where the variance equation (4.5) or the sum over layers of the NTK has no solution.
+    """
+    one_of(kernel, KERNELS, "kernel")
+    scale = as_tau(tau0)
+    if isinstance(model, DEQ):
+        return _implicit(model, scale, kernel)
+    if isinstance(model, Explicit):
+        return _explicit(model, scale, kernel)
+    raise InputError(f"coefficients takes a DEQ or an Explicit, not {type(model).__name__}.")
+
+
+def _implicit(model: DEQ, tau0: float, kernel: str) -> Coefficients:
+    _refuse_without_equivalent(model)
+    moments = LayerMoments.of(model.activation, model.preactivation_variance(tau0))
+    features = _implicit_features(model, tau0, moments)
+    if kernel == "ck":
+        return features
+    if kernel == "ck_preactivations":
+        return _preactivations(model, moments, features)
+    return _implicit_tangent(model, moments, features, kernel)
+
+
+def _refuse_without_equivalent(model: DEQ) -> None:
+    if model.bias2 > 0.0:
+        raise InputError(
+            f"bias2 = {model.bias2:g} puts a constant of order 1 off the diagonal, which the asymptotic "
+            "equivalent does not cover. Set bias2=0, or use form='refined', which carries the bias."
+        )
+    if model.sigma_b2 == 0.0:
+        raise InputError(
+            "sigma_b2 = 0 cuts the network off from its input: its kernel does not depend on the data."
+        )
+
+
+def _implicit_features(model: DEQ, tau0: float, moments: LayerMoments) -> Coefficients:
+    """α₁, α₂, α₃, γ² of docs/theory.md (4.6)."""
+    gain = _loop_gain(model, moments)
+    preactivation_slope = model.sigma_b2 / gain
+    variance_slope = model.sigma_b2 / (1.0 - model.sigma_a2 * moments.energy_slope)
+    return Coefficients(
+        linear=moments.slope**2 * preactivation_slope,
+        norm=moments.curvature**2 * variance_slope**2 / (4.0 * gain),
+        trace=moments.curvature**2 * preactivation_slope**2 / (2.0 * gain),
+        diagonal=moments.energy,
+        tau0=tau0,
+        kernel="ck",
+        tau_star=float(np.sqrt(moments.q)),
+        variance_slope=variance_slope,
+    )
+
+
+def _loop_gain(model: DEQ, moments: LayerMoments) -> float:
+    """The loop gain d = 1 - σ_a² M_1², docs/theory.md (4.5); positive because q M_1² ≤ S(q) < q/σ_a²."""
+    return 1.0 - model.sigma_a2 * moments.slope**2
+
+
+def _preactivations(model: DEQ, moments: LayerMoments, features: Coefficients) -> Coefficients:
+    """The scalars of Λ = σ_a² G + σ_b² XXᵀ, docs/theory.md (4.10)."""
+    return _with(
+        features,
+        "ck_preactivations",
+        linear=model.sigma_a2 * features.linear + model.sigma_b2,
+        norm=model.sigma_a2 * features.norm,
+        trace=model.sigma_a2 * features.trace,
+        diagonal=moments.q,
+    )
+
+
+def _implicit_tangent(model: DEQ, moments: LayerMoments, features: Coefficients, kernel: str) -> Coefficients:
+    """θ, β or π of docs/theory.md (4.11)–(4.13)."""
+    remaining = 1.0 - model.sigma_a2 * moments.slope_energy
+    if remaining <= 0.0:
+        raise ConvergenceError(
+            f"The tangent kernel diverges: σ_a² E[φ'(τξ)²] = {1.0 - remaining:.4g} ≥ 1 "
+            f"at τ = {features.tau_star:.4g}.",
+            f"Lower sigma_a2 below {1.0 / moments.slope_energy:.4g}, or scale the activation down.",
+        )
+    gain = _loop_gain(model, moments)
+    rate = model.sigma_b2 / gain
+    curved = moments.curvature**2 * rate**2 / gain**2
+    if kernel == "ntk":
+        return _with(
+            features,
+            kernel,
+            linear=features.linear + moments.slope**2 * rate / gain,
+            norm=features.norm / gain,
+            trace=features.trace / gain + curved,
+            diagonal=features.diagonal + moments.slope_energy * moments.q / remaining,
+        )
+    if kernel == "ntk_paper":
+        return _with(
+            features,
+            kernel,
+            linear=features.linear / gain,
+            norm=features.norm / gain,
+            trace=(features.trace + features.linear / gain * model.sigma_a2 * moments.curvature**2 * rate)
+            / gain,
+            diagonal=features.diagonal / remaining,
+        )
+    return _with(
+        features,
+        kernel,
+        linear=rate / gain,
+        norm=model.sigma_a2 * features.norm / gain,
+        trace=model.sigma_a2 * (features.trace / gain + curved),
+        diagonal=moments.q / remaining,
+    )
+
+
+def _with(
+    base: Coefficients, kernel: str, *, linear: float, norm: float, trace: float, diagonal: float
+) -> Coefficients:
+    return Coefficients(linear, norm, trace, diagonal, base.tau0, kernel, base.tau_star, base.variance_slope)
+
+
+def _explicit(model: Explicit, tau0: float, kernel: str) -> Coefficients:
+    if kernel.endswith("_preactivations"):
+        raise InputError(
+            f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk' "
+            "(the pre-activations of a layer have the features kernel of the network without it)."
+        )
+    features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
+    tangent = _with(features, kernel, linear=1.0, norm=0.0, trace=0.0, diagonal=tau0**2)
+    for number, phi in enumerate(model.layers, start=1):
+        moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
+        before, features = features, explicit_layer(features, moments)
+        tangent = explicit_tangent_layer(tangent, before, features, moments)
+    return features if kernel == "ck" else tangent
+
+
+def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficients:
+    """The scalars of the features after one more layer, its moments taken at `features.diagonal`, (4.14)."""
+    squared_slope, squared_curvature = moments.slope**2, moments.curvature**2
+    return Coefficients(
+        linear=squared_slope * features.linear,
+        norm=squared_slope * features.norm + squared_curvature * features.variance_slope**2 / 4.0,
+        trace=squared_slope * features.trace + squared_curvature * features.linear**2 / 2.0,
+        diagonal=moments.energy,
+        tau0=features.tau0,
+        kernel=features.kernel,
+        tau_star=float(np.sqrt(moments.q)),
+        variance_slope=moments.energy_slope * features.variance_slope,
+    )
+
+
+def explicit_tangent_layer(
+    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments
+) -> Coefficients:
+    """The scalars of the NTK after one more layer, given the features before and after it, (4.15)."""
+    squared_slope = moments.slope**2
+    return Coefficients(
+        linear=features.linear + squared_slope * tangent.linear,
+        norm=features.norm + squared_slope * tangent.norm,
+        trace=features.trace
+        + squared_slope * tangent.trace
+        + moments.curvature**2 * tangent.linear * before.linear,
+        diagonal=features.diagonal + moments.slope_energy * tangent.diagonal,
+        tau0=tangent.tau0,
+        kernel=tangent.kernel,
+        tau_star=features.tau_star,
+        variance_slope=features.variance_slope,
+    )
