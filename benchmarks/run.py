@@ -1,0 +1,306 @@
+"""Speed, memory and start-up of the exact kernels, with correctness recorded beside time.
+
+  python benchmarks/run.py                        everything (15 minutes on two cores)
+  python benchmarks/run.py --quick                everything small, to see that it runs (times mean nothing)
+  python benchmarks/run.py --only mixture growth  some of it; the other results in the files stay as they were
+  python benchmarks/run.py --data-dir FOLDER      with MNIST from FOLDER/mnist (or set NOTSODEEP_DATA)
+
+Sections
+  mixture   the papers' mixture, n = 4000, p = 3200: every built-in activation, CK and CK+NTK over X @ X.T,
+            and the largest error on 210 pairs against an independent solver
+  memory    peak extra memory of one call in a fresh process, in n² doubles, the output included
+  mnist     digits 6 against 8, n = 6000, p = 784, centred and not: relu and tanh over their matrix product
+  growth    n = 1000 … 8000, p = 800: time against n, fitted exponent
+  startup   import time; first call with an empty cache of compiled code, and with a full one
+
+Every ratio is one of medians of calls taken in turn in one process: product, CK, both, product, CK, both, …
+Results: kernels.json and kernels.md in --out, each section with its machine, versions, date and load average.
+A machine that does something else meanwhile gives wrong figures: look at the load and at the column "spread",
+(slowest - fastest)/median of the worst of the three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+from cases import ACTIVATIONS, data_folder, deq, mixture, mnist_6_8
+from harness import (
+    LIMITS,
+    RESULTS,
+    Provenance,
+    Row,
+    Times,
+    cell,
+    columns_of,
+    interleave,
+    markdown_provenance,
+    markdown_table,
+    missed,
+    write_atomically,
+    write_json,
+)
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import notsodeep as nsd
+
+CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes and repeats: the figures of record, or a quick run that only shows that everything works."""
+
+    n: int = 4000
+    p: int = 3200
+    mnist: int = 6000
+    growth: tuple[int, ...] = (1000, 2000, 4000, 8000)
+    growth_p: int = 800
+    repeats: int = 7
+    starts: int = 11
+    data_dir: Path | None = None
+
+
+QUICK = Scale(n=500, p=400, mnist=600, growth=(200, 400, 800), growth_p=160, repeats=2, starts=3)
+
+
+# --- timing a case -----------------------------------------------------------------------------------
+def timed_case(model: Any, x: np.ndarray, repeats: int) -> dict[str, Times]:
+    """The matrix product, the CK and both kernels, in turn."""
+    return interleave(
+        {
+            "product": lambda: x @ x.T,
+            "ck": lambda: nsd.conjugate_kernel(model, x),
+            "both": lambda: nsd.kernels.both_kernels(model, x),
+        },
+        repeats,
+    )
+
+
+def ratios(times: dict[str, Times]) -> Row:
+    """Medians and their ratios to the product; every time taken stays in the JSON."""
+    product = times["product"].median
+    row: Row = {"X Xᵀ (s)": product}
+    for name, label in (("ck", "CK"), ("both", "CK+NTK")):
+        row[f"{label} (s)"] = times[name].median
+        row[f"{label} / X Xᵀ"] = times[name].median / product
+    row["spread"] = max(taken.spread for taken in times.values())
+    row["seconds"] = {name: list(taken.seconds) for name, taken in times.items()}
+    return row
+
+
+def ratio_limits(ck: float, both: float) -> Row:
+    return {LIMITS: {"CK / X Xᵀ": ck, "CK+NTK / X Xᵀ": both}}
+
+
+def accuracy(name: str, x: np.ndarray, rows: int = 20) -> Row:
+    """Errors on all pairs of random rows (20 rows: 210 pairs), and the bound that the solver states."""
+    model = deq(name)
+    chosen = np.random.default_rng(1).choice(len(x), rows, replace=False)
+    ck, ntk = nsd.kernels.both_kernels(model, x)
+    _, info = nsd.conjugate_kernel(model, x, return_info=True)
+    true_ck, true_ntk = oracle.kernels(model, x[chosen])
+    block = np.ix_(chosen, chosen)
+    return {
+        "CK error": oracle.largest_error(ck[block], true_ck),
+        "NTK error": oracle.largest_error(ntk[block], true_ntk),
+        "stated bound": float(info.error_bound),
+    }
+
+
+# --- sections ----------------------------------------------------------------------------------------
+def mixture_section(scale: Scale) -> list[Row]:
+    x = mixture(scale.n, scale.p)
+    rows = []
+    for name in steps(ACTIVATIONS, f"mixture, n = {scale.n}"):
+        times = timed_case(deq(name), x, scale.repeats)
+        rows.append({"activation": name, **ratios(times), **accuracy(name, x), **ratio_limits(2.0, 3.0)})
+    return rows
+
+
+def memory_section(scale: Scale) -> list[Row]:
+    rows = []
+    for name in steps(("relu", "hard_tanh", "tanh", "erf", "softsign", "polynomial"), "memory"):
+        row: Row = {"activation": name, "n": scale.n, LIMITS: {}}
+        for kernel, label in (("ck", "CK"), ("both", "CK+NTK")):
+            found = probe("memory", name, kernel, "--n", str(scale.n), "--p", str(scale.p))
+            row[f"{label} (n² doubles)"] = found["n2_doubles"]
+            row[f"{label} (MB)"] = found["megabytes"]
+            if found["n2_doubles"] is not None:
+                row[LIMITS][f"{label} (n² doubles)"] = 2.5
+        rows.append(row)
+    return rows
+
+
+def mnist_section(scale: Scale) -> list[Row]:
+    folder = data_folder(scale.data_dir)
+    if folder is None:
+        CONSOLE.print("mnist skipped: no folder with mnist/ in it. Give --data-dir or set NOTSODEEP_DATA.")
+        return []
+    rows = []
+    for centred, name in steps([(c, a) for c in (True, False) for a in ("relu", "tanh")], "mnist"):
+        x = mnist_6_8(folder, scale.mnist, centred=centred)
+        limit = {"relu": 4.0, "tanh": 8.0}[name]
+        row: Row = {"activation": name, "data": "centred" if centred else "not centred", "n": len(x)}
+        times = timed_case(deq(name), x, scale.repeats)
+        rows.append({**row, **ratios(times), **accuracy(name, x), **ratio_limits(limit, limit)})
+    return rows
+
+
+def growth_section(scale: Scale) -> list[Row]:
+    rows = []
+    for name in ("relu", "tanh"):
+        taken = []
+        for n in steps(scale.growth, f"growth, {name}"):
+            times = timed_case(deq(name), mixture(n, scale.growth_p), scale.repeats)
+            taken.append(times)
+            rows.append({"activation": name, "n": n, **ratios(times)})
+        rows.append({"activation": name, "n": "exponent", **exponents(scale.growth, taken)})
+    return rows
+
+
+def exponents(sizes: Iterable[int], taken: list[dict[str, Times]]) -> Row:
+    """Slope of log time against log n, by least squares."""
+
+    def slope(name: str) -> float:
+        seconds = [times[name].median for times in taken]
+        return float(np.polyfit(np.log(list(sizes)), np.log(seconds), 1)[0])
+
+    labels = {"X Xᵀ (s)": "product", "CK (s)": "ck", "CK+NTK (s)": "both"}
+    return {label: slope(name) for label, name in labels.items()}
+
+
+def startup_section(scale: Scale) -> list[Row]:
+    programs = {"python": lambda: python("pass"), "import": lambda: python("import notsodeep")}
+    times = interleave(programs, scale.starts)
+    seconds = times["import"].median - times["python"].median
+    rows: list[Row] = [{"what": "import notsodeep", "import (s)": seconds, LIMITS: {"import (s)": 0.5}}]
+    for name in steps(("relu", "tanh"), "startup"):
+        with tempfile.TemporaryDirectory() as cache:
+            for what in ("empty cache", "second process"):
+                found = probe("first-call", name, "both", environment={"NUMBA_CACHE_DIR": cache})
+                row: Row = {"what": f"{name}, {what}", "import (s)": found["import"]}
+                rows.append({**row, "first call (s)": found["first"], "second call (s)": found["second"]})
+    return rows
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Scale], list[Row]]]] = {
+    "mixture": ("Every built-in activation on the papers' mixture", mixture_section),
+    "memory": ("Peak extra memory of one call", memory_section),
+    "mnist": ("MNIST 6 against 8", mnist_section),
+    "growth": ("Growth with n", growth_section),
+    "startup": ("Import and first call", startup_section),
+}
+
+
+# --- subprocesses ------------------------------------------------------------------------------------
+def probe(*arguments: str, environment: dict[str, str] | None = None) -> Row:
+    """One measurement by probe.py in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "probe.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    if done.returncode:
+        raise RuntimeError(f"probe.py {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    found: Row = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- reporting ---------------------------------------------------------------------------------------
+def steps(items: Iterable[Any], description: str) -> Iterator[Any]:
+    return iter(track(list(items), description=description, console=CONSOLE, transient=True))
+
+
+def print_rows(title: str, rows: list[Row]) -> None:
+    if not rows:
+        return
+    columns = columns_of(rows)
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("activation", "data", "what") else "right")
+    for row in rows:
+        table.add_row(*(re.sub(r"\*\*(.*)\*\*", r"[bold red]\1[/]", cell(row, column)) for column in columns))
+    CONSOLE.print(table)
+
+
+def write(path: Path, sections: dict[str, Any]) -> None:
+    """Both files, after every section: an interrupted run keeps what it has measured."""
+    write_json(path.with_suffix(".json"), {"sections": sections})
+    text = "# Exact kernels: speed, memory, start-up\n"
+    for name in (name for name in SECTIONS if name in sections):
+        section = sections[name]
+        text += f"\n## {section['title']}\n\n{markdown_table(section['rows'])}\n"
+        text += markdown_provenance(section["provenance"])
+    write_atomically(path.with_suffix(".md"), text)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Sections measured earlier; those measured now replace them."""
+    file = path.with_suffix(".json")
+    sections: dict[str, Any] = json.loads(file.read_text())["sections"] if file.exists() else {}
+    return sections
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes; writes kernels-quick.json and .md")
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), metavar="NAME", help=", ".join(SECTIONS))
+    parser.add_argument("--data-dir", type=Path, help="folder that holds mnist/ (default: NOTSODEEP_DATA)")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the results (benchmarks/results)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a limit does not hold")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    scale = replace(QUICK if options.quick else Scale(), data_dir=options.data_dir)
+    path = options.out / ("kernels-quick" if options.quick else "kernels")
+    sections, misses = read(path), []
+    for name in options.only or SECTIONS:
+        title, measure = SECTIONS[name]
+        provenance = Provenance()
+        rows = judged(measure(scale), judge=not options.quick)
+        if rows:
+            sections[name] = {"title": title, "provenance": provenance.record(), "rows": rows}
+            write(path, sections)
+            print_rows(title, rows)
+            misses += [
+                f"{name}, {next(iter(row.values()))}: {limit}" for row in rows for limit in missed(row)
+            ]
+    CONSOLE.print(f"Written: {path.with_suffix('.md')} and .json")
+    if not options.quick:
+        CONSOLE.print("\n  ".join([f"Limits missed: {len(misses)}", *misses]))
+    return 1 if options.strict and misses else 0
+
+
+def judged(rows: list[Row], *, judge: bool) -> list[Row]:
+    """The rows with their limits, or without: the times of a quick run are not to be held to any."""
+    return rows if judge else [{key: value for key, value in row.items() if key != LIMITS} for row in rows]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
