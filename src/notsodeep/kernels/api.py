@@ -1,0 +1,161 @@
+"""Exact kernels of DEQs and explicit networks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.errors import InputError
+from notsodeep.kernels.programs import Samples, prepare
+from notsodeep.kernels.tiles import for_each_tile
+from notsodeep.models import DEQ, Explicit
+from notsodeep.results import KernelInfo
+from notsodeep.validation import as_rows, as_rows_like, one_of
+
+Array = NDArray[np.float64]
+Model = DEQ | Explicit
+
+CONJUGATE = ("features", "preactivations")
+TANGENT = ("network", "paper", "preactivations")
+
+
+@overload
+def conjugate_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ...
+) -> Array: ...
+@overload
+def conjugate_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: Literal[True]
+) -> tuple[Array, KernelInfo]: ...
+@overload
+def conjugate_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: bool
+) -> Any: ...
+def conjugate_kernel(
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = None,
+    of: str = "features",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+) -> Any:
+    """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
+
+    Args:
+        model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
+        X: samples in rows (n, p).
+        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
+        of: "features" is <z_i, z_j>; "preactivations" is Λ, what enters the activation.
+        depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
+        return_info: also return the evidence: iterations, residual and error bound.
+
+    Returns:
+        The kernel (n, n) or (n, k), and a `KernelInfo` if asked for.
+    """
+    kernels, info = _compute(model, X, Y, (one_of(of, CONJUGATE, "of"),), depth)
+    return (kernels[0], info) if return_info else kernels[0]
+
+
+@overload
+def tangent_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ...
+) -> Array: ...
+@overload
+def tangent_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: Literal[True]
+) -> tuple[Array, KernelInfo]: ...
+@overload
+def tangent_kernel(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: bool
+) -> Any: ...
+def tangent_kernel(
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = None,
+    of: str = "network",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+) -> Any:
+    """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
+
+    Args:
+        model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
+        X: samples in rows (n, p).
+        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
+        of: "network" is the NTK of f = <a, z> with all weights trained, the true one; "paper" is G/(1 - σ_a² D) as
+            the papers define it; "preactivations" is Λ/(1 - σ_a² D).
+        depth: cut the DEQ after this many layers whose weights are not tied.
+        return_info: also return the evidence: iterations, residual and error bound.
+
+    Returns:
+        The kernel (n, n) or (n, k), and a `KernelInfo` if asked for.
+    """
+    kernels, info = _compute(model, X, Y, (_tangent_reading(of),), depth)
+    return (kernels[0], info) if return_info else kernels[0]
+
+
+def both_kernels(
+    model: Model, X: ArrayLike, Y: ArrayLike | None = None, of: str = "network", *, depth: int | None = None
+) -> tuple[Array, Array, KernelInfo]:
+    """Conjugate kernel (features), tangent kernel and evidence in one pass."""
+    (conjugate, tangent), info = _compute(model, X, Y, ("features", _tangent_reading(of)), depth)
+    return conjugate, tangent, info
+
+
+def _tangent_reading(of: str) -> str:
+    return "tangent" if one_of(of, TANGENT, "of") == "preactivations" else of
+
+
+def _compute(
+    model: Model, X: ArrayLike, Y: ArrayLike | None, wanted: tuple[str, ...], depth: int | None
+) -> tuple[list[Array], KernelInfo]:
+    _check(model, depth)
+    left = as_rows(X)
+    right = None if Y is None else as_rows_like(Y, left)
+    # The Gram matrix is overwritten by the first kernel: nothing of size n² exists beside the output.
+    gram = left @ (left if right is None else right).T
+    sides = _samples(left, right, gram)
+    tangent = any(name not in CONJUGATE for name in wanted)
+    program = prepare(model, *sides, depth, tangent)
+    outputs = [gram, *(np.empty_like(gram) for _ in wanted[1:])]
+    symmetric = right is None
+
+    def work(rows: slice, columns: slice) -> KernelInfo:
+        diagonal = symmetric and rows == columns
+        block = program.tile(gram[rows, columns].copy(), rows, columns, diagonal=diagonal)
+        for output, name in zip(outputs, wanted, strict=True):
+            part = block.reading(name)
+            if symmetric and not diagonal:
+                output[columns, rows] = part.T
+            elif diagonal:
+                # The two triangles of a diagonal tile were computed apart; one of them is kept.
+                lower = np.tril(part)
+                part = lower + np.tril(part, -1).T
+            output[rows, columns] = part
+        return block.info
+
+    info = for_each_tile(work, *gram.shape, symmetric=symmetric)
+    return outputs, info
+
+
+def _samples(left: Array, right: Array | None, gram: Array) -> tuple[Samples, Samples | None]:
+    """Squared norms as the Gram matrix has them, so that a pair of equal rows is a diagonal entry to the last bit."""
+    if right is None:
+        return Samples(left, gram.diagonal().copy()), None
+    squares = [np.einsum("ij,ij->i", rows, rows) for rows in (left, right)]
+    return Samples(left, squares[0]), Samples(right, squares[1])
+
+
+def _check(model: Model, depth: int | None) -> None:
+    if not isinstance(model, DEQ | Explicit):
+        raise InputError(f"model must be a DEQ or an Explicit network, not {type(model).__name__}.")
+    if depth is None:
+        return
+    if isinstance(model, Explicit):
+        raise InputError("depth cuts a DEQ; an Explicit network has the depth of its layers.")
+    if int(depth) != depth or depth < 1:
+        raise InputError(f"depth must be a whole number from 1 on, got {depth}.")

@@ -1,0 +1,121 @@
+"""Activations with one kink at zero: the whole pair equation is one function of one variable, fitted once.
+
+With φ = m x + e |x| both F and the equation scale with s_i s_j, so that P(ρ(r)) and P'(ρ(r)) depend on r alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from notsodeep.gaussian.shapes import PiecewiseLinear
+
+Array = NDArray[np.float64]
+
+DEGREES = (24, 30, 36, 44)
+ACCEPTED = 1e-14
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One side of ρ = 0: polynomials in z = 2t - 1, and their measured error."""
+
+    value: Array
+    slope: Array
+    error: float
+
+
+@dataclass(frozen=True)
+class HomogeneousFit:
+    """Polynomials for P and P' as functions of r, with the range of r."""
+
+    highest: float
+    middle: float
+    lowest: float
+    upper: Branch
+    lower: Branch
+
+    @property
+    def error(self) -> float:
+        """Measured error of the fit, relative to P(1)."""
+        return max(self.upper.error, self.lower.error)
+
+
+def fit(shape: PiecewiseLinear, feedback: float) -> HomogeneousFit | None:
+    """The fit for ρ = feedback · P(ρ) + r, or None where the equation is too close to losing its solution."""
+    linear = ((shape.slopes[-1] + shape.slopes[0]) / 2.0) ** 2
+    bent = ((shape.slopes[-1] - shape.slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
+    middle = -feedback * bent
+    branches = []
+    for sign in (1.0, -1.0):
+        for degree in DEGREES:
+            branch = _branch(linear, bent, feedback, sign, degree)
+            if branch.error <= ACCEPTED:
+                break
+        else:
+            return None
+        branches.append(branch)
+    size = max(len(series) for branch in branches for series in (branch.value, branch.slope))
+    upper, lower = (Branch(_padded(b.value, size), _padded(b.slope, size), b.error) for b in branches)
+    highest = 1.0 - feedback * (linear + bent * np.pi / 2.0)
+    lowest = -1.0 + feedback * (linear - bent * np.pi / 2.0)
+    return HomogeneousFit(highest, middle, lowest, upper, lower)
+
+
+def _padded(series: Array, size: int) -> Array:
+    return np.concatenate([series, np.zeros(size - len(series))])
+
+
+def _branch(linear: float, bent: float, feedback: float, sign: float, degree: int) -> Branch:
+    """Interpolate at Chebyshev nodes in t, then measure the error of the polynomial actually used."""
+    angles = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
+    nodes = np.cos(angles)
+    exact = [_at(linear, bent, feedback, sign, 0.5 * (z + 1.0)) for z in nodes]
+    transform = (2.0 / (degree + 1)) * np.cos(np.outer(np.arange(degree + 1), angles))
+    transform[0] *= 0.5
+    series = [_monomials(transform @ np.array(column)) for column in zip(*exact, strict=True)]
+    probe = np.cos(np.linspace(0.0, np.pi, 3 * degree))
+    truth = np.array([_at(linear, bent, feedback, sign, 0.5 * (z + 1.0)) for z in probe])
+    tried = np.stack([np.polynomial.polynomial.polyval(probe, s) for s in series], axis=1)
+    top = linear + bent * np.pi / 2.0
+    return Branch(series[0], series[1], float(np.abs(tried - truth).max() / top))
+
+
+def _monomials(coefficients: Array) -> Array:
+    """The same polynomial in powers of z; rounding noise in high orders would grow by 2.4 per order, so it goes."""
+    kept = np.flatnonzero(np.abs(coefficients) > 6e-16 * np.abs(coefficients).max())
+    return np.asarray(chebyshev.cheb2poly(coefficients[: kept[-1] + 1]))
+
+
+def _at(linear: float, bent: float, feedback: float, sign: float, t: float) -> tuple[float, float]:
+    """P and P' where the distance to the end of the range of r is t² of the distance from the end to the middle.
+
+    With ρ = ± cos θ that distance is (1 - cos θ)(1 - feedback(linear ± bent π/2)) ± feedback · bent (sin θ - θ cos θ).
+    """
+
+    stiff = 1.0 - feedback * (linear + sign * bent * np.pi / 2.0)
+
+    def distance(theta: float) -> float:
+        return 2.0 * np.sin(theta / 2.0) ** 2 * stiff + sign * feedback * bent * _lag(theta)
+
+    goal = t * t * distance(np.pi / 2.0)
+    if goal <= 0.0:
+        theta = 0.0
+    else:
+        theta = float(brentq(lambda x: distance(x) - goal, 0.0, np.pi / 2.0, xtol=1e-12))
+        for _ in range(3):
+            theta -= (distance(theta) - goal) / (np.sin(theta) * (stiff + sign * feedback * bent * theta))
+    even = np.sin(theta) + np.cos(theta) * (np.pi / 2.0 - theta)
+    return linear * sign * np.cos(theta) + bent * even, linear + bent * sign * (np.pi / 2.0 - theta)
+
+
+def _lag(theta: float) -> float:
+    """sin θ - θ cos θ, by its series where the difference would cancel."""
+    if theta > 0.1:
+        return float(np.sin(theta) - theta * np.cos(theta))
+    square = theta * theta
+    return theta**3 / 3.0 * (1.0 - square / 10.0 * (1.0 - square / 28.0 * (1.0 - square / 54.0 * (1.0 - square / 88.0))))
