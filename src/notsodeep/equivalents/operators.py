@@ -1,0 +1,288 @@
+"""Symmetric matrices that are a diagonal plus few columns: n × n in their answers, O(np) in their memory.
+
+    A = diag(d) + Σ_r c_r D_r X Xᵀ D_r + U C Uᵀ + M
+
+with D_r diagonal, U thin, and M a dense symmetric part that only exact entrywise powers need. Such an
+operator multiplies, solves, has a trace and a determinant; sums and multiples are operators of the same kind.
+
+Everything exact goes through one fact. Where the diagonal (with the ridge) is positive and all columns
+together, F = [D_r X, U] with core S, are fewer than n, the thin factorisation d^{-1/2} F = Q R gives
+
+    A = d^{1/2} (I + Q R S Rᵀ Qᵀ) d^{1/2},
+
+so that the symmetric matrix R S Rᵀ, as small as the columns, holds the spectrum (for constant d), the inverse
+and the determinant. Unlike the usual form of Woodbury's identity it never inverts S, which may be singular.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from scipy.sparse.linalg import LinearOperator
+
+from notsodeep.equivalents.solvers import conjugate_gradients, dense_solve, lanczos, log_sum
+from notsodeep.equivalents.terms import Term, check_term, merged
+from notsodeep.errors import InputError
+
+Array = NDArray[np.float64]
+
+# Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
+DENSE_LIMIT = 5000
+
+
+class StructuredOperator(LinearOperator):
+    """A symmetric n × n matrix diag(d) + Gram terms + low-rank terms + an optional dense part.
+
+    Args:
+        diagonal: d, n numbers; with `size`, one number for all of them.
+        terms: `GramTerm`s and `LowRankTerm`s of n rows each.
+        dense: a symmetric n × n array, or None.
+        size: n, where the diagonal is one number.
+    """
+
+    def __init__(
+        self,
+        diagonal: ArrayLike,
+        terms: Iterable[Term] = (),
+        dense: ArrayLike | None = None,
+        *,
+        size: int | None = None,
+    ) -> None:
+        self.terms = tuple(terms)
+        self.own_diagonal = _as_diagonal(diagonal, size)
+        n = len(self.own_diagonal)
+        self.dense = None if dense is None else _as_symmetric(dense, n)
+        for term in self.terms:
+            check_term(term, n)
+        super().__init__(np.float64, (n, n))
+
+    # --- multiplication -----------------------------------------------------------------------------------
+
+    def _matmat(self, block: Array) -> Array:
+        result = self.own_diagonal[:, None] * block
+        for term in self.terms:
+            result += term.product(block)
+        return result if self.dense is None else result + self.dense @ block
+
+    def _matvec(self, vector: Array) -> Array:
+        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
+
+    def _adjoint(self) -> StructuredOperator:
+        return self
+
+    def _transpose(self) -> StructuredOperator:
+        return self
+
+    # --- algebra: structure survives it -------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, StructuredOperator):
+            return super().__add__(other)
+        if self.shape != other.shape:
+            raise InputError(f"Operators of shapes {self.shape} and {other.shape} cannot be added.")
+        parts = [part for part in (self.dense, other.dense) if part is not None]
+        dense = None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return StructuredOperator(
+            self.own_diagonal + other.own_diagonal, merged((*self.terms, *other.terms)), dense
+        )
+
+    def __mul__(self, other: Any) -> Any:
+        if not np.isscalar(other):
+            return super().__mul__(other)
+        number = float(other)  # type: ignore[arg-type]
+        dense = None if self.dense is None else number * self.dense
+        return StructuredOperator(number * self.own_diagonal, [t.times(number) for t in self.terms], dense)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if np.isscalar(other) else super().__rmul__(other)
+
+    def __truediv__(self, number: float) -> StructuredOperator:
+        scaled: StructuredOperator = self * (1.0 / number)
+        return scaled
+
+    def __neg__(self) -> StructuredOperator:
+        negative: StructuredOperator = self * -1.0
+        return negative
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
+
+    def plus_diagonal(self, values: ArrayLike) -> StructuredOperator:
+        """The operator with one number, or n of them, added to its diagonal."""
+        return StructuredOperator(self.own_diagonal + np.asarray(values), self.terms, self.dense)
+
+    # --- numbers ------------------------------------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+        return int(self.shape[0])
+
+    @property
+    def columns(self) -> int:
+        """Columns of the factor F: below n, everything exact is as small as that."""
+        return sum(term.columns for term in self.terms)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether factorisations work on the columns instead of on n × n."""
+        return self.dense is None and self.columns < self.n
+
+    def to_dense(self) -> Array:
+        """The matrix itself, n × n."""
+        matrix = np.diag(self.own_diagonal)
+        for term in self.terms:
+            matrix += term.to_dense()
+        if self.dense is not None:
+            matrix += self.dense
+        return matrix
+
+    def diagonal(self) -> Array:
+        """The diagonal of the matrix, of all parts together."""
+        total = self.own_diagonal.copy()
+        for term in self.terms:
+            total += term.diagonal()
+        return total if self.dense is None else total + np.diagonal(self.dense)
+
+    def trace(self) -> float:
+        """The trace, O(np)."""
+        return float(self.diagonal().sum())
+
+    # --- spectrum -----------------------------------------------------------------------------------------
+
+    def eigvalsh(self, k: int | None = None) -> Array:
+        """Eigenvalues, ascending: all of them, or the k of largest magnitude.
+
+        All of them come from a problem as small as the columns where the operator is thin and its diagonal
+        constant (that constant then fills up the rest), from the dense matrix otherwise. A few come from
+        Lanczos iterations, which only multiply, to machine precision.
+        """
+        if k is not None and not 1 <= k <= self.n:
+            raise InputError(f"k = {k} eigenvalues were asked of a {self.n} × {self.n} operator.")
+        if k is not None and k < self.n // 2 and self.n > 20:
+            return np.sort(lanczos(self, k))
+        values = self._all_eigenvalues()
+        if k is None:
+            return values
+        return np.sort(values[np.argsort(-np.abs(values), kind="stable")[:k]])
+
+    def _all_eigenvalues(self) -> Array:
+        constant = self.own_diagonal[0]
+        if not self.is_thin or np.any(self.own_diagonal != constant):
+            return np.asarray(linalg.eigvalsh(self.to_dense(), overwrite_a=True, check_finite=False))
+        columns, core = self._factor
+        triangle = linalg.qr(columns, mode="r", check_finite=False)[0][: columns.shape[1]]
+        small = linalg.eigvalsh(_congruence(triangle, core), check_finite=False)
+        return np.sort(np.concatenate([constant + small, np.full(self.n - len(small), constant)]))
+
+    @cached_property
+    def _factor(self) -> tuple[Array, Array]:
+        """The columns F of all terms and their block-diagonal core S."""
+        if not self.terms:
+            return np.zeros((self.n, 0)), np.zeros((0, 0))
+        columns, cores = zip(*(term.factor() for term in self.terms), strict=True)
+        return np.hstack(columns), linalg.block_diag(*cores)
+
+    # --- solving ------------------------------------------------------------------------------------------
+
+    def solve(self, b: ArrayLike, ridge: float = 0.0) -> Array:
+        """Give x with (A + ridge·I) x = b, for one right side (n,) or several (n, m).
+
+        Through the columns where they are fewer than n, by a dense factorisation up to n = 5000, by conjugate
+        gradients beyond.
+
+        Raises:
+            ConvergenceError: if the matrix is singular to working precision, or the iteration does not
+                converge (it needs a positive definite matrix). A larger ridge repairs both.
+        """
+        right = np.asarray(b, dtype=np.float64)
+        if right.ndim not in (1, 2) or len(right) != self.n:
+            raise InputError(f"b has shape {right.shape}; {self.n} rows are needed, one for each sample.")
+        block = right.reshape(self.n, -1)
+        diagonal = self.own_diagonal + float(ridge)
+        if self.is_thin and np.all(diagonal > 0.0):
+            answer = _Whitened.of(self, diagonal).solve(block)
+        elif self.n <= DENSE_LIMIT:
+            answer = dense_solve(self.plus_diagonal(ridge).to_dense(), block)
+        else:
+            shifted = self.plus_diagonal(ridge)
+            answer = conjugate_gradients(shifted, shifted.diagonal(), block)
+        return answer.reshape(right.shape)
+
+    def logdet(self, ridge: float = 0.0) -> float:
+        """The logarithm of det(A + ridge·I), for a positive definite matrix.
+
+        Raises:
+            ConvergenceError: if an eigenvalue is not positive.
+        """
+        diagonal = self.own_diagonal + float(ridge)
+        if self.is_thin and np.all(diagonal > 0.0):
+            return float(np.log(diagonal).sum() + log_sum(_Whitened.of(self, diagonal, basis=False).values()))
+        return log_sum(linalg.eigvalsh(self.plus_diagonal(ridge).to_dense(), check_finite=False))
+
+
+@dataclass(frozen=True, eq=False)
+class _Whitened:
+    """A = d^{1/2} (I + Q small Qᵀ) d^{1/2}, see the top of the module."""
+
+    root: Array
+    orthonormal: Array | None
+    small: Array
+
+    @classmethod
+    def of(cls, operator: StructuredOperator, diagonal: Array, *, basis: bool = True) -> _Whitened:
+        root = np.sqrt(diagonal)
+        columns, core = operator._factor
+        scaled = columns / root[:, None]
+        if basis:
+            orthonormal, triangle = linalg.qr(scaled, mode="economic", overwrite_a=True, check_finite=False)
+        else:
+            orthonormal, triangle = (
+                None,
+                linalg.qr(scaled, mode="r", check_finite=False)[0][: columns.shape[1]],
+            )
+        return cls(root, orthonormal, _congruence(triangle, core))
+
+    def values(self) -> Array:
+        """The eigenvalues of I + small."""
+        return 1.0 + np.asarray(linalg.eigvalsh(self.small, check_finite=False))
+
+    def solve(self, block: Array) -> Array:
+        """d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b."""
+        whitened = block / self.root[:, None]
+        inside = np.asarray(self.orthonormal).T @ whitened
+        middle = np.eye(len(self.small)) + self.small
+        correction = dense_solve(middle, inside) - inside
+        return (whitened + np.asarray(self.orthonormal) @ correction) / self.root[:, None]
+
+
+def _congruence(triangle: Array, core: Array) -> Array:
+    """R S Rᵀ, symmetric to the last bit."""
+    product = triangle @ core @ triangle.T
+    return (product + product.T) / 2.0
+
+
+def _as_diagonal(values: ArrayLike, size: int | None) -> Array:
+    diagonal = np.array(values, dtype=np.float64)
+    if diagonal.ndim == 0 and size is not None:
+        diagonal = np.full(size, float(diagonal))
+    if diagonal.ndim != 1 or (size is not None and len(diagonal) != size):
+        raise InputError(
+            f"The diagonal must be n numbers, or one number with size=n; its shape is {diagonal.shape}."
+        )
+    if not np.all(np.isfinite(diagonal)):
+        raise InputError("The diagonal has NaN or infinite entries.")
+    return diagonal
+
+
+def _as_symmetric(matrix: ArrayLike, n: int) -> Array:
+    dense = np.asarray(matrix, dtype=np.float64)
+    if dense.shape != (n, n):
+        raise InputError(f"The dense part has shape {dense.shape}; the operator is {n} × {n}.")
+    return dense

@@ -1,0 +1,236 @@
+"""Every structured operator against its dense self, by one list of tests."""
+
+from __future__ import annotations
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import linalg
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from tolerances import Oracle, assert_close
+
+from notsodeep.equivalents import operators
+from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.terms import GramTerm, gram, low_rank
+from notsodeep.errors import ConvergenceError, InputError
+
+N, P = 40, 12
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, P)) / np.sqrt(P)
+WIDE = RNG.standard_normal((N, 3 * N)) / np.sqrt(3 * N)
+BASIS = RNG.standard_normal((N, 3))
+# Singular and indefinite on purpose: no identity may invert it.
+CORE = np.array([[0.0, 0.3, 0.0], [0.3, 0.0, 0.0], [0.0, 0.0, 0.0]])
+WEIGHTS = 1.0 + 0.1 * RNG.standard_normal((N, 2))
+UNEQUAL = 2.0 + RNG.random(N)
+SYMMETRIC = 0.02 * (WIDE[:, :N] + WIDE[:, :N].T)
+
+WEIGHTED = GramTerm(X, WEIGHTS, np.array([0.8, -0.05]))
+SINGLE = StructuredOperator(0.5, [gram(X, 0.7)], size=N)
+
+OPERATORS = {
+    "identity": StructuredOperator(1.5, size=N),
+    "a diagonal": StructuredOperator(UNEQUAL),
+    "a Gram matrix": SINGLE,
+    "asymptotic: Gram, low rank, constant diagonal": StructuredOperator(
+        2.5, [gram(X, 0.7), low_rank(BASIS, 0.1 * CORE)], size=N
+    ),
+    "refined: weighted Gram terms, low rank, unequal diagonal": StructuredOperator(
+        UNEQUAL, [WEIGHTED, low_rank(BASIS, 0.1 * CORE)]
+    ),
+    "dependent columns": StructuredOperator(0.5, [gram(X, 0.7), low_rank(X[:, :2], np.eye(2))], size=N),
+    "more features than samples": StructuredOperator(0.5, [gram(WIDE)], size=N),
+    "a dense part": StructuredOperator(UNEQUAL, [gram(X)], SYMMETRIC),
+    "a negative diagonal": StructuredOperator(-0.5, [gram(WIDE, 3.0)], size=N),
+    "a sum": SINGLE + StructuredOperator(UNEQUAL, [WEIGHTED], SYMMETRIC),
+    "a sum on the same rows": SINGLE + 2 * SINGLE,
+    "a multiple": 3.0 * StructuredOperator(UNEQUAL, [WEIGHTED]),
+    "a quotient": SINGLE / 4,
+    "a difference": StructuredOperator(9.0, [gram(X)], size=N) - SINGLE,
+    "a negative": -SINGLE,
+}
+
+
+@pytest.fixture(params=list(OPERATORS), name="operator")
+def _operator(request):
+    return OPERATORS[request.param]
+
+
+def identity_close(actual, expected, digits_lost=0.0):
+    assert_close(actual, expected, Oracle.IDENTITY, scale=10.0**digits_lost * np.max(np.abs(expected)))
+
+
+def test_multiplies(operator):
+    dense = operator.to_dense()
+    vector, block = RNG.standard_normal(N), RNG.standard_normal((N, 4))
+    identity_close(operator @ vector, dense @ vector)
+    identity_close(operator @ block, dense @ block)
+    identity_close(operator.T @ vector, dense.T @ vector)
+    identity_close(operator.matvec(vector[:, None]), (dense @ vector)[:, None])
+    assert (operator @ vector).shape == (N,)
+    assert isinstance(operator, LinearOperator)
+
+
+def test_is_symmetric(operator):
+    identity_close(operator.to_dense(), operator.to_dense().T)
+
+
+def test_has_the_diagonal_and_trace_of_its_dense_self(operator):
+    dense = operator.to_dense()
+    identity_close(operator.diagonal(), np.diagonal(dense))
+    identity_close(operator.trace(), np.trace(dense), digits_lost=1)
+
+
+def test_eigenvalues(operator):
+    expected = linalg.eigvalsh(operator.to_dense())
+    values = operator.eigvalsh()
+    assert values.shape == (N,)
+    identity_close(values, expected, digits_lost=1)
+    for k in (1, 5, N):
+        chosen = expected[np.argsort(-np.abs(expected), kind="stable")[:k]]
+        identity_close(np.abs(np.sort(operator.eigvalsh(k))), np.abs(np.sort(chosen)), digits_lost=1)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_solves(operator, ridge):
+    dense = operator.to_dense() + ridge * np.eye(N)
+    conditioning = np.log10(np.linalg.cond(dense))
+    for right in (RNG.standard_normal(N), RNG.standard_normal((N, 3))):
+        solution = operator.solve(right, ridge=ridge)
+        identity_close(solution, linalg.solve(dense, right), digits_lost=conditioning)
+        assert solution.shape == right.shape
+
+
+def test_log_determinant(operator):
+    least = linalg.eigvalsh(operator.to_dense())[0]
+    ridge = max(0.0, 0.5 - least)
+    sign, expected = np.linalg.slogdet(operator.to_dense() + ridge * np.eye(N))
+    assert sign > 0
+    assert_close(operator.logdet(ridge), expected, Oracle.IDENTITY, scale=float(N))
+    with pytest.raises(ConvergenceError, match="not positive definite"):
+        operator.logdet(ridge=-least - 0.1)
+
+
+def test_algebra_stays_structured_and_true(operator):
+    dense, other = operator.to_dense(), OPERATORS["refined: weighted Gram terms, low rank, unequal diagonal"]
+    cases = (
+        (operator + other, dense + other.to_dense()),
+        (operator - other, dense - other.to_dense()),
+        (-operator, -dense),
+        (2 * operator, 2 * dense),
+        (operator * 2, 2 * dense),
+        (operator / 2, dense / 2),
+        (operator.plus_diagonal(0.5), dense + 0.5 * np.eye(N)),
+    )
+    for actual, expected in cases:
+        assert isinstance(actual, StructuredOperator)
+        assert_close(actual.to_dense(), expected, Oracle.IDENTITY, scale=np.abs(dense).max())
+
+
+@pytest.mark.parametrize("name", ["more features than samples", "a dense part", "a sum"])
+def test_conjugate_gradients_agree_with_the_factorisation(name, monkeypatch):
+    operator = OPERATORS[name]
+    right = RNG.standard_normal((N, 2))
+    expected = operator.solve(right)
+    monkeypatch.setattr(operators, "DENSE_LIMIT", 0)
+    assert_close(operator.solve(right), expected, Oracle.QUADRATURE)
+
+
+def test_a_sum_with_another_kind_of_operator_is_still_an_operator():
+    other = aslinearoperator(SYMMETRIC)
+    vector = RNG.standard_normal(N)
+    identity_close((SINGLE + other) @ vector, SINGLE.to_dense() @ vector + SYMMETRIC @ vector)
+    identity_close((SINGLE @ SINGLE) @ vector, SINGLE.to_dense() @ SINGLE.to_dense() @ vector)
+
+
+def test_terms_on_the_same_rows_are_multiplied_together():
+    assert len((SINGLE + SINGLE).terms) == 1
+
+
+def test_the_small_problem_is_the_one_solved(monkeypatch):
+    def refuse(self):
+        raise AssertionError("n × n was formed")
+
+    monkeypatch.setattr(StructuredOperator, "to_dense", refuse)
+    thin = OPERATORS["asymptotic: Gram, low rank, constant diagonal"]
+    assert thin.eigvalsh().shape == (N,)
+    thin.solve(np.ones(N))
+    thin.logdet(1.0)
+
+
+def test_singular_operators_say_so():
+    for singular in (
+        StructuredOperator(0.0, [gram(X)], size=N),
+        StructuredOperator(1.0, [low_rank(np.eye(N)[:, :1], -np.eye(1))], size=N),
+    ):
+        with pytest.raises(ConvergenceError, match="ridge"):
+            singular.solve(np.ones(N))
+    assert np.all(np.isfinite(StructuredOperator(0.0, [gram(X)], size=N).solve(np.ones(N), ridge=1.0)))
+
+
+def test_conjugate_gradients_refuse_what_they_cannot_solve(monkeypatch):
+    monkeypatch.setattr(operators, "DENSE_LIMIT", 0)
+    with pytest.raises(ConvergenceError, match="positive definite"):
+        StructuredOperator(-5.0, [gram(WIDE)], size=N).solve(np.ones(N))
+    with pytest.raises(ConvergenceError, match="ridge"):
+        StructuredOperator(0.0, [gram(np.tile(X, 4))], size=N).solve(RNG.standard_normal(N))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: StructuredOperator(1.0), "one number with size"),
+        (lambda: StructuredOperator(np.ones((2, 2))), "n numbers"),
+        (lambda: StructuredOperator([1.0, np.nan]), "NaN"),
+        (lambda: StructuredOperator(1.0, [gram(X)], size=N + 1), "does not fit"),
+        (lambda: StructuredOperator(1.0, [low_rank(BASIS, np.eye(2))], size=N), "does not fit"),
+        (lambda: StructuredOperator(1.0, dense=np.eye(3), size=N), "dense part has shape"),
+        (lambda: SINGLE + StructuredOperator(1.0, size=3), "cannot be added"),
+        (lambda: SINGLE.solve(np.ones(3)), "40 rows"),
+        (lambda: SINGLE.eigvalsh(0), "k = 0"),
+        (lambda: SINGLE.eigvalsh(N + 1), "k = 41"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+entries = st.floats(-3.0, 3.0, allow_subnormal=False).map(lambda x: round(x, 6))
+
+
+@st.composite
+def thin_operators(draw):
+    n = draw(st.integers(1, 7))
+    p, k, weights = draw(st.integers(1, 5)), draw(st.integers(0, 3)), draw(st.integers(1, 2))
+    matrix = lambda *shape: draw(hnp.arrays(np.float64, shape, elements=entries))  # noqa: E731
+    terms = [GramTerm(matrix(n, p), matrix(n, weights), matrix(weights))]
+    if k:
+        terms.append(low_rank(matrix(n, k), matrix(k, k)))
+    constant = draw(st.booleans())
+    diagonal = matrix() if constant else matrix(n)
+    return StructuredOperator(diagonal, terms, size=n)
+
+
+@settings(max_examples=100, deadline=None)
+@given(thin_operators())
+def test_any_operator_agrees_with_its_dense_self(operator):
+    dense, n = operator.to_dense(), operator.n
+    # The parts may cancel: what rounding can do is set by their sizes, not by that of the sum.
+    size = 1.0 + max(
+        [np.abs(operator.own_diagonal).max(), *(np.abs(t.to_dense()).max() for t in operator.terms)]
+    )
+    size *= 1.0 + max(np.abs(t.factor()[0]).max(initial=0) ** 2 for t in operator.terms)
+    close = lambda a, b: assert_close(a, b, Oracle.IDENTITY, scale=10 * size)  # noqa: E731
+    close(operator @ np.eye(n), dense)
+    close(operator.diagonal(), np.diagonal(dense))
+    close(operator.eigvalsh(), linalg.eigvalsh(dense))
+    lift = 1.0 + float(np.abs(dense).sum())
+    right = np.arange(1.0, n + 1)
+    shifted = operator.plus_diagonal(lift)
+    close(shifted.solve(shifted @ right), right)
+    assert_close(
+        operator.logdet(ridge=lift), np.linalg.slogdet(shifted.to_dense())[1], Oracle.CLOSED_FORM, scale=size
+    )
