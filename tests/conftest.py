@@ -1,0 +1,23 @@
+"""One BLAS thread per process (pytest-xdist has the other cores), and hypothesis runs that repeat."""
+
+from __future__ import annotations
+
+import os
+
+# Before NumPy is imported: the numerical libraries read these once.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# No deadline: the first call of a compiled kernel may compile. Derandomised: a seed from the clock makes a
+# red build that nobody can repeat; `--hypothesis-profile=explore` searches anew.
+settings.register_profile(
+    "notsodeep",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("explore", deadline=None, max_examples=500)
+settings.load_profile("notsodeep")

@@ -1,0 +1,103 @@
+"""Activations: values and derivatives against our own definitions, scaling and shifting by their meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from mpmath import mpf
+from oracles import ALL, Reference
+from tolerances import Oracle, assert_close
+
+from notsodeep.errors import InputError
+from notsodeep.gaussian import activation
+
+# Away from every kink of the references, on both sides, near 0 and far out.
+POINTS = np.array([-40.0, -7.3, -2.4, -0.71, -0.04, 0.03, 0.37, 1.1, 1.9, 3.6, 12.5, 60.0])
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_values(phi: Reference) -> None:
+    expected = np.array([float(phi.mp_value(mpf(float(x)))) for x in POINTS])
+    assert_close(activation(phi.name, **phi.parameters)(POINTS), expected, Oracle.CLOSED_FORM, scale=0.1)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_derivatives(phi: Reference, order: int) -> None:
+    """Differences at 60 digits; far out in the tails a derivative is judged against the size of phi."""
+    expected = np.array([oracles.mp_derivative(phi, float(x), order) for x in POINTS])
+    actual = activation(phi.name, **phi.parameters).derivative(POINTS, order=order)
+    assert_close(actual, expected, Oracle.CLOSED_FORM, scale=1.0)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_each_derivative_is_the_difference_of_the_one_before(phi: Reference, order: int) -> None:
+    made = activation(phi.name, **phi.parameters)
+    x = POINTS[np.abs(POINTS) < 5]
+
+    def before(t: np.ndarray) -> np.ndarray:
+        return made(t) if order == 1 else made.derivative(t, order=order - 1)
+
+    difference = oracles.central_difference(before, x)
+    assert_close(made.derivative(x, order=order), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_scaling_and_shifting_mean_what_they_say(phi: Reference) -> None:
+    made = activation(phi.name, **phi.parameters)
+    changed = made.shifted(0.3).scaled(amplitude=-1.7, gain=0.6).shifted(-0.2)
+    assert_close(changed(POINTS), -1.7 * (made(0.6 * POINTS) + 0.3) - 0.2, Oracle.IDENTITY)
+    for order in (1, 4):
+        expected = -1.7 * 0.6**order * made.derivative(0.6 * POINTS, order=order)
+        assert_close(changed.derivative(POINTS, order=order), expected, Oracle.IDENTITY)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_kinks_are_declared_and_move_with_the_gain(phi: Reference) -> None:
+    made = activation(phi.name, **phi.parameters)
+    assert_close(made.kinks, phi.kinks, Oracle.IDENTITY)
+    assert_close(made.scaled(gain=-2.0).kinks, sorted(-kink / 2 for kink in phi.kinks), Oracle.IDENTITY)
+
+
+def test_arrays_of_any_shape_and_scalars() -> None:
+    made = activation("tanh")
+    assert made(0.5) == pytest.approx(np.tanh(0.5), rel=1e-15)
+    assert made(np.zeros((2, 3, 4))).shape == (2, 3, 4)
+    assert made.derivative(np.zeros((2, 3)), order=3).shape == (2, 3)
+    assert made(np.array([1, 2], dtype=np.int64)).dtype == np.float64
+
+
+def test_piecewise_linear_takes_a_value_at_zero() -> None:
+    made = activation("piecewise_linear", knots=(-1.0, 2.0), slopes=(0.0, 1.0, 0.5), value=0.25)
+    assert_close(made(np.array([-3.0, 0.0, 2.0, 4.0])), [-0.75, 0.25, 2.25, 3.25], Oracle.CLOSED_FORM)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("tahn", {}),
+        ("tanh", {"c": 1.0}),
+        ("hard_tanh", {"a": 1.0, "c": -1.0}),
+        ("leaky_relu", {"a": np.nan, "b": 0.0}),
+        ("polynomial", {"coefficients": []}),
+        ("polynomial", {"coefficients": [0.0, np.inf]}),
+        ("piecewise_linear", {"knots": (0.0, 1.0), "slopes": (1.0, 2.0)}),
+        ("piecewise_linear", {"knots": (1.0, 0.0), "slopes": (1.0, 2.0, 3.0)}),
+    ],
+)
+def test_misuse_is_refused(name: str, parameters: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        activation(name, **parameters)
+
+
+def test_a_misspelt_name_is_answered_with_the_names_there_are() -> None:
+    with pytest.raises(InputError, match="tanh"):
+        activation("tahn")
+
+
+@pytest.mark.parametrize("order", [0, 5, -1])
+def test_derivatives_beyond_the_fourth_are_refused(order: int) -> None:
+    with pytest.raises(InputError, match=str(order)):
+        activation("tanh").derivative(0.0, order=order)

@@ -1,0 +1,142 @@
+"""One-dimensional Gaussian moments against mpmath: relative, elementwise, over ten decades of variance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import oracles
+import pytest
+from oracles import ALL, Reference
+from tolerances import Oracle, assert_close, tolerance
+
+from notsodeep.errors import InputError
+from notsodeep.gaussian import Activation, activation, moments
+
+VARIANCES = (1e-6, 1e-2, 0.3, 1.0, 25.0, 1e4)
+MEHLER_VARIANCES = (1e-6, 1.0, 1e4)
+TERMS = 60
+RELATIVE = tolerance(Oracle.CLOSED_FORM).rtol
+SUBNORMAL = float(np.finfo(np.float64).tiny)  # below it a double has no relative accuracy to speak of
+
+
+def made(phi: Reference) -> Activation:
+    return activation(phi.name, **phi.parameters)
+
+
+def truth(phi: Reference, q: float) -> oracles.Moments:
+    return oracles.mp_moments(phi, q, TERMS if q in MEHLER_VARIANCES else 5)
+
+
+def natural_size(exact: oracles.Moments, q: float, k: int) -> float:
+    """Against what a mean that is zero by symmetry is judged: its neighbours in k, which are not."""
+    if k == 0:
+        return math.sqrt(exact.second)
+    if k == 4:
+        return abs(float(exact.mean[3])) / max(1.0, math.sqrt(q))
+    return math.sqrt(abs(float(exact.mean[k - 1]) * float(exact.mean[k + 1])))
+
+
+@pytest.mark.parametrize("k", range(5))
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_means_of_derivatives(phi: Reference, k: int) -> None:
+    actual = moments.mean_derivative(made(phi), np.array(VARIANCES), k)
+    for got, q in zip(actual, VARIANCES, strict=True):
+        exact = truth(phi, q)
+        expected, size = float(exact.mean[k]), natural_size(exact, q, k)
+        # 40 digits leave 1e-30 of the neighbours where symmetry says 0
+        allowed = RELATIVE * (abs(expected) if abs(expected) > 1e-25 * size else size)
+        assert abs(got - expected) <= allowed + SUBNORMAL, f"{phi}, q={q:g}, k={k}: {got!r} for {expected!r}"
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_second_moments(phi: Reference) -> None:
+    q = np.array(VARIANCES)
+    exact = [truth(phi, one) for one in VARIANCES]
+    for function, field in (
+        (moments.second_moment, "second"),
+        (moments.second_moment_slope, "second_slope"),
+        (moments.derivative_second_moment, "slope_second"),
+    ):
+        expected = np.array([float(getattr(one, field)) for one in exact])
+        np.testing.assert_allclose(function(made(phi), q), expected, rtol=RELATIVE, atol=0, err_msg=field)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_mehler_coefficients(phi: Reference) -> None:
+    actual = moments.mehler(made(phi), np.array(MEHLER_VARIANCES), TERMS)
+    assert actual.shape == (len(MEHLER_VARIANCES), TERMS)
+    for row, q in zip(actual, MEHLER_VARIANCES, strict=True):
+        exact = truth(phi, q)
+        expected = np.array([float(a) for a in exact.mehler])
+        np.testing.assert_allclose(
+            row, expected, rtol=0, atol=RELATIVE * math.sqrt(exact.second), err_msg=f"q={q}"
+        )
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_parseval(phi: Reference) -> None:
+    """The sum of a_k^2 never passes S, and for analytic phi at small variance reaches it."""
+    for q in (1e-3, 0.3, 25.0):
+        energy = float(np.sum(moments.mehler(made(phi), q, 120) ** 2))
+        second = float(oracles.mp_moments(phi, q).second)
+        assert energy <= second * (1 + RELATIVE)
+        if q < 1e-2 and not phi.kinks:
+            assert energy == pytest.approx(second, rel=RELATIVE)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_scaled_and_shifted_moments(phi: Reference) -> None:
+    """psi(x) = a phi(g x) + b: E psi^(k) = a g^k M_k(g^2 q), E psi^2 = a^2 S + 2ab M_0 + b^2, and so on."""
+    a, g, b, q = -1.3, 0.7, 0.4, 2.5
+    psi = made(phi).scaled(amplitude=a, gain=g).shifted(b)
+    exact = oracles.mp_moments(phi, g * g * q)
+    for k in (1, 2, 3):
+        expected = a * g**k * float(exact.mean[k])
+        size = RELATIVE * max(abs(expected), 1e-3)
+        assert moments.mean_derivative(psi, q, k) == pytest.approx(expected, rel=RELATIVE, abs=size)
+    mean = float(exact.mean[0])
+    assert moments.mean_derivative(psi, q, 0) == pytest.approx(a * mean + b, rel=RELATIVE, abs=RELATIVE)
+    second = a * a * float(exact.second) + 2 * a * b * mean + b * b
+    assert moments.second_moment(psi, q) == pytest.approx(second, rel=RELATIVE)
+    slope = g * g * (a * a * float(exact.second_slope) + a * b * float(exact.mean[2]))
+    assert moments.second_moment_slope(psi, q) == pytest.approx(slope, rel=RELATIVE, abs=RELATIVE * 1e-2)
+    energy = (a * g) ** 2 * float(exact.slope_second)
+    assert moments.derivative_second_moment(psi, q) == pytest.approx(energy, rel=RELATIVE)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_the_heat_equation(phi: Reference) -> None:
+    """dM_k/dq = M_{k+2}/2 ties moments of different orders and variances together."""
+    q = np.array([0.5, 2.0])
+    for k in (0, 1, 2):
+        slope = oracles.central_difference(lambda t, k=k: moments.mean_derivative(made(phi), t, k), q)
+        half = moments.mean_derivative(made(phi), q, k + 2) / 2
+        assert_close(half, slope, Oracle.FINITE_DIFFERENCE, scale=1.0)
+
+
+def test_scalars_in_scalars_out_and_rows_in_rows_out() -> None:
+    phi = activation("gelu")
+    assert np.ndim(moments.second_moment(phi, 2.0)) == 0
+    assert moments.second_moment(phi, np.array([2.0, 3.0])).shape == (2,)
+    assert moments.mean_derivative(phi, [1.0, 2.0], 1).shape == (2,)
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_many_variances_at_once_give_what_each_gives(phi: Reference) -> None:
+    q = np.logspace(-6, 4, 301)
+    together = moments.second_moment(made(phi), q)
+    alone = np.array([moments.second_moment(made(phi), one) for one in q[::60]])
+    np.testing.assert_allclose(together[::60], alone, rtol=RELATIVE)
+
+
+@pytest.mark.parametrize("q", [-1.0, math.nan, math.inf])
+def test_impossible_variances_are_refused(q: float) -> None:
+    with pytest.raises(InputError):
+        moments.second_moment(activation("tanh"), q)
+
+
+@pytest.mark.parametrize("k", [-1, 5])
+def test_orders_out_of_range_are_refused(k: int) -> None:
+    with pytest.raises(InputError):
+        moments.mean_derivative(activation("tanh"), 1.0, k)

@@ -1,0 +1,739 @@
+"""Independent oracles: every number here comes from the definitions, none from the package.
+
+Four kinds, from the slowest and surest to the quickest:
+
+- `mp_moments`: one-dimensional Gaussian moments in mpmath, 30 digits and more;
+- `mp_dual`: nested two-dimensional quadrature in mpmath, for a few points that judge the next one;
+- `brute_dual`: E[phi(u)phi(v)] and E[phi'(u)phi'(v)] by composite Gauss-Legendre in float64, 13 digits, any
+  variances and any correlation, `closed_dual` where a closed form exists;
+- `brute_variance`, `brute_pair`: the fixed point of a deep equilibrium model for one pair, from `brute_dual`.
+
+`Reference` holds our own definition of each activation, in mpmath and in NumPy; the tests compare the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import mpmath
+import numpy as np
+from mpmath import mp, mpf
+from numpy.typing import NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+
+_DIGITS = 40
+_MP_NODES = 36
+_MP_REACH = 18  # exp(-18^2/2) < 1e-70: enough for 60 Hermite polynomials at 30 digits
+_REACH = 10.5  # exp(-10.5^2/2) < 1e-23: enough for float64, also against polynomial growth
+
+
+# ----------------------------------------------------------------------------------------------------
+# Our own definitions of the activations
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """One activation by its definition, in mpmath and in NumPy.
+
+    Attributes:
+        name, parameters: what `nsd.activation` takes.
+        mp_value, mp_slope: phi and phi' on an mpf.
+        np_value, np_slope: phi and phi' on an array.
+        kinks: points where phi is not analytic (of any order: elu has one at 0).
+        pieces: (knots, slopes, value at 0) of a piecewise-linear phi, for its closed forms.
+        coefficients: of a polynomial phi, lowest order first.
+        wave: sin and cos, whose quadrature at large variance is hopeless and whose closed form is short.
+    """
+
+    name: str
+    mp_value: Callable[[Any], Any]
+    mp_slope: Callable[[Any], Any]
+    np_value: Callable[[Array], Array]
+    np_slope: Callable[[Array], Array]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    kinks: tuple[float, ...] = ()
+    pieces: tuple[tuple[float, ...], tuple[float, ...], float] | None = None
+    coefficients: tuple[float, ...] | None = None
+    wave: bool = False
+    label: str = ""
+
+    def __str__(self) -> str:
+        return self.label or self.name
+
+    @property
+    def smooth(self) -> bool:
+        """True where moments come from quadrature, not from a closed form."""
+        return self.pieces is None and self.coefficients is None and not self.wave
+
+
+def _pieces_value(x: Any, knots: Sequence[float], slopes: Sequence[float], at_zero: float) -> Any:
+    """The continuous piecewise-linear function through (0, at_zero), for any number type."""
+    edges = [-math.inf, *knots, math.inf]
+    total = x * 0 + at_zero
+    for left, right, slope in zip(edges[:-1], edges[1:], slopes, strict=True):
+        total = total + slope * (_clip(x, left, right) - min(max(0, left), right))
+    return total
+
+
+def _clip(x: Any, left: float, right: float) -> Any:
+    return np.clip(x, left, right) if isinstance(x, np.ndarray) else min(max(x, left), right)
+
+
+def _pieces_slope(x: Any, knots: Sequence[float], slopes: Sequence[float]) -> Any:
+    if isinstance(x, np.ndarray):
+        return np.asarray(slopes)[np.searchsorted(np.asarray(knots), x)]
+    return mpf(slopes[sum(1 for knot in knots if x > knot)])
+
+
+def piecewise(
+    name: str,
+    knots: Sequence[float],
+    slopes: Sequence[float],
+    parameters: dict[str, Any] | None = None,
+    *,
+    at_zero: float = 0.0,
+    label: str = "",
+) -> Reference:
+    """A piecewise-linear reference from its knots, slopes and value at 0."""
+    exact = [mpf(knot) for knot in knots], [mpf(slope) for slope in slopes], mpf(at_zero)
+    return Reference(
+        name=name,
+        label=label,
+        parameters=parameters or {},
+        mp_value=lambda x: _pieces_value(x, *exact),
+        mp_slope=lambda x: _pieces_slope(x, knots, slopes),
+        np_value=lambda x: _pieces_value(x, knots, slopes, at_zero),
+        np_slope=lambda x: _pieces_slope(x, knots, slopes),
+        kinks=tuple(knots),
+        pieces=(tuple(knots), tuple(slopes), at_zero),
+    )
+
+
+def polynomial(coefficients: Sequence[float], name: str = "polynomial") -> Reference:
+    """A polynomial reference, lowest order first."""
+    exact = [mpf(c) for c in coefficients]
+    rounded = [k * c for k, c in enumerate(coefficients)][1:] or [0.0]
+
+    def horner(x: Any, terms: Sequence[float]) -> Any:
+        total = x * 0
+        for term in reversed(terms):
+            total = total * x + term
+        return total
+
+    return Reference(
+        name=name,
+        parameters={"coefficients": list(coefficients)} if name == "polynomial" else {},
+        mp_value=lambda x: horner(x, exact),
+        mp_slope=lambda x: horner(x, [k * c for k, c in enumerate(exact)][1:]),
+        np_value=lambda x: horner(x, coefficients),
+        np_slope=lambda x: horner(x, rounded),
+        coefficients=tuple(coefficients),
+    )
+
+
+def _mp_sigmoid(x: Any) -> Any:
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def _mp_mish(x: Any) -> Any:
+    n = mpmath.exp(x) * (mpmath.exp(x) + 2)
+    return x * n / (n + 2)
+
+
+def _mp_mish_slope(x: Any) -> Any:
+    e = mpmath.exp(x)
+    n = e * (e + 2)
+    return n / (n + 2) + x * 4 * e * (e + 1) / (n + 2) ** 2
+
+
+def _sech2(x: Array) -> Array:
+    small = np.exp(-2 * np.abs(x))
+    return 4 * small / (1 + small) ** 2
+
+
+def _density(x: Array) -> Array:
+    return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+def _mish_slope(x: Array) -> Array:
+    plus = np.logaddexp(0, x)
+    return np.tanh(plus) + x * _sech2(plus) * special.expit(x)
+
+
+SMOOTH = (
+    Reference("tanh", mpmath.tanh, lambda x: mpmath.sech(x) ** 2, np.tanh, _sech2),
+    Reference(
+        "erf",
+        mpmath.erf,
+        lambda x: 2 / mpmath.sqrt(mp.pi) * mpmath.exp(-x * x),
+        special.erf,
+        lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x),
+    ),
+    Reference(
+        "sigmoid",
+        _mp_sigmoid,
+        lambda x: _mp_sigmoid(x) * _mp_sigmoid(-x),
+        special.expit,
+        lambda x: special.expit(x) * special.expit(-x),
+    ),
+    Reference(
+        "swish",
+        lambda x: x * _mp_sigmoid(x),
+        lambda x: _mp_sigmoid(x) * (1 + x * _mp_sigmoid(-x)),
+        lambda x: x * special.expit(x),
+        lambda x: special.expit(x) * (1 + x * special.expit(-x)),
+    ),
+    Reference(
+        "gelu",
+        lambda x: x * mpmath.ncdf(x),
+        lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x),
+        lambda x: x * special.ndtr(x),
+        lambda x: special.ndtr(x) + x * _density(x),
+    ),
+    Reference(
+        "softplus",
+        lambda x: max(x, mpf(0)) + mpmath.log1p(mpmath.exp(-abs(x))),
+        _mp_sigmoid,
+        lambda x: np.logaddexp(0, x),
+        special.expit,
+    ),
+    Reference(
+        "elu",
+        lambda x: x if x > 0 else mpmath.expm1(x),
+        lambda x: mpf(1) if x > 0 else mpmath.exp(x),
+        lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+        lambda x: np.exp(np.minimum(x, 0)),
+        kinks=(0.0,),
+    ),
+    Reference("mish", _mp_mish, _mp_mish_slope, lambda x: x * np.tanh(np.logaddexp(0, x)), _mish_slope),
+    Reference("arctan", mpmath.atan, lambda x: 1 / (1 + x * x), np.arctan, lambda x: 1 / (1 + x * x)),
+    Reference(
+        "softsign",
+        lambda x: x / (1 + abs(x)),
+        lambda x: 1 / (1 + abs(x)) ** 2,
+        lambda x: x / (1 + np.abs(x)),
+        lambda x: 1 / (1 + np.abs(x)) ** 2,
+        kinks=(0.0,),
+    ),
+)
+
+PIECEWISE = (
+    piecewise("relu", (0.0,), (0.0, 1.0)),
+    piecewise("leaky_relu", (0.0,), (0.1, 1.0), {"a": 1.0, "b": 0.1}),
+    # max(ax, bx) with a < b: the two slopes exchange sides
+    piecewise("leaky_relu", (0.0,), (-0.5, 0.3), {"a": -0.5, "b": 0.3}, label="leaky_relu_swapped"),
+    piecewise("abs", (0.0,), (-1.0, 1.0)),
+    piecewise("hard_tanh", (-1.2, 1.2), (0.0, 0.8, 0.0), {"a": 0.8, "c": 1.2}),
+    piecewise("hard_sigmoid", (-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5),
+    piecewise(
+        "piecewise_linear",
+        (-1.0, 0.5, 2.0),
+        (0.2, 1.0, -0.3, 0.5),
+        {"knots": (-1.0, 0.5, 2.0), "slopes": (0.2, 1.0, -0.3, 0.5)},
+    ),
+)
+
+POLYNOMIALS = (polynomial((0.0, 1.0), "identity"), polynomial((0.1, 1.0, -0.3, 0.05)))
+
+WAVES = (
+    Reference("sin", mpmath.sin, mpmath.cos, np.sin, np.cos, wave=True),
+    Reference("cos", mpmath.cos, lambda x: -mpmath.sin(x), np.cos, lambda x: -np.sin(x), wave=True),
+)
+
+ALL = PIECEWISE + SMOOTH + POLYNOMIALS + WAVES
+
+
+def reference(label: str) -> Reference:
+    """The reference of that label."""
+    return next(one for one in ALL if str(one) == label)
+
+
+# ----------------------------------------------------------------------------------------------------
+# (a) One-dimensional moments in mpmath
+# ----------------------------------------------------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """Gaussian moments at one variance, as mpf.
+
+    `mean[k]` is M_k, `second` S, `second_slope` S', `slope_second` E1, `mehler[k]` a_k.
+    """
+
+    mean: tuple[Any, ...]
+    second: Any
+    second_slope: Any
+    slope_second: Any
+    mehler: tuple[Any, ...]
+
+
+@lru_cache(maxsize=1024)
+def mp_moments(phi: Reference, q: float, terms: int = 5) -> Moments:
+    """Moments of `phi` at variance `q` (theory, section 2): closed where `phi` allows, else by quadrature."""
+    with mp.workdps(_DIGITS):
+        variance = mpf(q)
+        if phi.pieces is not None:
+            return _mp_pieces(phi.pieces, variance, max(terms, 5))
+        if phi.coefficients is not None:
+            return _mp_polynomial(phi.coefficients, variance, max(terms, 5))
+        if phi.wave:
+            return _mp_wave(phi.name, variance, max(terms, 5))
+        return mp_quadrature(phi, q, terms)
+
+
+def mp_quadrature(
+    phi: Reference, q: float, terms: int = 5, *, digits: int = _DIGITS, nodes: int = _MP_NODES
+) -> Moments:
+    """The same by composite Gauss-Legendre on the half line, even and odd parts apart (zeros stay zeros)."""
+    with mp.workdps(digits):
+        s = mpmath.sqrt(mpf(q))
+        rule = _mp_rule(tuple(_mp_edges(s, phi.kinks)), nodes, digits)
+        mehler = [mpf(0)] * max(terms, 5)
+        second = second_slope = slope_second = mpf(0)
+        for x, weight in rule:
+            up, down = phi.mp_value(s * x), phi.mp_value(-s * x)
+            squares = weight * (up * up + down * down)
+            second += squares
+            second_slope += squares * (x * x - 1)
+            slope_second += weight * (phi.mp_slope(s * x) ** 2 + phi.mp_slope(-s * x) ** 2)
+            _add_hermite(mehler, x, weight * (up + down), weight * (up - down))
+        return _finish(mehler, s, second, second_slope / (2 * s * s), slope_second)
+
+
+def _add_hermite(total: list[Any], x: Any, even: Any, odd: Any) -> None:
+    """Add even/odd times He_k(x)/sqrt(k!) to each coefficient, by the normalised recurrence."""
+    before, now = mpf(0), mpf(1)
+    for k in range(len(total)):
+        total[k] += (odd if k % 2 else even) * now
+        before, now = now, (x * now - _root(k) * before) / _root(k + 1)
+
+
+@lru_cache(maxsize=4096)
+def _root_at(k: int, precision: int) -> Any:
+    return mpmath.sqrt(k)
+
+
+def _root(k: int) -> Any:
+    return _root_at(k, mp.prec)
+
+
+def _finish(mehler: Sequence[Any], s: Any, second: Any, slope: Any, slope_second: Any) -> Moments:
+    """The means follow from the coefficients: M_k = sqrt(k!) a_k / s^k."""
+    mean = tuple(mehler[k] * mpmath.sqrt(mpmath.factorial(k)) / s**k for k in range(5))
+    return Moments(mean, second, slope, slope_second, tuple(mehler))
+
+
+def _mp_edges(s: Any, kinks: Sequence[float]) -> list[Any]:
+    """Panels on [0, reach], at most 2 wide, doubling in u = s x from 1/2: poles of phi lie about 1 from 0."""
+    edges = {mpf(x) for x in range(0, _MP_REACH + 1, 2)}
+    edges |= {abs(mpf(kink)) / s for kink in kinks}
+    step = mpf(1) / 2
+    while step / s < _MP_REACH:
+        edges |= {step / s}
+        step *= 2
+    return sorted(edge for edge in edges if edge <= _MP_REACH)
+
+
+@lru_cache(maxsize=64)
+def _mp_rule(edges: tuple[Any, ...], nodes: int, digits: int) -> tuple[tuple[Any, Any], ...]:
+    """Nodes and weights of the Gaussian measure restricted to [edges[0], edges[-1]]."""
+    points, weights = _mp_legendre(nodes, digits)
+    rule = []
+    for left, right in pairwise(edges):
+        half, middle = (right - left) / 2, (right + left) / 2
+        for t, weight in zip(points, weights, strict=True):
+            x = middle + half * t
+            rule.append((x, half * weight * mpmath.npdf(x)))
+    return tuple(rule)
+
+
+@lru_cache(maxsize=16)
+def _mp_legendre(nodes: int, digits: int) -> tuple[list[Any], list[Any]]:
+    """Gauss-Legendre by Newton from NumPy's nodes: three steps turn 16 digits into over 100."""
+    points, weights = [], []
+    for start in np.polynomial.legendre.leggauss(nodes)[0]:
+        x = mpf(float(start))
+        for _ in range(4):
+            value, slope = _legendre(nodes, x)
+            x -= value / slope
+        points.append(x)
+        weights.append(2 / ((1 - x * x) * _legendre(nodes, x)[1] ** 2))
+    return points, weights
+
+
+def _legendre(n: int, x: Any) -> tuple[Any, Any]:
+    before, now = mpf(1), x
+    for k in range(1, n):
+        before, now = now, ((2 * k + 1) * x * now - k * before) / (k + 1)
+    return now, n * (x * now - before) / (x * x - 1)
+
+
+def _hermite(k: int, x: Any) -> Any:
+    before, now = mpf(0), mpf(1)
+    for j in range(k):
+        before, now = now, x * now - j * before
+    return now
+
+
+def _mp_pieces(pieces: tuple[Sequence[float], Sequence[float], float], q: Any, terms: int) -> Moments:
+    """Closed forms: phi'' is a comb of Dirac masses at the kinks, so E[phi He_k] is a sum over them."""
+    knots, slopes = [mpf(k) for k in pieces[0]], [mpf(slope) for slope in pieces[1]]
+    s = mpmath.sqrt(q)
+    edges = [mpf("-inf"), *(knot / s for knot in knots), mpf("inf")]
+    pairs = list(zip(edges[:-1], edges[1:], slopes, strict=True))
+    mass = [[_truncated(left, right, j) for j in range(5)] for left, right, _ in pairs]
+    lines = [_line(knots, slopes, mpf(pieces[2]), i) for i in range(len(slopes))]
+    first = sum(c * m[0] + a * s * m[1] for (a, c), m in zip(lines, mass, strict=True))
+    second = sum(
+        c * c * m[0] + 2 * a * c * s * m[1] + a * a * q * m[2] for (a, c), m in zip(lines, mass, strict=True)
+    )
+    weighted = sum(
+        c * c * m[2] + 2 * a * c * s * m[3] + a * a * q * m[4] for (a, c), m in zip(lines, mass, strict=True)
+    )
+    slope = sum(a * m[0] for (a, _), m in zip(lines, mass, strict=True))
+    mehler = [first, s * slope]
+    jumps = [right - left for left, right in pairwise(slopes)]
+    for k in range(2, terms):
+        bumps = (w * _hermite(k - 2, x / s) * mpmath.npdf(x / s) for w, x in zip(jumps, knots, strict=True))
+        mehler.append(s * sum(bumps, mpf(0)) / mpmath.sqrt(mpmath.factorial(k)))
+    slope_second = sum(a * a * m[0] for (a, _), m in zip(lines, mass, strict=True))
+    return _finish(mehler, s, second, (weighted - second) / (2 * q), slope_second)
+
+
+def _line(knots: Sequence[Any], slopes: Sequence[Any], at_zero: Any, index: int) -> tuple[Any, Any]:
+    """Slope and intercept of one piece."""
+    inside = (knots[index - 1] if index else knots[0] - 1) + mpf(1) / 2**20
+    if index and index < len(knots):
+        inside = (knots[index - 1] + knots[index]) / 2
+    return slopes[index], _pieces_value(inside, knots, slopes, at_zero) - slopes[index] * inside
+
+
+def _truncated(left: Any, right: Any, order: int) -> Any:
+    """Integral of x^order times the normal density over [left, right], by the two-step recurrence."""
+    if order == 0:
+        if left >= 0:  # the tails keep their relative accuracy on the left
+            left, right = -right, -left
+        return mpmath.ncdf(right) - mpmath.ncdf(left)
+    ends = [x ** (order - 1) * mpmath.npdf(x) if mpmath.isfinite(x) else mpf(0) for x in (left, right)]
+    lower = (order - 1) * _truncated(left, right, order - 2) if order > 1 else mpf(0)
+    return lower + ends[0] - ends[1]
+
+
+def _mp_polynomial(coefficients: Sequence[float], q: Any, terms: int) -> Moments:
+    exact = [mpf(c) for c in coefficients]
+    square = np.convolve(np.array(exact, dtype=object), np.array(exact, dtype=object))
+    slope = np.array([k * c for k, c in enumerate(exact)][1:] or [mpf(0)], dtype=object)
+    s = mpmath.sqrt(q)
+    mehler = [s**k * _derived(exact, q, k) / mpmath.sqrt(mpmath.factorial(k)) for k in range(terms)]
+    second_slope = _derived(list(square), q, 2) / 2
+    return _finish(
+        mehler, s, _derived(list(square), q, 0), second_slope, _derived(list(np.convolve(slope, slope)), q, 0)
+    )
+
+
+def _derived(coefficients: Sequence[Any], q: Any, k: int) -> Any:
+    """E of the k-th derivative of a polynomial: E[u^(2j)] = q^j (2j-1)!!."""
+    total = mpf(0)
+    for power, c in enumerate(coefficients):
+        if power >= k and (power - k) % 2 == 0:
+            half = (power - k) // 2
+            total += c * mpmath.ff(power, k) * q**half * mpmath.fac2(2 * half - 1)
+    return total
+
+
+def _mp_wave(name: str, q: Any, terms: int) -> Moments:
+    """phi^(k) of sin and cos run through +-sin, +-cos; E cos(u) = exp(-q/2)."""
+    fade, twice = mpmath.exp(-q / 2), mpmath.exp(-2 * q)
+    signs = (0, 1, 0, -1) if name == "sin" else (1, 0, -1, 0)
+    s = mpmath.sqrt(q)
+    mehler = [signs[k % 4] * s**k * fade / mpmath.sqrt(mpmath.factorial(k)) for k in range(terms)]
+    minus, plus = (1 - twice) / 2, (1 + twice) / 2
+    if name == "sin":
+        return _finish(mehler, s, minus, twice, plus)
+    return _finish(mehler, s, plus, -twice, minus)
+
+
+# ----------------------------------------------------------------------------------------------------
+# (b) Bivariate expectations
+# ----------------------------------------------------------------------------------------------------
+
+
+class Dual(NamedTuple):
+    """F = E[phi(u)phi(v)] and F' = E[phi'(u)phi'(v)]."""
+
+    value: float
+    slope: float
+
+
+def brute_dual(phi: Reference, q1: float, q2: float, rho: float, *, nodes: int = 12) -> Dual:
+    """F and F' by two-dimensional quadrature.
+
+    u = s1 x with x on panels graded around every kink and around 0, at the scale of phi(u) and at the scale
+    of the inner integral; v given u is N(rho s2 x, (s2 w)^2), w^2 = 1 - rho^2, on panels in y uniting those
+    of phi(v) with those of the Gaussian. |rho| = 1 leaves one integral.
+    """
+    s1, s2 = math.sqrt(q1), math.sqrt(q2)
+    width = math.sqrt((1 - rho) * (1 + rho))
+    x, weights = _panel_rule(_outer_edges(phi, s1, s2, rho, width), nodes)
+    weights = weights * _density(x)
+    if width == 0:
+        inner, inner_slope = phi.np_value(rho * s2 * x), phi.np_slope(rho * s2 * x)
+    else:
+        inner, inner_slope = _conditional(phi, rho * s2 * x, s2 * width, s2, nodes)
+    value = weights @ (phi.np_value(s1 * x) * inner)
+    return Dual(float(value), float(weights @ (phi.np_slope(s1 * x) * inner_slope)))
+
+
+def dual_with_error(phi: Reference, q1: float, q2: float, rho: float) -> tuple[Dual, Dual]:
+    """The finest value, and how far it moves from a coarser rule and when u and v change places."""
+    fine = brute_dual(phi, q1, q2, rho, nodes=20)
+    others = (brute_dual(phi, q1, q2, rho), brute_dual(phi, q2, q1, rho, nodes=20))
+    return fine, Dual(
+        max(abs(fine.value - one.value) for one in others), max(abs(fine.slope - one.slope) for one in others)
+    )
+
+
+def _doubling(start: float, stop: float) -> Array:
+    """start, 2 start, ... past stop."""
+    count = max(1, math.ceil(math.log2(max(stop / start, 2.0))) + 1)
+    return start * 2.0 ** np.arange(count)
+
+
+def _around(centres: Sequence[float], steps: Array) -> Array:
+    if not centres:
+        return np.empty(0)
+    return np.concatenate([[c, *(c - steps), *(c + steps)] for c in centres])
+
+
+def _marks(phi: Reference, reach: float) -> Array:
+    """Where panels of phi(u) end for |u| up to reach: kinks and, unless phi is linear between, a grading."""
+    if phi.pieces is not None:
+        return np.array(phi.kinks)
+    return _around(sorted({0.0, *phi.kinks}), _doubling(0.5, reach))
+
+
+def _outer_edges(phi: Reference, s1: float, s2: float, rho: float, width: float) -> Array:
+    """Panel edges in x; the inner integral is phi smoothed over s2 width: grade kinks at width/|rho|."""
+    parts = [np.linspace(-_REACH, _REACH, 18), _marks(phi, _REACH * s1) / s1]
+    if rho != 0:
+        own = s2 * rho
+        parts.append(_marks(phi, _REACH * s2) / own)
+        if width > 0:
+            steps = _doubling(width / abs(rho), 2 * _REACH)
+            parts.append(_around([kink / own for kink in phi.kinks], np.concatenate([steps, 1.5 * steps])))
+    edges = np.unique(np.concatenate(parts))
+    return edges[np.abs(edges) <= _REACH]
+
+
+@lru_cache(maxsize=16)
+def _legendre_rule(nodes: int) -> tuple[Array, Array]:
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return points, weights
+
+
+def _panel_rule(edges: Array, nodes: int) -> tuple[Array, Array]:
+    points, weights = _legendre_rule(nodes)
+    half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
+    return (middle[:, None] + half[:, None] * points).ravel(), (half[:, None] * weights).ravel()
+
+
+def _conditional(phi: Reference, mean: Array, deviation: float, s2: float, nodes: int) -> tuple[Array, Array]:
+    """E[phi(v)] and E[phi'(v)], v ~ N(mean, deviation^2): one row of panels per mean, empty ones left out."""
+    marks = _marks(phi, 2 * _REACH * s2)
+    edges = (marks[None, :] - mean[:, None]) / deviation
+    fixed = np.broadcast_to(np.linspace(-_REACH, _REACH, 18), (mean.size, 18))
+    edges = np.sort(np.clip(np.concatenate([edges, fixed], axis=1), -_REACH, _REACH), axis=1)
+    half = np.diff(edges, axis=1) / 2
+    rows, columns = np.nonzero(half > 0)
+    half = half[rows, columns]
+    points, weights = _legendre_rule(nodes)
+    y = edges[rows, columns][:, None] + half[:, None] * (1 + points)
+    v = mean[rows][:, None] + deviation * y
+    weight = half[:, None] * weights * _density(y)
+    totals = [np.einsum("ij,ij->i", weight, f(v)) for f in (phi.np_value, phi.np_slope)]
+    value, slope = (np.bincount(rows, weights=total, minlength=mean.size) for total in totals)
+    return value, slope
+
+
+def closed_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual | None:
+    """F and F' in closed form where one is known (arc-cosine, arcsine, waves, polynomials), else None."""
+    if phi.name == "erf":
+        return _arcsine(q1, q2, rho)
+    if phi.wave:
+        return _wave_dual(phi.name, q1, q2, rho)
+    if phi.coefficients is not None:
+        return _polynomial_dual(phi, q1, q2, rho)
+    if phi.pieces is not None and phi.kinks == (0.0,):
+        return _arc_cosine(phi.pieces[1], q1, q2, rho)
+    return None
+
+
+def _angle(rho: float) -> float:
+    """The angle whose cosine is rho, without the loss of digits of arccos near +-1."""
+    return 2 * math.atan2(math.sqrt(1 - rho), math.sqrt(1 + rho))
+
+
+def _arc_cosine(slopes: Sequence[float], q1: float, q2: float, rho: float) -> Dual:
+    """Slopes (b, a): phi = (a+b)/2 x + (a-b)/2 |x|; E|x||y| and E sign sign are classical."""
+    mean, gap = (slopes[1] + slopes[0]) / 2, (slopes[1] - slopes[0]) / 2
+    theta, scale = _angle(rho), math.sqrt(q1 * q2)
+    sine = math.sqrt((1 - rho) * (1 + rho))
+    absolute = (2 * sine + rho * (math.pi - 2 * theta)) / math.pi
+    return Dual(scale * (mean**2 * rho + gap**2 * absolute), mean**2 + gap**2 * (1 - 2 * theta / math.pi))
+
+
+def _arcsine(q1: float, q2: float, rho: float) -> Dual:
+    """Williams' kernel, as an arctangent: arcsin loses half the digits at |rho| = 1 and large variance."""
+    cross = 2 * rho * math.sqrt(q1 * q2)
+    rest = math.sqrt(1 + 2 * (q1 + q2) + 4 * q1 * q2 * (1 - rho) * (1 + rho))
+    return Dual(2 / math.pi * math.atan2(cross, rest), 4 / math.pi / rest)
+
+
+def _wave_dual(name: str, q1: float, q2: float, rho: float) -> Dual:
+    cross = rho * math.sqrt(q1 * q2)
+    near = math.exp(abs(cross) - (q1 + q2) / 2) / 2
+    # expm1, so that two small angles keep their relative accuracy
+    minus = -math.copysign(near, cross) * math.expm1(-2 * abs(cross))
+    plus = near * (1 + math.exp(-2 * abs(cross)))
+    return Dual(minus, plus) if name == "sin" else Dual(plus, minus)
+
+
+def _polynomial_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual:
+    """The Mehler series, finite for a polynomial, in mpmath."""
+    terms = len(phi.coefficients or ())
+    first, second = mp_moments(phi, q1, terms), mp_moments(phi, q2, terms)
+    pairs = [a * b for a, b in zip(first.mehler[:terms], second.mehler[:terms], strict=True)]
+    value = sum((pair * mpf(rho) ** k for k, pair in enumerate(pairs)), mpf(0))
+    slope = sum((k * pair * mpf(rho) ** (k - 1) for k, pair in enumerate(pairs) if k), mpf(0))
+    return Dual(float(value), float(slope / mpmath.sqrt(mpf(q1) * q2)))
+
+
+def exact_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual:
+    """The oracle for the tests: closed form or brute force; a variance of 0 makes that factor constant."""
+    if min(q1, q2) == 0:
+        return _degenerate_dual(phi, max(q1, q2))
+    closed = closed_dual(phi, q1, q2, rho)
+    return closed if closed is not None else brute_dual(phi, q1, q2, rho)
+
+
+def _degenerate_dual(phi: Reference, q: float) -> Dual:
+    zero = np.zeros(1)
+    means = mp_moments(phi, q).mean if q > 0 else (phi.np_value(zero)[0], phi.np_slope(zero)[0])
+    return Dual(float(phi.np_value(zero)[0] * means[0]), float(phi.np_slope(zero)[0] * means[1]))
+
+
+def mp_dual(phi: Reference, q1: float, q2: float, rho: float, *, digits: int = 25, nodes: int = 16) -> Dual:
+    """F and F' of a phi smooth away from 0 by nested mpmath quadrature. Slow: seconds a point."""
+    with mp.workdps(digits):
+        s1, s2, r = mpmath.sqrt(mpf(q1)), mpmath.sqrt(mpf(q2)), mpf(rho)
+        w = mpmath.sqrt((1 - r) * (1 + r))
+        value = slope = mpf(0)
+        for x, weight in _mp_line([mpf(0)], min(1 / s1, 1 / s2, w / abs(r)), digits, nodes):
+            zero = -r * x / w  # where v = 0
+            inner = [(s2 * (r * x + w * y), g) for y, g in _mp_line([zero], 1 / (s2 * w), digits, nodes)]
+            value += weight * phi.mp_value(s1 * x) * sum(g * phi.mp_value(v) for v, g in inner)
+            slope += weight * phi.mp_slope(s1 * x) * sum(g * phi.mp_slope(v) for v, g in inner)
+        return Dual(float(value), float(slope))
+
+
+def _mp_line(centres: Sequence[Any], scale: Any, digits: int, nodes: int) -> tuple[tuple[Any, Any], ...]:
+    """A rule on [-9, 9] (17 digits) with panels doubling away from each centre, from half the scale."""
+    reach = 9
+    edges = {mpf(x) for x in range(-reach, reach + 1, 2)} | set(centres)
+    step = mpf(scale) / 2
+    while step < 2 * reach:
+        edges |= {c + sign * step for c in centres for sign in (-1, 1)}
+        step *= 2
+    return _mp_rule(tuple(sorted(e for e in edges if abs(e) <= reach)), nodes, digits)
+
+
+# ----------------------------------------------------------------------------------------------------
+# (c) The fixed point of a deep equilibrium model, one pair at a time
+# ----------------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """What the theory (section 3) says of one pair: Lambda, G, D and the three tangent kernels."""
+
+    preactivation: float
+    feature: float
+    slope: float
+    network: float
+    paper: float
+    tangent_preactivation: float
+
+
+def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
+    """The root of q = sigma_a2 S(q) + drive, drive = sigma_b2 |x|^2 + bias2, by plain iteration."""
+    q = drive if drive > 0 else 1e-300
+    for _ in range(400):
+        after = sigma_a2 * exact_dual(phi, q, q, 1.0).value + drive
+        if abs(after - q) <= 2e-16 * after:
+            return after
+        q = after
+    raise ArithmeticError(f"the oracle found no fixed point for {phi} at sigma_a2={sigma_a2}, drive={drive}")
+
+
+def brute_pair(phi: Reference, sigma_a2: float, drives: tuple[float, float], drive: float) -> Pair:
+    """Lambda_ij = sigma_a2 F(q_i, q_j, Lambda_ij) + drive by Newton on brute force, stopped by the residual.
+
+    Where both drives equal `drive` (a duplicate row) the pair is a diagonal one.
+    """
+    q1, q2 = (brute_variance(phi, sigma_a2, one) for one in drives)
+    scale = math.sqrt(q1 * q2)
+    if drives == (drive, drive):
+        return _pair(q1, exact_dual(phi, q1, q2, 1.0), sigma_a2)
+    now = min(max(drive, -scale), scale)
+    for _ in range(60):
+        dual = exact_dual(phi, q1, q2, min(max(now / scale, -1.0), 1.0) if scale else 0.0)
+        gap = sigma_a2 * dual.value + drive - now
+        if abs(gap) <= 1e-15 * scale:
+            return _pair(now, dual, sigma_a2)
+        now = min(max(now + gap / (1 - sigma_a2 * dual.slope), -scale), scale)
+        if abs(gap) <= 4e-15 * scale:
+            return _pair(now, dual, sigma_a2)
+    raise ArithmeticError(f"the oracle did not converge for {phi}: residual {gap:.1e}")
+
+
+def _pair(preactivation: float, dual: Dual, sigma_a2: float) -> Pair:
+    g, d = dual
+    rest = 1 - sigma_a2 * d
+    return Pair(preactivation, g, d, g + d * preactivation / rest, g / rest, preactivation / rest)
+
+
+def exact_gram(rows: Array) -> Array:
+    """X X^T with every inner product rounded once, so that duplicate rows have equal entries."""
+    return np.array([[math.fsum(_products(a, b)) for b in rows] for a in rows])
+
+
+def _products(a: Array, b: Array) -> list[float]:
+    """Products as exact two-term sums (Dekker), ready for `math.fsum`."""
+    high = a * b
+    split = 134217729.0  # 2^27 + 1
+    a1, b1 = a * split - (a * split - a), b * split - (b * split - b)
+    low = ((a1 * b1 - high) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
+    return [*high.tolist(), *low.tolist()]
+
+
+# ----------------------------------------------------------------------------------------------------
+# (d) Finite differences
+# ----------------------------------------------------------------------------------------------------
+
+
+def mp_derivative(phi: Reference, x: float, order: int) -> float:
+    """The order-th derivative of our own mpmath definition, by differences at 60 digits."""
+    with mp.workdps(60):
+        return float(mpmath.diff(phi.mp_value, mpf(x), order))
+
+
+def central_difference(f: Callable[[Array], Array], x: Array, step: float = 1e-3) -> Array:
+    """df/dx to sixth order in the step: about 12 digits for a function that varies over 1."""
+    pairs = [(f(x + k * step) - f(x - k * step)) / (2 * k * step) for k in (1, 2, 3)]
+    return 1.5 * pairs[0] - 0.6 * pairs[1] + 0.1 * pairs[2]
