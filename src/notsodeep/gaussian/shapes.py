@@ -86,7 +86,7 @@ class Shape:
     def mean_derivative(self, q: Array, k: int) -> Array:
         """M_k(q) = E[φ^(k)(sξ)], (2.1).
 
-        Small scales take the derivative itself, large ones E[φ'(sξ) He_{k-1}(ξ)]/s^{k-1}: each is free of
+        Small scales take the derivative itself, large ones E[φ''(sξ) He_{k-2}(ξ)]/s^{k-2}: each is free of
         cancellation where the other is not.
         """
         if self.parity != 0 and (self.parity == 1) == (k % 2 == 1):
@@ -94,7 +94,7 @@ class Shape:
         large = q >= 1.0
         result = np.empty_like(q)
         if large.any():
-            order = min(k, 1)
+            order = min(k, 2)
             part = q[large]
             mean = self.expectation(part, lambda xi, x: self(x, order) * _hermite(xi, k - order))
             result[large] = mean / part ** ((k - order) / 2) + self._jump_part(part, k, order)
@@ -219,12 +219,15 @@ class PiecewiseLinear(Shape):
         return scales, np.diff(zeroth, axis=1), np.diff(first, axis=1), np.diff(second, axis=1)
 
     def mean_derivative(self, q: Array, k: int) -> Array:
-        scales, zeroth, first, _ = self._segments(q)
-        slopes = np.array(self.slopes)
+        scales, zeroth, _, _ = self._segments(q)
         if k == 0:
-            return np.asarray((slopes * first).sum(axis=1) * scales + (self.intercepts * zeroth).sum(axis=1))
+            # φ is linear around zero and every knot adds a hinge that opens outwards: terms without cancellation.
+            away = np.abs(np.array(self.knots)) / scales[:, None]
+            tail = quadrature.SQRT_2PI**-1 - 0.5 * away * special.erfcx(away / np.sqrt(2.0))
+            hinges = np.where(away < 40, np.exp(-0.5 * np.minimum(away, 40) ** 2) * tail, 0.0)
+            return np.asarray(self.value + scales * (self.weights * hinges).sum(axis=1))
         if k == 1:
-            return np.asarray((slopes * zeroth).sum(axis=1))
+            return np.asarray((np.array(self.slopes) * zeroth).sum(axis=1))
         with np.errstate(over="ignore"):
             position = np.array(self.knots) / scales[:, None]
         terms = self.weights * np.where(np.abs(position) < 40, _hermite(np.clip(position, -40, 40), k - 2), 0.0)

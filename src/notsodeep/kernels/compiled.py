@@ -13,7 +13,7 @@ WIDTH = 64
 MAX_STEPS = 40
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
 def mehler_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right, left, right,
     feedback, levels, limits, parity, want_slope, value, slope, todo,
@@ -119,14 +119,14 @@ def mehler_tile(  # type: ignore[no-untyped-def]
                 value[i, start + j] = p[j] * size
                 if want_slope:
                     slope[i, start + j] = dp[j]
-                missed = abs(rho[j]) > limits[level] or not np.isfinite(p[j])
+                missed = abs(rho[j]) > limits[level]
                 todo[i, start + j] = missed
                 left_over += missed
                 highest = max(highest, abs(rho[j]))
     return steps, residual, highest, left_over
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
 def fit_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right,
     highest, middle, lowest, upper_value, lower_value, upper_slope, lower_slope, want_slope, value, slope,
