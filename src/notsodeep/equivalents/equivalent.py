@@ -1,0 +1,206 @@
+"""The kernel of a model on given data, as a structured operator: docs/theory.md, sections 4 and 5."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.equivalents.coefficients import KERNELS, Coefficients, coefficients
+from notsodeep.equivalents.expansion import exact_diagonal, expand
+from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
+from notsodeep.equivalents.separable import Separable, floored, interpolated, separable
+from notsodeep.equivalents.terms import GramTerm, LowRankTerm, Term, gram, low_rank, merged
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import as_rows, one_of
+
+Array = NDArray[np.float64]
+
+Form = Literal["asymptotic", "refined"]
+Square = Literal["mixture", "sketch", "exact"]
+FORMS: tuple[str, ...] = get_args(Form)
+SQUARES: tuple[str, ...] = get_args(Square)
+ORDERS = (1, 2, 3)
+
+
+def equivalent(
+    model: DEQ | Explicit,
+    X: ArrayLike,
+    stats: MixtureStatistics | None = None,
+    kernel: str = "ck",
+    form: str = "asymptotic",
+    *,
+    order: int = 2,
+    square: str = "mixture",
+    rank: int = 100,
+    seed: int = 0,
+    around: float | Literal["mean"] = 0.0,
+    tolerance: float = 1e-6,
+) -> StructuredOperator:
+    """The high-dimensional equivalent of a kernel matrix, as an operator.
+
+    Args:
+        model: a `DEQ` or an `Explicit`; for the asymptotic form centred, `model.centred(stats.tau0)`.
+        X: samples in rows (n, p).
+        stats: `MixtureStatistics.of(mixture, X, y)` or `.estimate(X, y)`. The asymptotic form needs them; the
+            refined one uses them in `square="mixture"` and takes all samples as one class without them.
+        kernel: "ck", "ntk" or "ntk_paper" (and of a DEQ "ck_preactivations", "ntk_preactivations"), as in
+            `coefficients`.
+        form: "asymptotic", α XXᵀ + V C Vᵀ + c I of (4.7); or "refined", (5.2), where each sample keeps its
+            own variance: no labels and no centring needed, a bias allowed, and far closer on real data.
+        order: of the refined form, 1 to 3: the highest power of the inner products.
+        square: of the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
+            the values (5.6) at which they concentrate, "sketch" by `rank` leading eigenvectors (O(n² p)
+            operations once, O(np) memory), "exact" by an n × n matrix. Where the power has no weight (the
+            square, for odd φ) there is nothing to represent.
+        rank: of the sketch, the number of eigenvectors kept.
+        seed: of the sketch.
+        around: correlation at which the refined form expands; "mean" takes the mean correlation of the
+            samples, which serves data that are not centred.
+        tolerance: relative error allowed in separating the dependence on two samples' norms.
+
+    Returns:
+        A `StructuredOperator`: `@`, `.to_dense()`, `.eigvalsh()`, `.solve(b, ridge)`, `.trace()`, …
+    """
+    rows = as_rows(X)
+    one_of(form, FORMS, "form")
+    one_of(kernel, KERNELS, "kernel")
+    _check_statistics(stats, rows)
+    if form == "asymptotic":
+        return _asymptotic(model, rows, _needed(stats), kernel)
+    _check_refined(model, kernel, order, square, rank)
+    powers = _powers(model, rows, kernel, order, _correlation(rows, around), tolerance)
+    terms = _low_order_terms(rows, powers)
+    high = {k: function for k, function in powers.items() if k >= 2}
+    dense = exact_power(rows, high) if high and square == "exact" else None
+    if high and square == "mixture":
+        terms += mixture_terms(rows, high, ClassValues.of(rows, stats))
+    elif high and square == "sketch":
+        terms += sketched_terms(rows, high, rank, seed)
+    # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
+    operator = StructuredOperator(0.0, merged(tuple(terms)), dense, size=len(rows))
+    return operator.plus_diagonal(_diagonal(model, rows, kernel) - operator.diagonal())
+
+
+# --- asymptotic ---------------------------------------------------------------------------------------
+
+
+def _asymptotic(model: DEQ | Explicit, X: Array, stats: MixtureStatistics, kernel: str) -> StructuredOperator:
+    scalars = coefficients(model, stats.tau0, kernel)
+    terms: list[Term] = [gram(X, scalars.linear)]
+    if scalars.norm != 0.0 or scalars.trace != 0.0:
+        terms.append(informative_term(scalars, stats))
+    return StructuredOperator(scalars.identity, terms, size=len(X))
+
+
+def informative_term(scalars: Coefficients, stats: MixtureStatistics) -> LowRankTerm:
+    """V C Vᵀ with V = [J/√p, ψ] and C of docs/theory.md (4.7)."""
+    deviation = np.append(stats.t, 1.0)
+    core = scalars.norm * np.outer(deviation, deviation)
+    core[:-1, :-1] += scalars.trace * stats.T
+    return low_rank(np.column_stack([stats.one_hot / np.sqrt(stats.p), stats.psi]), core)
+
+
+# --- refined ------------------------------------------------------------------------------------------
+
+
+def _powers(
+    model: DEQ | Explicit, X: Array, kernel: str, order: int, around: float, tolerance: float
+) -> dict[int, Separable]:
+    """The functions in front of c_ij^k that are not negligible, as sums of products."""
+    squares = floored(np.einsum("ij,ij->i", X, X))
+
+    def in_cosines(nodes: Array) -> Array:
+        """The series in powers of the cosine, whose coefficients stay bounded however short a row is."""
+        lengths = np.sqrt(nodes[:, None] * nodes)
+        series = expand(model, nodes, nodes, kernel, order, around)
+        return _recentred(series * lengths ** np.arange(order + 1)[:, None, None], around)
+
+    # An error e in every entry of a constant matrix has norm n·e; next to c_ij it is no worse than relative.
+    allowed = [tolerance / len(X), tolerance, tolerance / np.sqrt(len(X)), tolerance]
+    functions = separable(in_cosines, squares, allowed[: order + 1])
+    return {
+        k: Separable(f.weights / np.sqrt(squares)[:, None] ** k, f.scales, f.size, f.error_bound)
+        for k, f in enumerate(functions)
+        if f.rank > 0
+    }
+
+
+def _recentred(series: Array, around: float) -> Array:
+    """Coefficients of powers of x from those of powers of x - around."""
+    if around == 0.0:
+        return series
+    shifted = np.zeros_like(series)
+    for coefficient in series[::-1]:
+        shifted[1:], shifted[0] = shifted[:-1] - around * shifted[1:], -around * shifted[0] + coefficient
+    return shifted
+
+
+def _low_order_terms(X: Array, powers: dict[int, Separable]) -> list[Term]:
+    terms: list[Term] = []
+    if 0 in powers:
+        terms.append(low_rank(powers[0].weights, np.diag(powers[0].scales)))
+    if 1 in powers:
+        terms.append(GramTerm(X, powers[1].weights, powers[1].scales))
+    return terms
+
+
+def _diagonal(model: DEQ | Explicit, X: Array, kernel: str) -> Array:
+    squares = floored(np.einsum("ij,ij->i", X, X))
+    return interpolated(lambda nodes: exact_diagonal(model, nodes, kernel), squares)
+
+
+def _correlation(X: Array, around: Any) -> float:
+    if around == "mean":
+        if len(X) < 2:
+            return 0.0
+        directions = X / np.sqrt(floored(np.einsum("ij,ij->i", X, X)))[:, None]
+        total = directions.sum(axis=0)
+        return float(total @ total - len(X)) / (len(X) * (len(X) - 1))
+    try:
+        value = float(around)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not abs(value) < 1.0:
+        raise InputError(f"around is a correlation between -1 and 1, or 'mean'; it came as {around!r}.")
+    return value
+
+
+# --- input --------------------------------------------------------------------------------------------
+
+
+def _needed(stats: MixtureStatistics | None) -> MixtureStatistics:
+    if stats is None:
+        raise InputError(
+            "The asymptotic equivalent needs the statistics of the classes: "
+            "MixtureStatistics.estimate(X, y), or .of(mixture, X, y). Without labels use form='refined'."
+        )
+    return stats
+
+
+def _check_statistics(stats: MixtureStatistics | None, X: Array) -> None:
+    if stats is None:
+        return
+    if not isinstance(stats, MixtureStatistics):
+        raise InputError(f"stats must be a MixtureStatistics, not {type(stats).__name__}.")
+    if (len(stats.labels), stats.p) != X.shape:
+        raise InputError(
+            f"stats belong to {len(stats.labels)} samples of dimension {stats.p}, X has shape {X.shape}: "
+            "make them from the same X."
+        )
+
+
+def _check_refined(model: DEQ | Explicit, kernel: str, order: int, square: str, rank: int) -> None:
+    one_of(square, SQUARES, "square")
+    if order not in ORDERS:
+        raise InputError(f"The refined form has orders 1, 2 and 3; order = {order!r} is not one of them.")
+    if rank < 1:
+        raise InputError(f"rank = {rank}: a sketch keeps at least one eigenvector.")
+    if not isinstance(model, DEQ | Explicit):
+        raise InputError(f"equivalent takes a DEQ or an Explicit, not {type(model).__name__}.")
+    if isinstance(model, Explicit) and kernel.endswith("_preactivations"):
+        raise InputError(f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk'.")

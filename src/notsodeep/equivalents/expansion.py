@@ -1,0 +1,300 @@
+"""A kernel as a power series in the inner product of two samples, to the order that high dimension needs.
+
+In high dimension off-diagonal inner products are small, so that an entry of any kernel is, to order N,
+
+    K_ij ≃ Σ_{k ≤ N} g_k(s_i, s_j) (c_ij - c⁰_ij)^k,   s_i = ||x_i||²,   c⁰_ij = ρ⁰ √(s_i s_j),
+
+with functions g_k of the two squared norms alone. This module computes them, exactly, on pairs of norms.
+
+**Implicit model.** Let q_i solve docs/theory.md (3.4), λ⁰ solve (3.5) at c⁰ and F_k = ∂^k F/∂c^k at λ⁰ (so
+that F_k = M_k M_k where λ⁰ = 0). With h = c - c⁰, ε = 1/(1 - σ_a² F_1) and L = ε σ_b² h, the deviation
+δ = Λ - λ⁰ solves
+
+    δ = L + σ_a² ε (F_2 δ²/2 + F_3 δ³/6 + …),
+
+and iterating gives δ, hence G = Σ F_k δ^k/k! and D = Σ F_{k+1} δ^k/k!, order by order. For centred φ
+without a bias this is docs/theory.md (5.3). With B = F_2/2 and Γ = F_3/6 the readings are, for λ⁰ = F_0 = 0,
+
+    G = F_1 L + ε B L² + ε (Γ + 2 σ_a² ε B²) L³
+    Θ = (1 + ε) F_1 L + 3 ε² B L² + ε² (4 Γ + 10 σ_a² ε B²) L³
+    Π = ε [L + 3 σ_a² ε B L² + σ_a² ε (4 Γ + 10 σ_a² ε B²) L³]
+    K = ε [F_1 L + (3ε - 2) B L² + …].
+
+The code does not use these closed forms: it multiplies and divides truncated series, which covers every case.
+
+**Explicit network.** The same composition, layer by layer, from Σ = c⁰ + h: docs/theory.md (3.11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
+from notsodeep.gaussian.variance import solve_variance
+from notsodeep.models import DEQ, Explicit
+
+Array = NDArray[np.float64]
+
+# Beyond this correlation the series in Hermite polynomials needs too many terms for its fourth derivative.
+LARGEST_CORRELATION = 0.9
+_NEWTON_STEPS = 60
+_ROUNDING = 1e-15
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The kernels of one model; each a series (order + 1, a, b) off the diagonal, or values (n,) on it."""
+
+    ck: Array
+    ck_preactivations: Array
+    ntk: Array
+    ntk_paper: Array
+    ntk_preactivations: Array
+
+    def of(self, kernel: str) -> Array:
+        """The reading by the name that `coefficients` uses."""
+        values: Array = getattr(self, kernel)
+        return values
+
+
+def expand(model: DEQ | Explicit, left: Array, right: Array, kernel: str, order: int, around: float) -> Array:
+    """g_k(s, s') for squared norms s in `left` and s' in `right`: shape (order + 1, len(left), len(right)).
+
+    Args:
+        model: the model; neither centring nor a vanishing bias is needed.
+        left: squared norms of the first sample.
+        right: squared norms of the second sample.
+        kernel: which kernel, as in `coefficients`.
+        order: the highest power N.
+        around: ρ⁰, the correlation at which the series starts.
+    """
+    point = around * np.sqrt(left[:, None] * right)
+    if isinstance(model, DEQ):
+        return _implicit(model, left, right, point, order).of(kernel)
+    return _explicit(model, left, right, point, order).of(kernel)
+
+
+def exact_diagonal(model: DEQ | Explicit, squares: Array, kernel: str) -> Array:
+    """K_ii for samples of squared norms s_i."""
+    readings = (
+        _implicit_diagonal(model, squares) if isinstance(model, DEQ) else _explicit_diagonal(model, squares)
+    )
+    return readings.of(kernel)
+
+
+# --- implicit models ----------------------------------------------------------------------------------
+
+
+def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -> Readings:
+    q1 = _variances(model, left)
+    duals = _Duals(model.activation, q1, q1 if right is left else _variances(model, right))
+    forcing = model.sigma_b2 * point + model.bias2
+    base = _fixed_point(duals, model.sigma_a2, forcing)
+    derivatives = duals.derivatives(base, order + 2)
+    gain = 1.0 - model.sigma_a2 * derivatives[1]
+    _refuse_divergence(gain)
+    deviation = _implicit_deviation(model, derivatives, gain, order)
+    features, slopes = _compose(derivatives, deviation), _compose(derivatives[1:], deviation)
+    preactivations = deviation.copy()
+    preactivations[0] = base
+    return _implicit_readings(model.sigma_a2, features, preactivations, slopes)
+
+
+def _implicit_readings(sigma_a2: float, features: Array, preactivations: Array, slopes: Array) -> Readings:
+    """Series of G, Λ, Θ, K, Π from those of G, Λ, D: docs/theory.md (3.8)–(3.10)."""
+    remaining = -sigma_a2 * slopes
+    remaining[0] += 1.0
+    inverse = _reciprocal(remaining)
+    tangent = _multiply(preactivations, inverse)
+    return Readings(
+        ck=features,
+        ck_preactivations=preactivations,
+        ntk=features + _multiply(slopes, tangent),
+        ntk_paper=_multiply(features, inverse),
+        ntk_preactivations=tangent,
+    )
+
+
+def _implicit_deviation(model: DEQ, derivatives: Array, gain: Array, order: int) -> Array:
+    """δ = Λ - λ⁰ as a series in h: a round of δ = ε (σ_b² h + σ_a² Σ_{k≥2} F_k δ^k/k!) settles an order."""
+    beyond_linear = derivatives.copy()
+    beyond_linear[:2] = 0.0
+    deviation = np.zeros((order + 1, *gain.shape))
+    for _ in range(order):
+        deviation = model.sigma_a2 * _compose(beyond_linear, deviation) / gain
+        deviation[1] += model.sigma_b2 / gain
+    return deviation
+
+
+def _variances(model: DEQ, squares: Array) -> Array:
+    forcing = model.sigma_b2 * squares + model.bias2
+    return np.asarray(solve_variance(model.activation, model.sigma_a2, forcing).q)
+
+
+def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
+    """λ = σ_a² F(λ) + forcing by Newton's method, docs/theory.md (3.6)."""
+    scale = duals.scale
+    value = forcing.copy()
+    for _ in range(_NEWTON_STEPS):
+        mean, slope = duals.derivatives(value, 2)
+        step = (sigma_a2 * mean + forcing - value) / (1.0 - sigma_a2 * slope)
+        value = value + step
+        if np.all(np.abs(step) <= _ROUNDING * scale):
+            return np.asarray(value)
+    raise ConvergenceError(
+        f"The pair equation at the starting correlation did not settle in {_NEWTON_STEPS} steps.",
+        "Lower sigma_a2, or start the expansion at a smaller correlation (around=0).",
+    )
+
+
+def _implicit_diagonal(model: DEQ, squares: Array) -> Readings:
+    q = _variances(model, squares)
+    energy = np.asarray(second_moment(model.activation, q))
+    slope = np.asarray(derivative_second_moment(model.activation, q))
+    remaining = 1.0 - model.sigma_a2 * slope
+    _refuse_divergence(remaining)
+    return Readings(
+        ck=energy,
+        ck_preactivations=q,
+        ntk=energy + slope * q / remaining,
+        ntk_paper=energy / remaining,
+        ntk_preactivations=q / remaining,
+    )
+
+
+def _refuse_divergence(remaining: Array) -> None:
+    if np.any(remaining <= 0.0):
+        raise ConvergenceError(
+            "The sum over layers diverges: σ_a² E[φ'(u)φ'(v)] reaches "
+            f"{1.0 - float(remaining.min()):.4g}, and must stay below 1.",
+            "Lower sigma_a2, scale the activation down, or scale the data down.",
+        )
+
+
+# --- explicit networks --------------------------------------------------------------------------------
+
+
+def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: int) -> Readings:
+    features = np.zeros((order + 1, *point.shape))
+    features[0], features[1] = point, 1.0
+    tangent, incoming, q1, q2 = features, features, left, right
+    for phi in model.layers:
+        incoming = features
+        derivatives = _Duals(phi, q1, q2).derivatives(incoming[0], order + 2)
+        deviation = incoming.copy()
+        deviation[0] = 0.0
+        features = _compose(derivatives, deviation)
+        tangent = features + _multiply(tangent, _compose(derivatives[1:], deviation))
+        after = np.asarray(second_moment(phi, q1))
+        q1, q2 = after, after if q2 is q1 else np.asarray(second_moment(phi, q2))
+    return Readings(features, incoming, tangent, tangent, tangent)
+
+
+def _explicit_diagonal(model: Explicit, squares: Array) -> Readings:
+    q = tangent = incoming = squares
+    for phi in model.layers:
+        incoming, slope = q, np.asarray(derivative_second_moment(phi, q))
+        q = np.asarray(second_moment(phi, q))
+        tangent = q + slope * tangent
+    return Readings(q, incoming, tangent, tangent, tangent)
+
+
+# --- the dual activation and its derivatives ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Duals:
+    """F_k(q, q', c) = E[φ^(k)(u) φ^(k)(v)] for all pairs of variances, from docs/theory.md (3.13)."""
+
+    phi: Activation
+    left: Array
+    right: Array
+
+    @property
+    def scale(self) -> Array:
+        """√(q q')."""
+        return np.sqrt(self.left[:, None] * self.right)
+
+    def derivatives(self, covariance: Array, count: int) -> Array:
+        """F_0 … F_{count-1} at the given covariances, shape (count, a, b)."""
+        scale = self.scale
+        rho = covariance / scale
+        terms = _terms_needed(float(np.abs(rho).max()), count)
+        products = self._products(terms)
+        found = np.empty((count, *scale.shape))
+        for k in range(count):
+            ratios = _falling(np.arange(k, terms), k)
+            found[k] = _power_sum(products[k:] * ratios[:, None, None], rho) / scale**k
+        return found
+
+    def _products(self, terms: int) -> Array:
+        """a_k(q) a_k(q'), shape (terms, a, b)."""
+        first = mehler(self.phi, self.left, terms).T
+        second = first if self.right is self.left else mehler(self.phi, self.right, terms).T
+        return first[:, :, None] * second[:, None, :]
+
+
+def _terms_needed(rho: float, count: int) -> int:
+    """Terms of Σ a_k a_k k^j ρ^{k-j}, j < count, after which the rest is below rounding."""
+    if rho < _ROUNDING:
+        return count
+    if rho > LARGEST_CORRELATION:
+        raise InputError(
+            f"The expansion would start at correlation {rho:.3g}, too close to 1 to be an expansion at all: "
+            "these data (or this activation with its mean) are not high-dimensional. Centre the data, use "
+            "model.centred(tau0), or the exact kernel."
+        )
+    terms = count
+    while (terms - count) * np.log(rho) + (count - 1) * np.log(terms) > np.log(_ROUNDING / 10.0):
+        terms += 8
+    return terms
+
+
+def _falling(k: NDArray[np.int_], j: int) -> Array:
+    """The products k (k-1) … (k-j+1)."""
+    product = np.ones(len(k))
+    for i in range(j):
+        product *= k - i
+    return product
+
+
+def _power_sum(coefficients: Array, x: Array) -> Array:
+    """Σ_k coefficients[k] x^k by Horner's rule."""
+    total = np.zeros_like(x)
+    for coefficient in coefficients[::-1]:
+        total = total * x + coefficient
+    return total
+
+
+# --- truncated power series, in the first axis --------------------------------------------------------
+
+
+def _multiply(first: Array, second: Array) -> Array:
+    product = np.zeros_like(first)
+    for i in range(len(first)):
+        product[i:] += first[i] * second[: len(first) - i]
+    return product
+
+
+def _compose(derivatives: Array, deviation: Array) -> Array:
+    """Σ_k derivatives[k] deviation^k/k!, where deviation has no constant term."""
+    order = len(deviation) - 1
+    total = np.zeros_like(deviation)
+    for k in range(order, -1, -1):
+        total = _multiply(total, deviation)
+        total[0] += derivatives[k] / factorial(k)
+    return total
+
+
+def _reciprocal(series: Array) -> Array:
+    inverse = np.zeros_like(series)
+    inverse[0] = 1.0 / series[0]
+    for k in range(1, len(series)):
+        inverse[k] = -inverse[0] * np.einsum("kij,kij->ij", series[1 : k + 1], inverse[k - 1 :: -1])
+    return inverse

@@ -1,0 +1,159 @@
+"""Entrywise powers of a Gram matrix inside a refined equivalent: by mixture values, by a sketch, or exactly.
+
+A term g_k(s_i, s_j) c_ij^k with k ≥ 2 is not a product of thin matrices. Three ways to replace it:
+
+- `mixture_terms`: c_ij concentrates on its class mean u_ab with variance v_ab = T_ab/p. Writing c = u + e and
+  keeping of each power of e its mean and its projection on e (e² → v, e³ → 3 v e),
+
+      c² → u² + v + 2u (c - u),       c³ → 3 (u² + v) c - 2 u³.
+
+  The constants of the first are docs/theory.md (5.6). What stands beside them is of order 1/p on a mixture,
+  and yet most of the error where class means are large.
+- `sketched_terms`: the leading eigenvectors of the power itself, from a random start and passes over blocks
+  of rows. Random polynomial features would need more of them than samples: where p ~ n the entrywise square
+  is nearly the identity plus a few directions, and s features put a noise of norm √(n/s) on top of them.
+- `exact_power`: n × n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.equivalents.separable import Separable
+from notsodeep.equivalents.terms import GramTerm, Term, low_rank
+
+Array = NDArray[np.float64]
+Powers = Mapping[int, Separable]
+
+# Rows of the Gram matrix held at once.
+BLOCK = 512
+# Columns beyond the wanted rank: what the theory of random range finders asks for.
+_EXTRA = 10
+# An inner product below this fraction of a squared norm changes nothing next to it.
+_NEGLIGIBLE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class ClassValues:
+    """Where the inner products of two classes concentrate.
+
+    Attributes:
+        labels: the class of each sample, shape (n,).
+        mean: u_ab, the mean of c_ij, shape (K, K).
+        variance: v_ab, its variance, shape (K, K).
+    """
+
+    labels: NDArray[np.intp]
+    mean: Array
+    variance: Array
+
+    @classmethod
+    def of(cls, X: Array, stats: MixtureStatistics | None) -> ClassValues:
+        """From the statistics of a mixture; without them, from all samples as one class."""
+        if stats is None:
+            labels = np.zeros(len(X), dtype=np.intp)
+            centre, square = _pair_means(X)
+            return cls(labels, np.array([[centre]]), np.array([[max(square - centre**2, 0.0)]]))
+        mean: Array = stats.means @ stats.means.T
+        if not stats.exact:
+            # The squared norm of an estimated mean is too large by the variance of the estimate.
+            mean = mean - np.diag(stats.traces / stats.sizes)
+        return cls(np.asarray(stats.labels), mean, stats.T / stats.p)
+
+    @property
+    def one_hot(self) -> Array:
+        """J, shape (n, K)."""
+        return np.asarray(np.eye(len(self.mean))[self.labels])
+
+
+def _pair_means(X: Array) -> tuple[float, float]:
+    """Means of c_ij and c_ij² over pairs of different samples, O(np min(n, p))."""
+    n = len(X)
+    squares = np.einsum("ij,ij->i", X, X)
+    total = X.sum(axis=0)
+    smaller = X.T @ X if X.shape[1] <= n else X @ X.T
+    pairs = max(n * (n - 1), 1)
+    return (
+        float(total @ total - squares.sum()) / pairs,
+        float(np.sum(smaller**2) - np.sum(squares**2)) / pairs,
+    )
+
+
+def mixture_terms(X: Array, powers: Powers, values: ClassValues) -> list[Term]:
+    """Terms for g_2 c² and g_3 c³ with the powers replaced by their mixture values."""
+    u, v = values.mean, values.variance
+    terms: list[Term] = []
+    if 2 in powers:
+        terms.append(_class_constants(powers[2], values, v - u**2))
+        terms += _class_gram(X, powers[2], values, 2.0 * u)
+    if 3 in powers:
+        terms.append(_class_constants(powers[3], values, -2.0 * u**3))
+        terms += _class_gram(X, powers[3], values, 3.0 * (u**2 + v))
+    return terms
+
+
+def _class_constants(function: Separable, values: ClassValues, table: Array) -> Term:
+    """The matrix g(s_i, s_j) · table_ab as U C Uᵀ, a column of U for each term of g and each class."""
+    columns = function.weights[:, :, None] * values.one_hot[:, None, :]
+    core = np.asarray(np.kron(np.diag(function.scales), table), dtype=np.float64)
+    return low_rank(columns.reshape(len(columns), -1), core)
+
+
+def _class_gram(X: Array, function: Separable, values: ClassValues, table: Array) -> list[Term]:
+    """The matrix g(s_i, s_j) · table_ab · c_ij, a D for each term of g and each eigenvector of the table."""
+    eigenvalues, vectors = linalg.eigh(table)
+    kept = np.abs(eigenvalues) > _NEGLIGIBLE * float(np.einsum("ij,ij->i", X, X).max())
+    if not kept.any():
+        return []
+    patterns = vectors[values.labels][:, kept]
+    weights = (function.weights[:, :, None] * patterns[:, None, :]).reshape(len(X), -1)
+    return [GramTerm(X, weights, np.outer(function.scales, eigenvalues[kept]).ravel())]
+
+
+def exact_power(X: Array, powers: Powers) -> Array:
+    """Σ_k g_k c^k for the given powers, with a zero diagonal, n × n."""
+    total = np.empty((len(X), len(X)))
+    for rows, block in _blocks(X, powers):
+        total[rows] = block
+    return (total + total.T) / 2.0
+
+
+def sketched_terms(X: Array, powers: Powers, rank: int, seed: int) -> list[Term]:
+    """The leading eigenpairs of Σ_k g_k c^k off its diagonal, by a random range finder with two passes.
+
+    The passes form blocks of rows one after the other: O(n² (p + rank)) operations, O(n (p + rank)) memory.
+    """
+    n = len(X)
+    width = min(rank + _EXTRA, n)
+    start = np.random.default_rng(seed).standard_normal((n, width))
+    image = linalg.qr(_times(X, powers, start), mode="economic", check_finite=False)[0]
+    image = linalg.qr(_times(X, powers, image), mode="economic", check_finite=False)[0]
+    core = image.T @ _times(X, powers, image)
+    values, vectors = linalg.eigh((core + core.T) / 2.0)
+    kept = np.argsort(-np.abs(values))[: min(rank, n)]
+    return [low_rank(image @ vectors[:, kept], np.diag(values[kept]))]
+
+
+def _times(X: Array, powers: Powers, right: Array) -> Array:
+    result = np.empty((len(X), right.shape[1]))
+    for rows, block in _blocks(X, powers):
+        result[rows] = block @ right
+    return result
+
+
+def _blocks(X: Array, powers: Powers) -> Iterator[tuple[slice, Array]]:
+    """Rows of Σ_k g_k c^k with a zero diagonal, block by block."""
+    for start in range(0, len(X), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(X)))
+        products = X[rows] @ X.T
+        block = np.zeros_like(products)
+        for k, function in powers.items():
+            block += function.block(rows) * products**k
+        block[np.arange(len(block)), np.arange(rows.start, rows.stop)] = 0.0
+        yield rows, block

@@ -1,0 +1,160 @@
+"""Symmetric functions of two samples' norms as short sums of products, and functions of one as interpolants.
+
+A function g(s_i, s_j) of two squared norms, as an n × n matrix, has a numerical rank of a handful: norms
+concentrate, and g is analytic. It is interpolated at Chebyshev points of log s and compressed over samples,
+
+    g(s_i, s_j) ≃ Σ_r scales_r weights_ir weights_jr,
+
+with as many terms as a bound on the error of every entry asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy import linalg
+
+from notsodeep.errors import ConvergenceError
+
+Array = NDArray[np.float64]
+
+# Chebyshev points tried, each set about half as fine as the next.
+_POINTS = (4, 8, 14, 24, 40, 64, 96)
+# Below this number of distinct values, interpolation costs more than it saves.
+_FEW = 32
+# Norms further below the largest are taken as if they were there: such a row is zero in all but name.
+_SMALLEST = 1e-10
+# What interpolation can reach at all.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Separable:
+    """Σ_r scales_r weights_ir weights_jr.
+
+    Attributes:
+        weights: shape (n, R).
+        scales: shape (R,).
+        size: the largest magnitude of the function.
+        error_bound: bound on the error of any entry, by the terms left out and the interpolation.
+    """
+
+    weights: Array
+    scales: Array
+    size: float
+    error_bound: float
+
+    @property
+    def rank(self) -> int:
+        """R, the number of terms."""
+        return len(self.scales)
+
+    def block(self, rows: slice) -> Array:
+        """Rows of the n × n matrix."""
+        return (self.weights[rows] * self.scales) @ self.weights.T
+
+
+def floored(squares: Array) -> Array:
+    """Squared norms, none below a tiny fraction of the largest, so that their logarithms exist."""
+    return np.maximum(squares, max(_SMALLEST * float(squares.max()), np.finfo(np.float64).tiny))
+
+
+def separable(
+    functions: Callable[[Array], Array], squares: Array, tolerances: Sequence[float]
+) -> tuple[Separable, ...]:
+    """Separate several symmetric functions of two squared norms at once.
+
+    Args:
+        functions: gives, for N squared norms, the values on all pairs, shape (count, N, N).
+        squares: the squared norms of the samples, shape (n,).
+        tolerances: allowed error of any entry, for each function, relative to the largest magnitude of all.
+    """
+    axis = _Axis.of(squares)
+    allowed = np.maximum(tolerances, _ROUNDING)
+    values, points = _resolved(axis, functions, allowed)
+    basis = chebyshev.chebvander(axis.place(squares), points - 1)
+    orthonormal, triangle = linalg.qr(basis, mode="economic", check_finite=False)
+    transform = linalg.inv(chebyshev.chebvander(_nodes(points), points - 1))
+    cores = [triangle @ transform @ table @ transform.T @ triangle.T for table in values]
+    sizes = [float(np.abs(table).max()) for table in values]
+    return tuple(
+        _compressed(orthonormal, core, size, error * max(sizes))
+        for core, size, error in zip(cores, sizes, allowed, strict=True)
+    )
+
+
+def interpolated(function: Callable[[Array], Array], squares: Array, tolerance: float = 1e-14) -> Array:
+    """function(squares), computed at few points and interpolated to rounding where there are many samples."""
+    if len(squares) <= _FEW:
+        return function(squares)
+    axis = _Axis.of(squares)
+    for points in _POINTS:
+        if points >= len(squares):
+            break
+        coefficients = linalg.solve(
+            chebyshev.chebvander(_nodes(points), points - 1), function(axis.samples(points))
+        )
+        # Rounding in the values themselves is a few units: a tail at that level has converged.
+        if np.abs(coefficients[-3:]).max() <= 8.0 * tolerance * np.abs(coefficients).max():
+            return np.asarray(chebyshev.chebval(axis.place(squares), coefficients))
+    return function(squares)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The interval of log s that the samples cover, mapped to [-1, 1]."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, squares: Array) -> _Axis:
+        logs = np.log(squares)
+        return cls(float(logs.min()), float(logs.max()))
+
+    def place(self, squares: Array) -> Array:
+        if self.high == self.low:
+            return np.zeros_like(squares)
+        return np.clip((2.0 * np.log(squares) - self.high - self.low) / (self.high - self.low), -1.0, 1.0)
+
+    def samples(self, points: int) -> Array:
+        """Squared norms at the Chebyshev points."""
+        middle, half = (self.high + self.low) / 2.0, (self.high - self.low) / 2.0
+        return np.exp(middle + half * _nodes(points))
+
+
+def _nodes(points: int) -> Array:
+    return np.asarray(chebyshev.chebpts1(points)) if points > 1 else np.zeros(1)
+
+
+def _resolved(axis: _Axis, functions: Callable[[Array], Array], allowed: Array) -> tuple[Array, int]:
+    """Values on the coarsest grid whose last Chebyshev coefficients are below the tolerance."""
+    if axis.high == axis.low:
+        return functions(axis.samples(1)), 1
+    for points in _POINTS:
+        values = functions(axis.samples(points))
+        transform = linalg.inv(chebyshev.chebvander(_nodes(points), points - 1))
+        tails = np.array([np.abs((transform @ table @ transform.T)[-2:]).max() for table in values])
+        if np.all(tails <= 0.1 * allowed * np.abs(values).max()):
+            return values, points
+    raise ConvergenceError(
+        f"The norms of the samples span a factor of {np.exp((axis.high - axis.low) / 2.0):.3g}, over which "
+        f"the kernel was not resolved to {allowed.min():.1g} by {_POINTS[-1]} points.",
+        "Raise the tolerance, remove rows that are nearly zero, or scale the rows to similar norms.",
+    )
+
+
+def _compressed(orthonormal: Array, core: Array, size: float, allowed: float) -> Separable:
+    values, vectors = linalg.eigh((core + core.T) / 2.0)
+    weights = orthonormal @ vectors
+    bounds = np.abs(values) * np.max(weights**2, axis=0)
+    order = np.argsort(-bounds)
+    # left_out[r] bounds every entry of what the terms from r on would have added.
+    left_out = np.append(np.cumsum(bounds[order][::-1])[::-1], 0.0)
+    rank = int(np.argmax(left_out <= allowed))
+    kept = order[:rank]
+    return Separable(weights[:, kept], values[kept], size, float(left_out[rank]) + 0.1 * allowed)
