@@ -1,7 +1,23 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional
 from notsodeep.equivalents.equivalent import equivalent
+from notsodeep.equivalents.error import OperatorDistance, distance_to_exact, equivalence_error
 from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients, sphere_equivalent
 
-__all__ = ["Coefficients", "StructuredOperator", "coefficients", "equivalent"]
+__all__ = [
+    "Coefficients",
+    "Diagnosis",
+    "OperatorDistance",
+    "SphereCoefficients",
+    "StructuredOperator",
+    "coefficients",
+    "distance_to_exact",
+    "equivalence_error",
+    "equivalent",
+    "is_high_dimensional",
+    "sphere_coefficients",
+    "sphere_equivalent",
+]

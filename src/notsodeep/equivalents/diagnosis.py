@@ -1,0 +1,169 @@
+"""Are these data high-dimensional enough for the theory? A measured answer, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.equivalents.equivalent import equivalent
+from notsodeep.equivalents.error import distance_to_exact, operator_norm
+from notsodeep.equivalents.separable import floored
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import as_rows
+
+Array = NDArray[np.float64]
+
+# Rows of cosines held at once; beyond so many samples the largest one is looked for in a part of them.
+_BLOCK = 1024
+_LARGEST_SEARCH = 8192
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Whether the asymptotic theory holds on given data, with the measurements; `str()` reads as advice.
+
+    Attributes:
+        verdict: whether the asymptotic equivalent is within the tolerance.
+        recommended: "asymptotic", "refined" or "exact": the cheapest that is within the tolerance.
+        n: number of samples.
+        p: number of features.
+        tau0: norm of a typical sample, by the statistics of the classes.
+        norm_spread: standard deviation of the squared norms over their mean; 0 in infinite dimension.
+        typical_correlation: root mean square of the cosines between different samples.
+        largest_correlation: the largest magnitude of one.
+        predicted_error: relative distance between asymptotic and refined equivalent on all samples: what the
+            asymptotic form is expected to miss, without any exact kernel.
+        checked_error: relative error of the asymptotic form against the exact kernel of a subsample.
+        refined_error: the same for the refined form.
+        subsample: number of samples in that check.
+        tolerance: the relative error that was asked for.
+        model: the model it was checked for.
+    """
+
+    verdict: bool
+    recommended: str
+    n: int
+    p: int
+    tau0: float
+    norm_spread: float
+    typical_correlation: float
+    largest_correlation: float
+    predicted_error: float
+    checked_error: float
+    refined_error: float
+    subsample: int
+    tolerance: float
+    model: str
+
+    def __bool__(self) -> bool:
+        return self.verdict
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'Yes' if self.verdict else 'No'}: for {self.model} on {self.n} samples of {self.p} features "
+            f"the asymptotic equivalent is expected to be off by {self.predicted_error:.1%} "
+            f"({self.tolerance:.0%} was asked for).",
+            f"Squared norms vary by {self.norm_spread:.1%}; cosines are typically "
+            f"{self.typical_correlation:.2g} and at most {self.largest_correlation:.2g}.",
+            f"Against the exact kernel of {self.subsample} samples: asymptotic {self.checked_error:.1%}, "
+            f"refined {self.refined_error:.2%}.",
+            _ADVICE[self.recommended],
+        ]
+        if not 0.2 < self.tau0 < 5.0:
+            lines.append(f"The samples have norms around {self.tau0:.3g}: scale them to about 1.")
+        return "\n".join(lines)
+
+
+_ADVICE = {
+    "asymptotic": "Use form='asymptotic': its scalars and its predictions without data apply.",
+    "refined": "Use form='refined': the same cost, no labels needed, and each sample keeps its own variance.",
+    "exact": "Use the exact kernels: the samples are too correlated. Centring the data helps, as do "
+    "square='exact', order=3 and around='mean' in the refined form.",
+}
+
+
+def is_high_dimensional(
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    model: DEQ | Explicit | None = None,
+    tolerance: float = 0.1,
+    subsample: int = 500,
+    seed: int = 0,
+) -> Diagnosis:
+    """Measure whether the asymptotic equivalent can be trusted on these data.
+
+    Args:
+        X: samples in rows (n, p), as the model will see them: centred, with norms of order 1.
+        y: labels; all samples are one class without them.
+        model: the model to check for; DEQ("tanh", 0.2) if not given. It is centred here.
+        tolerance: relative error in operator norm that is acceptable.
+        subsample: how many samples the check against the exact kernel uses.
+        seed: of the choice of the subsample.
+    """
+    rows = as_rows(X)
+    if len(rows) < 2:
+        raise InputError("One sample has no off-diagonal entries: at least two are needed.")
+    if not tolerance > 0 or subsample < 2:
+        raise InputError(f"tolerance = {tolerance} must be positive and subsample = {subsample} at least 2.")
+    stats = MixtureStatistics.estimate(rows, y)
+    chosen = (DEQ("tanh", 0.2) if model is None else model).centred(stats.tau0)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    typical, largest = _cosines(rows, squares)
+    predicted = _predicted_error(chosen, rows, stats)
+    part = np.sort(np.random.default_rng(seed).permutation(len(rows))[:subsample])
+    checked, refined = _checked_errors(chosen, rows[part], _restricted(stats, part))
+    worst = max(predicted, checked)
+    return Diagnosis(
+        verdict=worst <= tolerance,
+        recommended="asymptotic" if worst <= tolerance else "refined" if refined <= tolerance else "exact",
+        n=len(rows),
+        p=rows.shape[1],
+        tau0=stats.tau0,
+        norm_spread=float(squares.std() / squares.mean()),
+        typical_correlation=typical,
+        largest_correlation=largest,
+        predicted_error=predicted,
+        checked_error=checked,
+        refined_error=refined,
+        subsample=len(part),
+        tolerance=tolerance,
+        model=str(chosen),
+    )
+
+
+def _predicted_error(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> float:
+    refined = equivalent(model, X, stats, form="refined")
+    apart = refined - equivalent(model, X, stats)
+    return operator_norm(apart) / operator_norm(refined)
+
+
+def _checked_errors(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> tuple[float, float]:
+    """Relative errors of the asymptotic and the refined form."""
+    forms = (equivalent(model, X, stats), equivalent(model, X, stats, form="refined"))
+    asymptotic, refined = (distance_to_exact(model, X, form).relative for form in forms)
+    return asymptotic, refined
+
+
+def _restricted(stats: MixtureStatistics, part: NDArray[np.intp]) -> MixtureStatistics:
+    """The statistics of all samples, for some of them: classes keep what all their samples say of them."""
+    return replace(stats, labels=stats.labels[part], psi=stats.psi[part])
+
+
+def _cosines(X: Array, squares: Array) -> tuple[float, float]:
+    """Root mean square and largest magnitude of the cosines between different samples."""
+    directions = X / np.sqrt(floored(squares))[:, None]
+    lengths = np.einsum("ij,ij->i", directions, directions)
+    smaller = directions.T @ directions if X.shape[1] <= len(X) else directions @ directions.T
+    pairs = len(X) * (len(X) - 1)
+    typical = float(np.sqrt(max(float(np.sum(smaller**2) - np.sum(lengths**2)), 0.0) / pairs))
+    searched, largest = directions[:_LARGEST_SEARCH], 0.0
+    for start in range(0, len(searched), _BLOCK):
+        block = np.abs(searched[start : start + _BLOCK] @ searched.T)
+        block[np.arange(len(block)), np.arange(start, start + len(block))] = 0.0
+        largest = max(largest, float(block.max()))
+    return typical, min(largest, 1.0)
