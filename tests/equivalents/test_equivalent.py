@@ -1,0 +1,368 @@
+"""Equivalents against exact kernels, against the formulas of docs/theory.md, entry by entry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
+from notsodeep.equivalents import StructuredOperator, coefficients, equivalence_error, equivalent
+from notsodeep.equivalents.equivalent import informative_term
+from notsodeep.equivalents.error import distance_to_exact, exact_kernel
+from notsodeep.equivalents.terms import gram
+from notsodeep.errors import InputError
+from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.models import DEQ, Explicit
+
+IMPLICIT = ("ck", "ntk", "ntk_paper", "ck_preactivations", "ntk_preactivations")
+
+
+def paper_mixture(n, seed):
+    mixture = GaussianMixture.paper(int(0.8 * n))
+    X, y = mixture.sample(n, seed=seed)
+    return X, MixtureStatistics.of(mixture, X, y)
+
+
+@pytest.fixture(scope="module", name="sample")
+def _sample():
+    return paper_mixture(200, seed=3)
+
+
+def errors(name, n, seeds, **options):
+    found = []
+    for seed in seeds:
+        X, stats = paper_mixture(n, seed)
+        found.append(float(equivalence_error(DEQ(name, 0.2).centred(stats.tau0), X, stats, **options)))
+    return np.array(found)
+
+
+# --- the numbers of docs/theory.md, sections 4 and 5 -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "expected"),
+    [("tanh", 500, 0.159), ("tanh", 1000, 0.105), ("relu", 500, 0.095), ("relu", 1000, 0.063)],
+)
+def test_asymptotic_errors_are_those_of_the_theory(name, n, expected):
+    found = errors(name, n, range(5))
+    noise = found.std(ddof=1) / np.sqrt(len(found))
+    assert abs(found.mean() - expected) <= 3 * noise + 0.02 * expected
+
+
+def test_refined_errors_are_those_of_the_theory():
+    """tanh 0.0017 and 0.0006, and ReLU 0.0004 and 0.0001 with exact powers, to the digits printed."""
+    tanh = [errors("tanh", n, range(3), form="refined").mean() for n in (500, 1000)]
+    relu = [errors("relu", n, range(3), form="refined", square="exact").mean() for n in (500, 1000)]
+    np.testing.assert_allclose(tanh, [0.0017, 0.0006], rtol=0.1)
+    np.testing.assert_allclose(relu, [0.0004, 0.0001], rtol=0.2)
+
+
+def test_mixture_powers_beat_the_constants_of_the_theory():
+    """Keeping 2u (c - u) beside u² + v: docs/theory.md has 0.041 at n = 500 with the constants alone."""
+    assert errors("relu", 500, range(3), form="refined").max() < 0.01
+
+
+def test_asymptotic_form_holds_for_all_kernels_and_falls():
+    def worst(n):
+        X, stats = paper_mixture(n, seed=0)
+        return np.array(
+            [
+                float(equivalence_error(model.centred(stats.tau0), X, stats, kernel))
+                for model, kernels in (
+                    (DEQ("swish", 0.2), IMPLICIT),
+                    (Explicit(["tanh", "softplus"]), ("ck", "ntk")),
+                )
+                for kernel in kernels
+            ]
+        )
+
+    small, large = worst(250), worst(1000)
+    assert np.all(large < 0.75 * small)
+    assert np.all(large < 0.15)
+
+
+# --- errata: what goes wrong with other readings -----------------------------------------------------------
+
+
+def trace_readings(mixture):
+    """T with C_a, with C_a - C° instead, and with the entrywise instead of the matrix product."""
+    covariances = [mixture.covariance_matrix(a) for a in range(mixture.classes)]
+    mean = sum(w * c for w, c in zip(mixture.weights, covariances, strict=True))
+    product = lambda first, second: np.array([[np.trace(a @ b) for b in second] for a in first]) / mixture.p  # noqa: E731
+    deviations = [c - mean for c in covariances]
+    entrywise = np.array([[np.trace(a * b) for b in covariances] for a in covariances]) / mixture.p
+    return product(covariances, covariances), product(deviations, deviations), entrywise
+
+
+def test_other_readings_of_the_trace_statistic_stall():
+    """With C_a° or the entrywise product in (4.3) the error of a ReLU DEQ stays where it is as n grows."""
+    found = []
+    for n in (200, 1600):
+        p = n // 2
+        # Correlated features: the trace of the matrix product is far from that of the entrywise one.
+        common = np.diag(np.full(p, 0.6)) + 0.8 * np.eye(p, k=1) + 0.8 * np.eye(p, k=2)
+        square = common @ common.T
+        square *= p / np.trace(square)
+        mixture = GaussianMixture(3.0 * np.eye(2, p), [square, (1 + 2 / np.sqrt(p)) * square])
+        X, y = mixture.sample(n, seed=0)
+        stats = MixtureStatistics.of(mixture, X, y)
+        model = DEQ("relu", 0.2).centred(stats.tau0)
+        right, centred, entrywise = trace_readings(mixture)
+        assert_close(stats.T, right, Oracle.CLOSED_FORM)
+        row = []
+        for table in (right, centred, entrywise):
+            wrong = MixtureStatistics(**{**vars(stats), "T": table})
+            row.append(float(equivalence_error(model, X, wrong)))
+        found.append(row)
+    (right_small, *_), (right_large, *wrong_large) = found
+    assert right_large < 0.4 * right_small
+    assert all(wrong > 2.0 * right_large for wrong in wrong_large)
+
+
+# --- the refined form against its formulas -----------------------------------------------------------------
+
+
+def test_refined_form_is_the_formula_of_the_theory(sample):
+    """Docs/theory.md (5.1)–(5.3), entry by entry, for odd φ, where M_0 = 0 at every variance."""
+    X, _ = sample
+    model = DEQ("tanh", 0.3)
+    q = np.diagonal(exact_kernel(model, X, kernel="ck_preactivations"))
+    m1, m2, m3 = (mean_derivative(model.activation, q, k) for k in (1, 2, 3))
+    slope, curved, cubic = np.outer(m1, m1), np.outer(m2, m2) / 2, np.outer(m3, m3) / 6
+    epsilon = 1 / (1 - 0.3 * slope)
+    linear = 0.7 * (X @ X.T) * epsilon
+    orders = [
+        slope * linear,
+        epsilon * curved * linear**2,
+        epsilon * (cubic + 0.6 * epsilon * curved**2) * linear**3,
+    ]
+    away = ~np.eye(len(X), dtype=bool)
+    for order in (1, 2, 3):
+        found = equivalent(model, X, form="refined", order=order, square="exact", tolerance=1e-12).to_dense()
+        assert_close(found[away], sum(orders[:order])[away], Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("name", ["relu", "swish"])
+def test_tangent_readings_have_the_closed_forms(name):
+    """Θ, Π and K to order 3 in L, on a sphere, where a centred φ has M_0 = 0 for all samples together."""
+    X = UnitSphere(30).sample(25, seed=0)
+    sigma = 0.25
+    model = DEQ(name, sigma).centred(1.0)
+    q = model.preactivation_variance(1.0)
+    slope, curved, cubic = (
+        float(mean_derivative(model.activation, q, k)) ** 2 / f for k, f in ((1, 1), (2, 2), (3, 6))
+    )
+    epsilon = 1 / (1 - sigma * slope)
+    linear = (1 - sigma) * epsilon * (X @ X.T)
+    third = 4 * cubic + 10 * sigma * epsilon * curved**2
+    expected = {
+        "ck": [slope, epsilon * curved, epsilon * (cubic + 2 * sigma * epsilon * curved**2)],
+        "ntk": [(1 + epsilon) * slope, 3 * epsilon**2 * curved, epsilon**2 * third],
+        "ntk_preactivations": [epsilon, 3 * sigma * epsilon**2 * curved, sigma * epsilon**2 * third],
+        "ntk_paper": [epsilon * slope, epsilon * (3 * epsilon - 2) * curved],
+    }
+    away = ~np.eye(len(X), dtype=bool)
+    for kernel, scalars in expected.items():
+        found = equivalent(model, X, None, kernel, "refined", order=len(scalars), square="exact").to_dense()
+        series = sum(a * linear**k for k, a in enumerate(scalars, start=1))
+        assert_close(found[away], series[away], Oracle.QUADRATURE)
+
+
+MODELS = {
+    "odd": DEQ("tanh", 0.2),
+    "not centred": DEQ("softplus", 0.2),
+    "with a bias": DEQ("swish", 0.2, bias2=0.3),
+    "explicit": Explicit(["swish", "tanh"]),
+    "explicit, not centred": Explicit(["softplus", "relu"]),
+}
+CASES = [(name, k) for name, m in MODELS.items() for k in (IMPLICIT if isinstance(m, DEQ) else ("ck", "ntk"))]
+
+
+@pytest.mark.parametrize(("name", "kernel"), CASES)
+def test_each_order_is_closer(name, kernel, sample):
+    """The error of order N is of order N + 1 in the inner products, for any model, centred or not."""
+    X, _ = sample
+    model = MODELS[name]
+    exact, options = exact_kernel(model, X, kernel=kernel), {"square": "exact", "tolerance": 1e-10}
+    operators = [equivalent(model, X, None, kernel, "refined", order=k, **options) for k in (1, 2, 3)]
+    apart = [np.abs(operator.to_dense() - exact).max() for operator in operators]
+    assert apart[1] <= 1.001 * apart[0]
+    assert apart[2] < 0.3 * apart[0]
+
+
+@pytest.mark.parametrize(("name", "kernel"), CASES)
+def test_the_diagonal_is_exact(name, kernel, sample):
+    X, stats = sample
+    exact = np.diagonal(exact_kernel(MODELS[name], X, kernel=kernel))
+    for square in ("mixture", "sketch", "exact"):
+        operator = equivalent(MODELS[name], X, stats, kernel, "refined", order=3, square=square)
+        assert_close(operator.diagonal(), exact, Oracle.QUADRATURE)
+
+
+def test_asymptotic_form_is_the_formula_of_the_theory(sample):
+    X, stats = sample
+    model = DEQ("relu", 0.2).centred(stats.tau0)
+    scalars = coefficients(model, stats.tau0)
+    V = np.column_stack([stats.one_hot / np.sqrt(stats.p), stats.psi])
+    block = scalars.norm * np.outer(stats.t, stats.t) + scalars.trace * stats.T
+    core = np.block(
+        [[block, scalars.norm * stats.t[:, None]], [scalars.norm * stats.t, np.array(scalars.norm)]]
+    )
+    expected = scalars.linear * X @ X.T + V @ core @ V.T
+    expected += (scalars.diagonal - stats.tau0**2 * scalars.linear) * np.eye(len(X))
+    operator = equivalent(model, X, stats)
+    assert_close(operator.to_dense(), expected, Oracle.IDENTITY)
+    # The operator is the sum of its named parts.
+    parts = StructuredOperator(
+        scalars.identity, [gram(X, scalars.linear), informative_term(scalars, stats)], size=len(X)
+    )
+    assert_close(operator.to_dense(), parts.to_dense(), Oracle.IDENTITY)
+
+
+# --- how powers are represented ----------------------------------------------------------------------------
+
+
+def test_a_sketch_of_full_rank_is_exact_and_repeatable(sample):
+    X, _ = sample
+    model = DEQ("relu", 0.2).centred(1.0)
+    make = lambda **options: equivalent(model, X, form="refined", order=3, **options).to_dense()  # noqa: E731
+    assert_close(make(square="sketch", rank=len(X)), make(square="exact"), Oracle.QUADRATURE)
+    np.testing.assert_array_equal(
+        make(square="sketch", rank=5, seed=1), make(square="sketch", rank=5, seed=1)
+    )
+
+
+def test_a_sketch_finds_the_best_of_its_rank(sample):
+    """What is left has the norm of the first eigenvalue left out, up to a margin of the random start."""
+    X, _ = sample
+    model, rank = DEQ("relu", 0.2).centred(1.0), 20
+    exact = equivalent(model, X, form="refined", square="exact")
+    off = exact.dense
+    sketch = equivalent(model, X, form="refined", square="sketch", rank=rank)
+    left = (sketch - exact).to_dense()
+    np.fill_diagonal(left, 0.0)
+    best = np.sort(np.abs(np.linalg.eigvalsh(off)))[::-1][rank]
+    assert np.linalg.norm(left, 2) < 1.6 * best
+
+
+def test_labels_help_and_are_not_needed(sample):
+    X, stats = sample
+    model = DEQ("relu", 0.2).centred(stats.tau0)
+    with_labels = float(equivalence_error(model, X, stats, form="refined"))
+    without = float(equivalence_error(model, X, form="refined"))
+    assert with_labels < without < 0.2
+
+
+def test_starting_at_the_mean_correlation_serves_data_that_are_not_centred():
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.standard_normal((150, 100))) / 10
+    model = DEQ("swish", 0.2)
+    at_zero, at_mean = (
+        float(equivalence_error(model, X, form="refined", square="exact", around=around))
+        for around in (0.0, "mean")
+    )
+    assert at_mean < 0.1 * at_zero
+
+
+def test_memory_is_that_of_the_data(sample):
+    """No n × n array unless asked for: the parts have as many columns as features, times a few."""
+    X, stats = sample
+    for operator in (
+        equivalent(DEQ("tanh", 0.2), X, stats),
+        equivalent(DEQ("tanh", 0.2), X, stats, form="refined", order=3),
+        equivalent(DEQ("relu", 0.2), X, stats, form="refined", order=3),
+    ):
+        assert operator.dense is None
+        for term in operator.terms:
+            held = term.weights if hasattr(term, "weights") else term.basis
+            assert held.shape[1] <= 20
+
+
+def test_rows_of_zeros_and_of_any_length_are_taken():
+    X = np.random.default_rng(0).standard_normal((60, 40)) / np.sqrt(40)
+    X[3] = 0.0
+    X[4] *= 1e-3
+    X[5] *= 3.0
+    for model in (DEQ("tanh", 0.2), DEQ("swish", 0.2)):
+        assert float(equivalence_error(model, X, form="refined", order=3, square="exact")) < 0.01
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from(["tanh", "swish", "relu"]), st.sampled_from(["ck", "ntk"]))
+def test_samples_may_be_permuted_and_rotated(seed, name, kernel):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((12, 9)) / 3
+    rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
+    order = rng.permutation(12)
+    make = lambda rows: equivalent(DEQ(name, 0.2), rows, None, kernel, "refined").to_dense()  # noqa: E731
+    expected = make(X)
+    assert_close(make(X[order]), expected[np.ix_(order, order)], Oracle.QUADRATURE)
+    assert_close(make(X @ rotation), expected, Oracle.QUADRATURE)
+
+
+def test_distance_is_the_operator_norm(sample):
+    X, stats = sample
+    model = DEQ("tanh", 0.2)
+    exact, operator = exact_kernel(model, X), equivalent(model, X, stats)
+    expected = np.linalg.norm(exact - operator.to_dense(), 2)
+    for blockwise in (False, True):
+        found = distance_to_exact(model, X, operator, blockwise=blockwise, tolerance=1e-6)
+        np.testing.assert_allclose(found.absolute, expected, rtol=1e-5)
+        np.testing.assert_allclose(found.kernel_norm, np.linalg.norm(exact, 2), rtol=1e-5)
+        assert float(found) == found.relative == found.absolute / found.kernel_norm
+    assert float(equivalence_error(model, X, stats)) == pytest.approx(float(found), rel=1e-3)
+
+
+def test_distance_of_few_samples(sample):
+    X, _ = sample
+    assert float(equivalence_error(DEQ("tanh", 0.2), X[:3], form="refined")) < 0.01
+
+
+# --- bad input ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stats": None}, "form='refined'"),
+        ({"stats": "labels"}, "MixtureStatistics, not str"),
+        ({"X": np.ones((3, 4))}, "same X"),
+        ({"X": np.full((200, 160), np.nan)}, "NaN"),
+        ({"X": np.ones(5)}, "samples in rows"),
+        ({"form": "exact"}, "form='exact'"),
+        ({"kernel": "cntk"}, "kernel='cntk'"),
+        ({"model": DEQ("relu", 0.2)}, "centred"),
+        ({"model": "tanh"}, "DEQ or an Explicit"),
+        ({"form": "refined", "model": "tanh"}, "DEQ or an Explicit"),
+        ({"form": "refined", "order": 4}, "orders 1, 2 and 3"),
+        ({"form": "refined", "square": "cube"}, "square='cube'"),
+        ({"form": "refined", "rank": 0}, "rank = 0"),
+        ({"form": "refined", "around": "median"}, "around"),
+        ({"form": "refined", "around": 1.5}, "around"),
+        ({"form": "refined", "around": 0.97}, "not high-dimensional"),
+        (
+            {"form": "refined", "model": Explicit(["tanh"]), "kernel": "ntk_preactivations"},
+            "belongs to a DEQ",
+        ),
+    ],
+)
+def test_bad_input_is_named(sample, change, message):
+    X, stats = sample
+    given_ = {"model": DEQ("tanh", 0.2), "X": X, "stats": stats, **change}
+    with pytest.raises(InputError, match=message):
+        equivalent(**given_)
+
+
+def test_statistics_of_one_class_are_refused(sample):
+    X, _ = sample
+    with pytest.raises(InputError, match="one class"):
+        MixtureStatistics.estimate(X, np.zeros(len(X)))
+
+
+def test_an_operator_of_another_size_is_refused(sample):
+    X, stats = sample
+    with pytest.raises(InputError, match="shape"):
+        distance_to_exact(DEQ("tanh", 0.2), X[:-1], equivalent(DEQ("tanh", 0.2), X, stats))

@@ -1,0 +1,66 @@
+"""Short sums of products stand for functions of two norms, within the bound they state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+from notsodeep.equivalents.separable import floored, interpolated, separable
+from notsodeep.errors import ConvergenceError
+
+
+def products(nodes):
+    """A function of rank one, and one of no finite rank."""
+    pairs = np.sqrt(nodes[:, None] * nodes)
+    return np.stack([pairs, 1.0 / (1.0 + pairs)])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0.0, 3.0), st.sampled_from([1e-3, 1e-6, 1e-10]))
+def test_the_bound_holds(seed, spread, tolerance):
+    squares = np.exp(spread * np.random.default_rng(seed).uniform(-1.0, 1.0, 40))
+    exact = products(squares)
+    for function, values in zip(separable(products, squares, [tolerance] * 2), exact, strict=True):
+        error = np.abs(function.block(slice(None)) - values).max()
+        assert error <= 2.0 * function.error_bound + 1e-12
+        assert function.error_bound <= 1.1 * tolerance * np.abs(exact).max() * np.exp(spread)
+
+
+def test_concentrated_norms_need_few_terms():
+    squares = np.random.default_rng(0).uniform(0.9, 1.1, 500)
+    assert [f.rank for f in separable(products, squares, [1e-6] * 2)] == [1, 2]
+
+
+def test_equal_norms_need_one_term():
+    (function,) = separable(lambda s: products(s)[1:], np.full(7, 2.0), [1e-12])
+    assert function.rank == 1
+    assert_close(function.block(slice(0, 3)), np.full((3, 7), 1 / 3), Oracle.CLOSED_FORM)
+
+
+def test_what_is_negligible_beside_the_others_is_left_out():
+    squares = np.linspace(0.9, 1.1, 20)
+    tiny = lambda s: np.stack([products(s)[0], 1e-17 * np.sin(1e8 * products(s)[1])])  # noqa: E731
+    assert [f.rank for f in separable(tiny, squares, [1e-8] * 2)] == [1, 0]
+
+
+def test_what_cannot_be_resolved_is_refused():
+    rough = lambda s: np.abs(np.subtract.outer(s, s))[None]  # noqa: E731
+    with pytest.raises(ConvergenceError, match="not resolved"):
+        separable(rough, np.linspace(0.1, 5.0, 300), [1e-8])
+
+
+@pytest.mark.parametrize(
+    "function", [np.sqrt, np.tanh, lambda s: np.abs(s - 1.0)], ids=["sqrt", "tanh", "kink"]
+)
+def test_interpolation_is_exact_to_rounding(function):
+    for squares in (np.linspace(0.2, 4.0, 2000), np.array([0.5, 2.0]), np.full(100, 3.0)):
+        assert_close(interpolated(function, squares), function(squares), Oracle.CLOSED_FORM, scale=4.0)
+
+
+def test_zeros_are_lifted_only_far_below_the_rest():
+    np.testing.assert_array_equal(floored(np.array([1e-3, 1.0])), [1e-3, 1.0])
+    assert 0 < floored(np.array([0.0, 1.0]))[0] < 1e-9
+    assert floored(np.zeros(3))[0] > 0
