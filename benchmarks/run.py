@@ -111,7 +111,7 @@ def accuracy(name: str, x: np.ndarray, rows: int = 20) -> Row:
     """Errors on all pairs of random rows (20 rows: 210 pairs), and the bound that the solver states."""
     model = deq(name)
     chosen = np.random.default_rng(1).choice(len(x), rows, replace=False)
-    ck, ntk = nsd.kernels.both_kernels(model, x)
+    ck, ntk, *_ = nsd.kernels.both_kernels(model, x)
     _, info = nsd.conjugate_kernel(model, x, return_info=True)
     true_ck, true_ntk = oracle.kernels(model, x[chosen])
     block = np.ix_(chosen, chosen)

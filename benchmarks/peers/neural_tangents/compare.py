@@ -148,7 +148,7 @@ def ours(x: np.ndarray, activation: str, depth: int | None) -> Kernels:
     import notsodeep as nsd
 
     model = nsd.DEQ(activation, sigma_a2=SIGMA_A2)
-    ck, ntk = nsd.kernels.both_kernels(model, x, depth=depth)
+    ck, ntk, *_ = nsd.kernels.both_kernels(model, x, depth=depth)
     return ck, ntk
 
 
