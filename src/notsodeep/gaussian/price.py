@@ -26,14 +26,23 @@ def piecewise_dual(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tu
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _integrate(knots, jumps, s1, s2, c, mean1, mean2, rise1, rise2, nodes, weights, value, slope):  # type: ignore[no-untyped-def]
+    total = jumps.sum()
+    reach = np.abs(knots).max() if len(knots) else 0.0
     for i in range(len(c)):
         bound = s1[i] * s2[i]
         rho = min(max(c[i] / bound, -1.0), 1.0) if bound > 0.0 else 0.0
         area = 0.0
         lever = 0.0
+        # Under a wide bell every e_kl is nearly 1 and a bounded φ has Σ w = 0: the ones are summed by hand and only
+        # e_kl - 1 goes through the quadrature, or terms of size q would cancel down to F of size 1.
+        wide = reach < 0.5 * min(s1[i], s2[i])
+        if wide:
+            angle = math.asin(rho)
+            area = total * total * angle
+            lever = total * total * (rho * angle + math.sqrt((1.0 - rho) * (1.0 + rho)) - 1.0)
         for k in range(len(knots)):
             for l in range(len(knots)):  # noqa: E741
-                part_area, part_lever = _arc(knots[k] / s1[i], knots[l] / s2[i], rho, nodes, weights)
+                part_area, part_lever = _arc(knots[k] / s1[i], knots[l] / s2[i], rho, nodes, weights, wide)
                 area += jumps[k] * jumps[l] * part_area
                 lever += jumps[k] * jumps[l] * part_lever
         value[i] = mean1[i] * mean2[i] + c[i] * rise1[i] * rise2[i] + bound * lever / (2.0 * math.pi)
@@ -41,8 +50,8 @@ def _integrate(knots, jumps, s1, s2, c, mean1, mean2, rise1, rise2, nodes, weigh
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _arc(alpha, beta, rho, nodes, weights):  # type: ignore[no-untyped-def]
-    """∫ e(θ) dθ and ∫ (ρ - sin θ) e(θ) dθ from 0 to asin ρ.
+def _arc(alpha, beta, rho, nodes, weights, less_one):  # type: ignore[no-untyped-def]
+    """∫ e(θ) dθ and ∫ (ρ - sin θ) e(θ) dθ from 0 to asin ρ; of e - 1 if `less_one`.
 
     In δ = π/2 - |θ|, the distance to the point where e may have an essential singularity; panels halve towards it.
     A negative ρ is a positive one with the sign of one variable exchanged.
@@ -66,7 +75,8 @@ def _arc(alpha, beta, rho, nodes, weights):  # type: ignore[no-untyped-def]
         for k in range(len(nodes)):
             delta = near + (far - near) * nodes[k]
             lift = 2.0 * math.sin(0.5 * delta) ** 2
-            height = math.exp(-(gap + 2.0 * alpha * beta * lift) / (2.0 * math.sin(delta) ** 2))
+            exponent = -(gap + 2.0 * alpha * beta * lift) / (2.0 * math.sin(delta) ** 2)
+            height = math.expm1(exponent) if less_one else math.exp(exponent)
             area += (far - near) * weights[k] * height
             lever += (far - near) * weights[k] * height * (rho - 1.0 + lift)
         if near == end:

@@ -225,7 +225,7 @@ class PiecewiseLinear(Shape):
             away = np.abs(np.array(self.knots)) / scales[:, None]
             tail = quadrature.SQRT_2PI**-1 - 0.5 * away * special.erfcx(away / np.sqrt(2.0))
             hinges = np.where(away < 40, np.exp(-0.5 * np.minimum(away, 40) ** 2) * tail, 0.0)
-            return np.asarray(self.value + scales * (self.weights * hinges).sum(axis=1))
+            return np.asarray(self.value + np.sqrt(q) * (self.weights * hinges).sum(axis=1))
         if k == 1:
             return np.asarray((np.array(self.slopes) * zeroth).sum(axis=1))
         with np.errstate(over="ignore"):
@@ -234,10 +234,10 @@ class PiecewiseLinear(Shape):
         return np.asarray((terms * _bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
 
     def second_moment(self, q: Array) -> Array:
-        scales, zeroth, first, second = self._segments(q)
+        _, zeroth, first, second = self._segments(q)
         slopes, intercepts = np.array(self.slopes), self.intercepts
-        quadratic = (slopes**2 * second).sum(axis=1) * scales**2
-        linear = 2.0 * (slopes * intercepts * first).sum(axis=1) * scales
+        quadratic = (slopes**2 * second).sum(axis=1) * q
+        linear = 2.0 * (slopes * intercepts * first).sum(axis=1) * np.sqrt(q)
         return np.asarray(quadratic + linear + (intercepts**2 * zeroth).sum(axis=1))
 
     def second_moment_slope(self, q: Array) -> Array:

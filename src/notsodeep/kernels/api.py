@@ -99,11 +99,17 @@ def tangent_kernel(
 
 
 def both_kernels(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = None, of: str = "network", *, depth: int | None = None
-) -> tuple[Array, Array, KernelInfo]:
-    """Conjugate kernel (features), tangent kernel and evidence in one pass."""
-    (conjugate, tangent), info = _compute(model, X, Y, ("features", _tangent_reading(of)), depth)
-    return conjugate, tangent, info
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = None,
+    of: str = "network",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+) -> Any:
+    """Conjugate kernel (of features) and tangent kernel in one pass, and the evidence if asked for."""
+    kernels, info = _compute(model, X, Y, ("features", _tangent_reading(of)), depth)
+    return (*kernels, info) if return_info else tuple(kernels)
 
 
 def _tangent_reading(of: str) -> str:
@@ -157,5 +163,5 @@ def _check(model: Model, depth: int | None) -> None:
         return
     if isinstance(model, Explicit):
         raise InputError("depth cuts a DEQ; an Explicit network has the depth of its layers.")
-    if int(depth) != depth or depth < 1:
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
         raise InputError(f"depth must be a whole number from 1 on, got {depth}.")

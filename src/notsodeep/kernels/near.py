@@ -7,11 +7,14 @@ themselves, carried through the equation to first order, and F' taken from its e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.shapes import PiecewiseLinear, Shape
 
 if TYPE_CHECKING:
     from notsodeep.kernels.pairs import PairSolver
@@ -24,11 +27,16 @@ CLOSE = 1e-11
 
 @dataclass
 class NearPairs:
-    """Pairs (i, j) of a tile that are parallel (sign +1) or antiparallel (-1) to eleven digits.
+    """Pairs (i, j) of a tile that are parallel (sign +1) or opposite (-1) to eleven digits.
 
     Attributes:
+        i: row within the tile.
+        j: column within the tile.
+        sign: +1 or -1.
         distance: E|u ∓ v|² of the signals that enter the next layer, in their own units.
-        angle: the angle of the directions, which homogeneous activations keep.
+        angle: the angle of the directions, which homogeneous activations keep; NaN once something else came between.
+        rows_sign: the sign of the rows themselves.
+        rows_distance: |x ∓ y|² of the rows themselves.
     """
 
     i: NDArray[np.intp]
@@ -36,27 +44,67 @@ class NearPairs:
     sign: Array
     distance: Array
     angle: Array
+    rows_sign: Array
+    rows_distance: Array
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Drop the other pairs: they are no longer near ρ = ±1."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name)[mask])
+
+    def keep_parallel(self, odd: bool) -> None:
+        """Opposite signals stay opposite through odd functions only."""
+        if not odd:
+            self.keep(self.sign > 0)
 
     def correct(self, solver: PairSolver, slope: Array, rows: slice, columns: slice) -> None:
-        """Replace F' of these pairs, and move their distances through the activation."""
+        """Replace F' of these pairs, and move their distances and signs through the activation."""
         phi, shape = solver.phi, solver.phi.shape
+        parity = phi_parity(phi)
+        if solver.feedback > 0.0 or solver.equation.constant:
+            self.keep_parallel(parity == -1 and not solver.equation.constant)
         q1, q2 = solver.left.inner[rows][self.i], solver.right.inner[columns][self.j]
         steep = np.sqrt(solver.left.slope_energy[rows][self.i] * solver.right.slope_energy[columns][self.j])
         spread = phi.gain**2 * solver.equation.gain * self.distance / np.maximum(1.0 - solver.feedback * steep, 1e-3)
-        angle = _angle(q1, q2, spread)
-        if shape.dual == "homogeneous" and not phi.offset and not solver.equation.constant:
-            angle = self.angle
-        known = (self.sign > 0) | ((shape.parity != 0) & (phi.offset == 0.0) & (solver.equation.constant == 0.0))
-        jumps = shape.jumps(1)
-        kinks = np.array(shape.kinks)
-        drop = (jumps**2 * np.exp(-0.5 * kinks**2 / np.sqrt(q1 * q2)[:, None])).sum(axis=1)
-        # An odd function has an even derivative, an even one an odd derivative.
-        turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
-        exact = turned * (steep - angle / (2.0 * np.pi) * drop)
-        use = known & (angle < np.sqrt(2.0 * CLOSE) * 1.5)
-        i, j = self.i[use], self.j[use]
-        slope[i, j] = (phi.amplitude * phi.gain) ** 2 * exact[use]
+        if isinstance(shape, PiecewiseLinear) and _keeps_angles(solver) and np.all(np.isfinite(self.angle)):
+            exact, use = _homogeneous_slope(shape, self.sign, self.angle), np.ones(len(self.i), dtype=bool)
+        else:
+            self.angle = np.full_like(self.angle, np.nan)
+            angle = _angle(q1, q2, spread)
+            # An odd function has an even derivative, an even one an odd derivative.
+            turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
+            exact = turned * (steep - angle / (2.0 * np.pi) * _drop(shape, np.sqrt(q1 * q2)))
+            use = (angle < 1.5 * np.sqrt(2.0 * CLOSE)) & (turned != 0.0)
+        slope[self.i[use], self.j[use]] = (phi.amplitude * phi.gain) ** 2 * exact[use]
         self.distance = phi.amplitude**2 * steep * spread
+        if parity == 1:
+            self.sign = np.ones_like(self.sign)
+        else:
+            self.keep_parallel(parity == -1)
+
+
+def phi_parity(phi: Activation) -> int:
+    """+1 even, -1 odd, 0 neither: an offset spoils oddness but not evenness."""
+    return 0 if phi.shape.parity == -1 and phi.offset else phi.shape.parity
+
+
+def _keeps_angles(solver: PairSolver) -> bool:
+    """Nothing but the product of the scales enters: parallel rows of different length count as well."""
+    return solver.phi.shape.dual == "homogeneous" and not solver.phi.offset and not solver.equation.constant
+
+
+def _homogeneous_slope(shape: PiecewiseLinear, sign: Array, angle: Array) -> Array:
+    """(3.20) with arcsin ρ = ±(π/2 - angle)."""
+    mean, half = (shape.slopes[-1] + shape.slopes[0]) / 2.0, (shape.slopes[-1] - shape.slopes[0]) / 2.0
+    return np.asarray(mean**2 + sign * half**2 * (1.0 - 2.0 * angle / np.pi))
+
+
+def _drop(shape: Shape, q: Array) -> Array:
+    """2π times how fast F' falls with the angle: every kink counts with the square of its jump."""
+    if not shape.kinks:
+        return np.zeros_like(q)
+    heights = np.exp(-0.5 * np.array(shape.kinks) ** 2 / q[:, None])
+    return np.asarray((shape.jumps(1) ** 2 * heights).sum(axis=1))
 
 
 def _angle(q1: Array, q2: Array, spread: Array) -> Array:
@@ -85,4 +133,5 @@ def find(c: Array, left: Array, right: Array, *, diagonal: bool) -> NearPairs | 
     # Rounding of the normalised rows is not an angle.
     square = np.einsum("ij,ij->i", turned, turned)
     square[square < 1e-30 * left.shape[1]] = 0.0
-    return NearPairs(i, j, sign, np.einsum("ij,ij->i", gaps, gaps), np.sqrt(square))
+    distance = np.einsum("ij,ij->i", gaps, gaps)
+    return NearPairs(i, j, sign, distance, np.sqrt(square), sign.copy(), distance.copy())

@@ -102,6 +102,10 @@ class PairSolver:
             near: nearly parallel pairs, whose slope needs more digits than c has; their distances are moved on to
                 the next layer.
         """
+        if diagonal:
+            # ρ = 1 on the diagonal would ask for the careful way; its values are known and put in below.
+            c = c.copy()
+            np.fill_diagonal(c, 0.0)
         value = np.empty_like(c)
         slope = np.empty_like(c) if self.want_slope else np.empty((0, 0))
         if self._fit is not None:

@@ -195,8 +195,11 @@ class Unrolled:
         model, info = self.model, NO_EVIDENCE
         pairs = _near(self.watch, c, self.sides, rows, columns, diagonal)
         if pairs is not None:
-            pairs.distance = model.sigma_b2 * pairs.distance
-            injected = pairs.distance
+            pairs.distance *= model.sigma_b2
+            if model.bias2:
+                # A bias turns neither opposite rows into opposite signals nor parallel ones into parallel ones.
+                pairs.keep_parallel(odd=False)
+                pairs.angle = np.full_like(pairs.angle, np.nan)
         forcing = model.sigma_b2 * c + model.bias2
         covariance = tangent = forcing
         features, slope, paper = c, None, None
@@ -206,7 +209,9 @@ class Unrolled:
                 if slope is not None:
                     tangent = covariance + model.sigma_a2 * slope * tangent
                 if pairs is not None:
-                    pairs.distance = model.sigma_a2 * pairs.distance + injected
+                    if near.phi_parity(model.activation) != -1:
+                        pairs.keep(pairs.rows_sign > 0)
+                    pairs.distance = model.sigma_a2 * pairs.distance + model.sigma_b2 * pairs.rows_distance
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
             if slope is not None:
                 paper = features if paper is None else features + model.sigma_a2 * slope * paper
