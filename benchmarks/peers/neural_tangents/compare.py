@@ -5,7 +5,7 @@ layers with input injection and untied weights, sigma_a2 = 0.2, on the papers' m
 also compute the infinite depth, which is what a DEQ is; at 20 layers the two differ by less than rounding.
 
 What is done
-  1. builds .venv here if it is missing (plain pip, requirements.txt: 1.5 GB, some minutes);
+  1. builds .venv here if it is missing (plain pip, requirements.txt: 3 GB, some minutes);
   2. checks definitions: the peer and notsodeep against a short NumPy recursion (reference.py), n = 24;
   3. times: the peer runs in its own process and waits while we run, call by call in turn, so that both meet
      the same machine; both are held to the same number of processors. The peer's first call (compilation) is
@@ -66,7 +66,7 @@ def environment() -> Path:
     folder = HERE / ".venv"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
-        print("Building the peer's environment (once; 1.5 GB, some minutes) …", flush=True)
+        print("Building the peer's environment (once; 3 GB, some minutes) …", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "-r", str(HERE / "requirements.txt")], check=True)
