@@ -138,6 +138,16 @@ def test_conjugate_gradients_agree_with_the_factorisation(name, monkeypatch):
     assert_close(operator.solve(right), expected, Oracle.QUADRATURE)
 
 
+def test_many_columns_are_left_to_the_iteration_and_taken_back_where_it_fails(monkeypatch):
+    right = RNG.standard_normal(N)
+    indefinite = StructuredOperator(0.5, [gram(X, -0.3)], size=N)
+    expected = [operator.solve(right) for operator in (SINGLE, indefinite)]
+    monkeypatch.setattr(operators, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(operators, "COLUMN_LIMIT", 0)
+    for operator, solution in zip((SINGLE, indefinite), expected, strict=True):
+        assert_close(operator.solve(right), solution, Oracle.QUADRATURE)
+
+
 def test_a_sum_with_another_kind_of_operator_is_still_an_operator():
     other = aslinearoperator(SYMMETRIC)
     vector = RNG.standard_normal(N)

@@ -55,8 +55,9 @@ def equivalent(
         order: of the refined form, 1 to 3: the highest power of the inner products.
         square: of the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
             the values (5.6) at which they concentrate, "sketch" by `rank` leading eigenvectors (O(n² p)
-            operations once, O(np) memory), "exact" by an n × n matrix. Where the power has no weight (the
-            square, for odd φ) there is nothing to represent.
+            operations once, O(np) memory), "exact" by an n × n matrix. Real data, whose inner products do not
+            concentrate, want a sketch. Where the power has no weight (the square, for odd φ) there is nothing
+            to represent.
         rank: of the sketch, the number of eigenvectors kept.
         seed: of the sketch.
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the

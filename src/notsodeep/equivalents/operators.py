@@ -28,12 +28,14 @@ from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.solvers import conjugate_gradients, dense_solve, lanczos, log_sum
 from notsodeep.equivalents.terms import Term, check_term, merged
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError
 
 Array = NDArray[np.float64]
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
 DENSE_LIMIT = 5000
+# Beyond that size, more columns than this cost more to factorise than an iteration takes.
+COLUMN_LIMIT = 1500
 
 
 class StructuredOperator(LinearOperator):
@@ -194,7 +196,7 @@ class StructuredOperator(LinearOperator):
     def solve(self, b: ArrayLike, ridge: float = 0.0) -> Array:
         """Give x with (A + ridge·I) x = b, for one right side (n,) or several (n, m).
 
-        Through the columns where they are fewer than n, by a dense factorisation up to n = 5000, by conjugate
+        Through the columns where they are few, by a dense factorisation up to n = 5000, by conjugate
         gradients beyond.
 
         Raises:
@@ -204,16 +206,20 @@ class StructuredOperator(LinearOperator):
         right = np.asarray(b, dtype=np.float64)
         if right.ndim not in (1, 2) or len(right) != self.n:
             raise InputError(f"b has shape {right.shape}; {self.n} rows are needed, one for each sample.")
-        block = right.reshape(self.n, -1)
-        diagonal = self.own_diagonal + float(ridge)
-        if self.is_thin and np.all(diagonal > 0.0):
-            answer = _Whitened.of(self, diagonal).solve(block)
-        elif self.n <= DENSE_LIMIT:
-            answer = dense_solve(self.plus_diagonal(ridge).to_dense(), block)
-        else:
-            shifted = self.plus_diagonal(ridge)
-            answer = conjugate_gradients(shifted, shifted.diagonal(), block)
-        return answer.reshape(right.shape)
+        return self.plus_diagonal(ridge)._solved(right.reshape(self.n, -1)).reshape(right.shape)
+
+    def _solved(self, block: Array) -> Array:
+        through_columns = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
+        if through_columns and (self.n <= DENSE_LIMIT or self.columns <= COLUMN_LIMIT):
+            return _Whitened.of(self, self.own_diagonal).solve(block)
+        if self.n <= DENSE_LIMIT:
+            return dense_solve(self.to_dense(), block)
+        try:
+            return conjugate_gradients(self, self.diagonal(), block)
+        except ConvergenceError:
+            if not through_columns:
+                raise
+            return _Whitened.of(self, self.own_diagonal).solve(block)
 
     def logdet(self, ridge: float = 0.0) -> float:
         """The logarithm of det(A + ridge·I), for a positive definite matrix.
