@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
-from notsodeep.equivalents.separable import floored, interpolated, separable
+from notsodeep.equivalents.separable import compressed, floored, interpolated, separable
 from notsodeep.errors import ConvergenceError
 
 
@@ -64,3 +64,12 @@ def test_zeros_are_lifted_only_far_below_the_rest():
     np.testing.assert_array_equal(floored(np.array([1e-3, 1.0])), [1e-3, 1.0])
     assert 0 < floored(np.array([0.0, 1.0]))[0] < 1e-9
     assert floored(np.zeros(3))[0] > 0
+
+
+def test_dependent_terms_are_joined():
+    weights = np.random.default_rng(0).standard_normal((30, 2))
+    doubled = np.hstack([weights, weights, 1e-9 * weights[:, :1]])
+    scales = np.array([1.0, 2.0, 3.0, -0.5, 1.0])
+    short = compressed(doubled, scales, 1e-12)
+    assert short.rank == 2
+    assert_close(short.block(slice(None)), (doubled * scales) @ doubled.T, Oracle.CLOSED_FORM)

@@ -12,7 +12,7 @@ from notsodeep.equivalents.coefficients import KERNELS, Coefficients, coefficien
 from notsodeep.equivalents.expansion import exact_diagonal, expand
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
-from notsodeep.equivalents.separable import Separable, floored, interpolated, separable
+from notsodeep.equivalents.separable import Separable, compressed, floored, interpolated, separable
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm, Term, gram, low_rank, merged
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
@@ -83,7 +83,8 @@ def equivalent(
     elif high and square == "sketch":
         terms += sketched_terms(rows, high, rank, seed)
     # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
-    operator = StructuredOperator(0.0, merged(tuple(terms)), dense, size=len(rows))
+    fewer = [_with_fewer_weights(term, tolerance) for term in merged(tuple(terms))]
+    operator = StructuredOperator(0.0, fewer, dense, size=len(rows))
     return operator.plus_diagonal(_diagonal(model, rows, kernel) - operator.diagonal())
 
 
@@ -148,6 +149,15 @@ def _low_order_terms(X: Array, powers: dict[int, Separable]) -> list[Term]:
     if 1 in powers:
         terms.append(GramTerm(X, powers[1].weights, powers[1].scales))
     return terms
+
+
+def _with_fewer_weights(term: Term, tolerance: float) -> Term:
+    """A Gram term with as few D_r as needed: those of different powers are nearly dependent."""
+    if not isinstance(term, GramTerm):
+        return term
+    lengths = np.sqrt(floored(np.einsum("ij,ij->i", term.rows, term.rows)))[:, None]
+    short = compressed(term.weights * lengths, term.scales, tolerance)
+    return GramTerm(term.rows, short.weights / lengths, short.scales)
 
 
 def _diagonal(model: DEQ | Explicit, X: Array, kernel: str) -> Array:

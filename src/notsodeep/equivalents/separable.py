@@ -87,6 +87,13 @@ def separable(
     )
 
 
+def compressed(weights: Array, scales: Array, tolerance: float) -> Separable:
+    """The same sum of products with as few terms as the tolerance, relative to its largest terms, allows."""
+    orthonormal, triangle = linalg.qr(weights, mode="economic", check_finite=False)
+    size = float((weights**2 @ np.abs(scales)).max())
+    return _compressed(orthonormal, (triangle * scales) @ triangle.T, size, tolerance * size)
+
+
 def interpolated(function: Callable[[Array], Array], squares: Array, tolerance: float = 1e-14) -> Array:
     """function(squares), computed at few points and interpolated to rounding where there are many samples."""
     if len(squares) <= _FEW:
