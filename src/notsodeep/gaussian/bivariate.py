@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.shapes import TINY, PiecewiseLinear, Shape, Wave
 
 Array = NDArray[np.float64]
@@ -40,6 +41,11 @@ def dual(phi: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike) -> tuple[A
     if phi.offset:
         means = phi.shape.mean_derivative(flat[0], 0) + phi.shape.mean_derivative(flat[1], 0)
         value = value + phi.amplitude * phi.offset * means + phi.offset**2
+    still = ((left == 0.0) | (right == 0.0)).reshape(-1)
+    if still.any():
+        # A variable that is constantly zero is independent of the other: nothing of the floor may show.
+        means = [mean_derivative(phi, side.reshape(-1)[still], 0) for side in (left, right)]
+        value[still] = means[0] * means[1]
     return value.reshape(form)[()], ((phi.amplitude * phi.gain) ** 2 * slope).reshape(form)[()]
 
 

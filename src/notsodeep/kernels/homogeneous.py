@@ -6,6 +6,7 @@ With φ = m x + e |x| both F and the equation scale with s_i s_j, so that P(ρ(r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -45,6 +46,7 @@ class HomogeneousFit:
         return max(self.upper.error, self.lower.error)
 
 
+@lru_cache(maxsize=64)
 def fit(shape: PiecewiseLinear, feedback: float) -> HomogeneousFit | None:
     """The fit for ρ = feedback · P(ρ) + r, or None where the equation is too close to losing its solution."""
     linear = ((shape.slopes[-1] + shape.slopes[0]) / 2.0) ** 2

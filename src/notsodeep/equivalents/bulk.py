@@ -1,0 +1,252 @@
+"""The density of the noise on each interval of its support, as a series that no broadening has touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from scipy.fft import dct
+
+from notsodeep.data.validation import FloatArray, IntArray
+from notsodeep.equivalents.resolvent import (
+    AxisSolution,
+    Noise,
+    interpolated,
+    solve_line,
+    solve_on_axis,
+)
+from notsodeep.equivalents.shapes import Values
+from notsodeep.equivalents.support import Gap, find_gaps, look_between
+from notsodeep.errors import ConvergenceError
+
+# Nodes of a panel, and panels to begin with.
+_ORDER, _PANELS = 20, 4
+# The last coefficients of a panel, relative to the largest value, and the smallest panel in θ.
+_TAIL, _SMALLEST = 1e-11, 1e-9
+# How far the integral may be from the mass, relative; the error itself is reported.
+_WORST_MASS = 1e-7
+# Points of a panel in the table that is inverted for quantiles.
+_TABLE = 256
+# A minimum of the density below this fraction of its surroundings may hide a gap.
+_SUSPICIOUS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Bulk:
+    """One interval of the support of the noise, with its density.
+
+    A variable θ in [0, π] takes the square roots at the edges away: √z = √low cos²(θ/2) + √high sin²(θ/2), or
+    z = high sin²(θ/2) where the interval begins at 0 and the density is infinite there. Then
+    h(θ) = density · dz/dθ is smooth, and Chebyshev series on a few panels give it to rounding; panels are
+    halved where bulks almost touch or one is much narrower than the other.
+
+    Attributes:
+        low: the lower edge, in units where τ0 = 1.
+        high: the upper edge.
+        mass: its share of the eigenvalues, exact.
+        breaks: the ends of the panels in θ, shape (P+1,).
+        series: the Chebyshev coefficients of h on each panel, shape (P, M).
+        error: how far the integral of h is from the mass.
+        residual: the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes.
+    """
+
+    low: float
+    high: float
+    mass: float
+    breaks: FloatArray
+    series: FloatArray
+    error: float
+    residual: float
+
+    def position(self, theta: FloatArray) -> FloatArray:
+        """The z of θ."""
+        return _position(self.low, self.high, theta)
+
+    def angle(self, z: FloatArray) -> FloatArray:
+        """The θ of a point; 0 and π beyond the edges."""
+        low, high = (0.0, self.high) if self.low == 0.0 else (np.sqrt(self.low), np.sqrt(self.high))
+        place = z if self.low == 0.0 else np.sqrt(np.maximum(z, 0.0))
+        return np.asarray(2.0 * np.arcsin(np.sqrt(np.clip((place - low) / (high - low), 0.0, 1.0))))
+
+    def density(self, z: FloatArray) -> FloatArray:
+        """The density at z; 0 outside and at soft edges."""
+        theta = self.angle(z)
+        rate = _rate(self.low, self.high, theta)
+        panel, place = self._local(theta)
+        weight = _clenshaw(self.series[panel], place)
+        inside = (z > self.low) & (z < self.high) & (rate > 0)
+        return np.maximum(np.divide(weight, rate, out=np.zeros_like(theta), where=inside), 0.0)
+
+    def below(self, z: FloatArray) -> FloatArray:
+        """The mass below z."""
+        return np.asarray(self.mass * np.clip(self._share(self.angle(z)), 0.0, 1.0))
+
+    def quantile(self, share: FloatArray) -> FloatArray:
+        """The points below which given shares of the mass lie."""
+        steps = np.linspace(0.0, 1.0, _TABLE, endpoint=False)
+        inner = self.breaks[:-1, None] + np.diff(self.breaks)[:, None] * steps
+        theta = np.append(inner.ravel(), np.pi)
+        return self.position(np.interp(share, np.maximum.accumulate(self._share(theta)), theta))
+
+    def _local(self, theta: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The panel of each θ and the place in it, from -1 to 1."""
+        panel = np.clip(np.searchsorted(self.breaks, theta, side="right") - 1, 0, len(self.series) - 1)
+        start, stop = self.breaks[panel], self.breaks[panel + 1]
+        return panel, np.asarray(2.0 * (theta - start) / (stop - start) - 1.0)
+
+    def _share(self, theta: FloatArray) -> FloatArray:
+        """The integral of h from 0 to θ, relative to the whole."""
+        integrals = chebyshev.chebint(self.series, lbnd=-1, axis=1) * np.diff(self.breaks)[:, None] / 2.0
+        before = np.concatenate([[0.0], np.cumsum(integrals.sum(axis=1))])
+        panel, place = self._local(theta)
+        return np.asarray((before[panel] + _clenshaw(integrals[panel], place)) / before[-1])
+
+
+def _clenshaw(series: FloatArray, place: FloatArray) -> FloatArray:
+    """Chebyshev series with coefficients of their own at each place."""
+    last, before = np.zeros_like(place), np.zeros_like(place)
+    for k in range(series.shape[1] - 1, 0, -1):
+        last, before = series[:, k] + 2.0 * place * last - before, last
+    return np.asarray(series[:, 0] + place * last - before)
+
+
+def _position(low: float, high: float, theta: FloatArray) -> FloatArray:
+    if low == 0.0:
+        return np.asarray(high * np.sin(theta / 2) ** 2)
+    return np.asarray((np.sqrt(low) * np.cos(theta / 2) ** 2 + np.sqrt(high) * np.sin(theta / 2) ** 2) ** 2)
+
+
+def _rate(low: float, high: float, theta: FloatArray) -> FloatArray:
+    """The derivative dz/dθ."""
+    if low == 0.0:
+        return np.asarray(high * np.sin(theta) / 2)
+    return np.asarray(np.sqrt(_position(low, high, theta)) * (np.sqrt(high) - np.sqrt(low)) * np.sin(theta))
+
+
+def find_bulks(noise: Noise, rank: int) -> tuple[list[Bulk], list[Gap]]:
+    """The support of the noise with its density, and the gaps between, both in ascending order.
+
+    Raises:
+        ConvergenceError: where an edge, a solution or the mass of an interval is not reached.
+    """
+    gaps = find_gaps(noise, rank)
+    while True:
+        intervals = _intervals(gaps, noise.n, rank)
+        looks = [
+            solve_line(noise, _position(low, high, _panel_nodes(_first_panels())))
+            for low, high, _ in intervals
+        ]
+        more = gaps
+        for (low, high, _), look in zip(intervals, looks, strict=True):
+            for start, stop in _doubtful(noise, low, high, look):
+                more = look_between(noise, start, stop, rank, more)
+        if len(more) == len(gaps):
+            return [_bulk(noise, *both) for both in zip(intervals, looks, strict=True)], gaps
+        gaps = more
+
+
+def _intervals(gaps: list[Gap], n: int, rank: int) -> list[tuple[float, float, float]]:
+    """Edges and mass of what lies between gaps; the first one begins at 0 where no gap does."""
+    if rank == 0:
+        return []
+    lows = [gap.high.z for gap in gaps if gap.high is not None]
+    counts = [gap.above for gap in gaps]
+    if counts[0] != rank:
+        lows, counts = [0.0, *lows], [rank, *counts]
+    highs = [gap.low.z for gap in gaps if gap.low is not None]
+    masses = [(more - fewer) / n for more, fewer in pairwise(counts)]
+    return list(zip(lows, highs, masses, strict=True))
+
+
+def _first_panels() -> FloatArray:
+    breaks = np.linspace(0.0, np.pi, _PANELS + 1)
+    return np.stack([breaks[:-1], breaks[1:]], axis=1)
+
+
+def _halves(panels: FloatArray) -> FloatArray:
+    start, stop = panels.T
+    middle = (start + stop) / 2.0
+    return np.stack([start, middle, middle, stop], axis=1).reshape(-1, 2)
+
+
+def _panel_nodes(panels: FloatArray) -> FloatArray:
+    """Chebyshev's points of each panel, ascending in it, all in one row."""
+    place = -np.cos((np.arange(_ORDER) + 0.5) * np.pi / _ORDER)
+    start, stop = panels[:, :1], panels[:, 1:]
+    return np.asarray((start + (stop - start) * (place + 1.0) / 2.0).ravel())
+
+
+def _series(values: FloatArray) -> FloatArray:
+    """The Chebyshev coefficients of values at the nodes, panel by panel."""
+    series = dct(values[:, ::-1], type=2, axis=1) / _ORDER
+    series[:, 0] /= 2.0
+    return np.asarray(series)
+
+
+def _doubtful(noise: Noise, low: float, high: float, look: AxisSolution) -> list[tuple[float, float]]:
+    """Parts of an interval in which a gap may hide: about minima of the density."""
+    z = _position(low, high, _panel_nodes(_first_panels()))
+    density = look.g.imag @ noise.sizes
+    inner = np.arange(1, len(z) - 1)
+    minima = inner[(density[inner] <= density[inner - 1]) & (density[inner] < density[inner + 1])]
+    deep = [k for k in minima if density[k] < _SUSPICIOUS * min(density[:k].max(), density[k:].max())]
+    return [(float(z[k - 1]), float(z[k + 1])) for k in deep]
+
+
+def _bulk(noise: Noise, interval: tuple[float, float, float], look: AxisSolution) -> Bulk:
+    """Halve panels until the series on each of them has converged."""
+    low, high, _ = interval
+    panels, g, residual = _first_panels(), look.g, look.residual
+    known = _Table(_panel_nodes(panels), g)
+    done: list[FloatArray] = []
+    largest = 0.0
+    while True:
+        rate = _rate(low, high, _panel_nodes(panels))
+        # docs/theory.md (6.2) and (6.3): density = Im m/π.
+        weight = g.imag @ noise.sizes / (noise.n * np.pi) * rate
+        largest = max(largest, float(weight.max()))
+        series = _series(weight.reshape(len(panels), _ORDER))
+        ready = np.abs(series[:, -3:]).max(axis=1) <= _TAIL * largest
+        ready |= panels[:, 1] - panels[:, 0] <= _SMALLEST
+        done.append(np.concatenate([panels, series], axis=1)[ready])
+        if ready.all():
+            return _checked(interval, np.concatenate(done), residual)
+        panels = _halves(panels[~ready])
+        theta = _panel_nodes(panels)
+        solution = solve_on_axis(noise, _position(low, high, theta), known.at(theta))
+        g, residual = solution.g, max(residual, solution.residual)
+        known = known.joined(theta, g)
+
+
+def _checked(interval: tuple[float, float, float], panels: FloatArray, residual: float) -> Bulk:
+    """The bulk, if its density has the mass that the equation counts."""
+    low, high, mass = interval
+    panels = panels[np.argsort(panels[:, 0])]
+    breaks, series = np.append(panels[:, 0], np.pi), panels[:, 2:]
+    widths = np.diff(breaks)[:, None]
+    integral = float((chebyshev.chebint(series, lbnd=-1, axis=1) * widths / 2.0).sum())
+    if abs(integral - mass) > _WORST_MASS * mass:
+        raise ConvergenceError(
+            f"The density between {low:.6g} and {high:.6g} (in units of τ0²) integrates to {integral:.9g} "
+            f"where the equation counts {mass:.9g}.",
+            "Two bulks may be about to touch there: change n or a covariance slightly, and report the case.",
+        )
+    return Bulk(low, high, mass, breaks, series, abs(integral - mass), residual)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Solutions known so far, in ascending θ, from which guesses are interpolated."""
+
+    theta: FloatArray
+    g: Values
+
+    def at(self, theta: FloatArray) -> Values:
+        return interpolated(theta, self.theta, self.g)
+
+    def joined(self, theta: FloatArray, g: Values) -> _Table:
+        every = np.concatenate([self.theta, theta])
+        order = np.argsort(every)
+        return _Table(every[order], np.concatenate([self.g, g])[order])

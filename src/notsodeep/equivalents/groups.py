@@ -1,0 +1,161 @@
+"""The samples grouped by class and norm: what the spectrum of a kernel feels of n and p being finite.
+
+The asymptotic form (4.7) gives every sample the scale τ0. Its largest errors are of order p^{-1/2} and known:
+
+- A sample of squared norm τ² has its own α₁(τ) and γ²(τ) (docs/theory.md (5.2), linearised): row and column
+  are scaled by √α₁(τ), and the diagonal has γ²(τ) - α₁(τ) τ² in the place of γ² - α₁ τ0². Where XXᵀ has an
+  atom this spreads it. Within a class τ² is Gaussian with mean tr C_a/p + ||μ_a||²/p and variance
+  2T_aa/p + 4 μ_aᵀC_aμ_a/p²; groups of equal probability stand for it, and then ψ is known in each group.
+- The entrywise square α₃ c_ij² has the mean α₃(T_ab/p + (μ_aᵀμ_b/p)²) of (5.6), a slope at the means that
+  adds to α₁, and fluctuations of variance 2 α₃² (T_ab/p)², which act on the spectrum like a symmetric matrix
+  with independent entries, free of XXᵀ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from notsodeep.data import ClassStatistics, GaussianMixture
+from notsodeep.data.mixtures import largest_remainder
+from notsodeep.data.validation import FloatArray, IntArray
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.isolated import Perturbation
+from notsodeep.equivalents.resolvent import Noise
+from notsodeep.equivalents.shapes import shapes_of
+from notsodeep.models import DEQ, Explicit
+
+# Groups of a class, unless it is so large that more are needed for none to exceed the dimension.
+_LEAST_GROUPS = 12
+# The smallest squared norm of a group, relative to its class: in few dimensions a Gaussian reaches below 0.
+_SMALLEST_NORM = 0.1
+# Room below the lowest offset, in units of the spread that XXᵀ gives to the spectrum.
+_MARGIN = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Classes cut into parts of equal norm.
+
+    Attributes:
+        member: the class of each group.
+        sizes: its number of samples.
+        squares: its squared norm ||x||².
+        noise_squares: the part of it that is not the mean's.
+    """
+
+    member: IntArray
+    sizes: IntArray
+    squares: FloatArray
+    noise_squares: FloatArray
+
+    @classmethod
+    def of(cls, gmm: GaussianMixture, stats: ClassStatistics) -> Groups:
+        """Groups of equal probability in every class."""
+        member, sizes, squares, noise_squares = [], [], [], []
+        for label in range(gmm.classes):
+            mean = gmm.means[label]
+            fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
+            along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
+            deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2)
+            counts = _parts(int(stats.sizes[label]), gmm.p)
+            norms = np.maximum(noise + deviation * _centres(len(counts)), _SMALLEST_NORM * noise)
+            member.append(np.full(len(counts), label))
+            sizes.append(counts)
+            noise_squares.append(norms)
+            squares.append(norms + fixed)
+        return cls(*(np.concatenate(part) for part in (member, sizes, squares, noise_squares)))
+
+
+def _parts(size: int, p: int) -> IntArray:
+    number = min(size, max(_LEAST_GROUPS, size // p + 1))
+    return largest_remainder(np.full(number, 1.0 / number), size)
+
+
+def _centres(number: int) -> FloatArray:
+    """The means of a standard normal variable on intervals of equal probability."""
+    bounds = ndtri(np.arange(number + 1) / number)
+    return np.asarray(-number * np.diff(np.exp(-(bounds**2) / 2.0)) / np.sqrt(2.0 * np.pi))
+
+
+def refined(
+    model: DEQ | Explicit, gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients
+) -> tuple[Noise, Perturbation, float]:
+    """Noise and perturbation of the finite-n form, and the place of z = 0 on the scale of the kernel."""
+    groups = Groups.of(gmm, stats)
+    local = [_at_norm(model, float(np.sqrt(square)), scalars.kernel) for square in groups.squares]
+    own = np.array([one.linear for one in local]) / scalars.linear
+    gain = own + _tilt(gmm, stats, scalars)[groups.member]
+    diagonal = np.array([one.diagonal for one in local]) - gain * scalars.linear * groups.squares
+    noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal)
+    perturbation = _perturbation(gmm, stats, scalars, groups, noise, own)
+    return noise, perturbation, float(diagonal.min() - scalars.linear * stats.tau0**2 * room)
+
+
+def _noise(
+    gmm: GaussianMixture,
+    stats: ClassStatistics,
+    scalars: Coefficients,
+    groups: Groups,
+    gain: FloatArray,
+    diagonal: FloatArray,
+) -> tuple[Noise, float]:
+    """The noise, and how far above z = 0 its lowest offset stands."""
+    between = np.ix_(groups.member, groups.member)
+    stretch = scalars.linear * stats.tau0**2
+    scatter = 2.0 / gmm.p * (scalars.trace / scalars.linear * stats.T[between] / stats.tau0**2) ** 2
+    room = _MARGIN + 2.0 * float(np.sqrt((scatter @ groups.sizes).max() / gmm.p))
+    traces = np.array([gmm.trace(a) for a in range(gmm.classes)]) / gmm.p
+    noise = Noise(
+        shapes=shapes_of(gmm, stats.tau0),
+        sizes=groups.sizes,
+        member=groups.member,
+        scale=gain * groups.noise_squares / np.where(traces > 0, traces, 1.0)[groups.member],
+        mean_scale=np.sqrt(gain),
+        offset=(diagonal - diagonal.min()) / stretch + room,
+        scatter=scatter,
+    )
+    return noise, room
+
+
+def _perturbation(
+    gmm: GaussianMixture,
+    stats: ClassStatistics,
+    scalars: Coefficients,
+    groups: Groups,
+    noise: Noise,
+    own: FloatArray,
+) -> Perturbation:
+    """Means, T and norms of the groups; what α₃ c_ij² is at the means stands beside T, not in their scale."""
+    between = np.ix_(groups.member, groups.member)
+    square = stats.tau0**2
+    second = scalars.trace / scalars.linear * (stats.T + gmm.mean_gram**2 / gmm.p) / square
+    surplus = np.outer(noise.mean_scale, noise.mean_scale) - np.sqrt(np.outer(own, own))
+    return Perturbation(
+        noise=noise,
+        trace_part=second[between] - surplus * gmm.mean_gram[between] / square,
+        norm_part=np.sqrt(scalars.norm / scalars.linear * gmm.p / square) * (groups.squares - square),
+        norm_weights=np.zeros(len(groups.sizes)),
+    )
+
+
+def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients) -> FloatArray:
+    """What the means add to α₁, relative, in each class: α₃ c_ij² has the slope 2 α₃ μ_aᵀμ_b/p at the means.
+
+    A matrix α₁ + ε_ab between classes acts on the bulk, to first order, like α₁ + e_a + e_b with the same
+    averages over the partners b: e_a = ε̄_a - ε̄/2.
+    """
+    slopes = 2.0 * scalars.trace * gmm.mean_gram / gmm.p
+    rows = slopes @ stats.weights
+    return np.asarray((2.0 * rows - stats.weights @ rows) / scalars.linear)
+
+
+def _at_norm(model: DEQ | Explicit, tau: float, kernel: str) -> Coefficients:
+    """The scalars at another norm.
+
+    To first order in τ² - τ0² it is the same whether the activation stays centred at τ0 or moves along:
+    docs/theory.md (2.11).
+    """
+    return coefficients(model.centred(tau), tau, kernel)

@@ -1,0 +1,195 @@
+"""The covariances of a mixture as the spectral equations see them: in a common basis where there is one.
+
+All that is asked of them is R(h) = (I + Σ_a h_a C_a)^{-1}: its traces with the C_a, and its action on the
+means. Covariances and means come in units where τ0 = 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.data import Diagonal, GaussianMixture, Isotropic
+from notsodeep.data.validation import FloatArray, IntArray
+
+Values = NDArray[Any]  # float64 outside the support, complex128 inside
+Mask = NDArray[np.bool_]
+
+# Entries of one batch of resolvents: 2^20 complex numbers are 16 MB.
+_BATCH = 2**20
+# Off-diagonal part, relative, up to which covariances in a common basis count as diagonal.
+_COMMUTING = 1e-10
+# An eigenvalue below this fraction of the largest is zero up to rounding.
+_NULL = 1e-12
+
+
+class Shapes(ABC):
+    """The covariances C_a and means μ_a of K classes.
+
+    Attributes:
+        p: the dimension.
+        largest: the largest eigenvalue of any C_a.
+    """
+
+    p: int
+    largest: float
+
+    @abstractmethod
+    def traces(self, h: Values) -> tuple[Values, Values]:
+        """For Z vectors h, (1/p) tr(C_a R) and (1/p) tr(C_a R C_b R): shapes (Z, K) and (Z, K, K)."""
+
+    @abstractmethod
+    def negative(self, h: FloatArray) -> int:
+        """How many eigenvalues of I + Σ h_a C_a are negative, for one real h."""
+
+    @abstractmethod
+    def mean_form(self, h: FloatArray) -> FloatArray:
+        """The matrix 𝓜ᵀR𝓜, shape (K, K); in docs/theory.md (6.7) zQ̄ is -R."""
+
+    @abstractmethod
+    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+        """The derivative of -𝓜ᵀR𝓜 when h moves at these rates: 𝓜ᵀ R Σ_a h_a' C_a R 𝓜."""
+
+    @abstractmethod
+    def spanned(self, members: Mask) -> int:
+        """The dimension of the sum of the ranges of the C_a of some classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Commuting(Shapes):
+    """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter.
+
+    Attributes:
+        values: the eigenvalues of the C_a, shape (D, K).
+        multiplicity: how often each K-tuple occurs, shape (D,).
+        gram: Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K).
+    """
+
+    p: int
+    largest: float
+    values: FloatArray
+    multiplicity: IntArray
+    gram: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray, means: FloatArray) -> Commuting:
+        """Group the coordinates whose variances, shape (p, K), agree in every class."""
+        distinct, group, multiplicity = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+        gram = np.zeros((len(distinct), len(means), len(means)))
+        np.add.at(gram, group.ravel(), means.T[:, :, None] * means.T[:, None, :])
+        return cls(len(values), float(values.max()), distinct, multiplicity.astype(np.intp), gram)
+
+    def _shifted(self, h: Values) -> Values:
+        return np.asarray(1.0 + h @ self.values.T)
+
+    def traces(self, h: Values) -> tuple[Values, Values]:
+        """Sums over the distinct tuples, in batches that bound the memory."""
+        classes = h.shape[1]
+        weighted = self.values * self.multiplicity[:, None] / self.p
+        pairs = (weighted[:, :, None] * self.values[:, None, :]).reshape(-1, classes**2)
+        step = max(1, _BATCH // len(self.values))
+        first, second = np.empty(h.shape, h.dtype), np.empty((len(h), classes**2), h.dtype)
+        for start in range(0, len(h), step):
+            part = slice(start, start + step)
+            inverse = 1.0 / self._shifted(h[part])
+            first[part], second[part] = inverse @ weighted, inverse**2 @ pairs
+        return first, second.reshape(-1, classes, classes)
+
+    def negative(self, h: FloatArray) -> int:
+        """Counted with multiplicity."""
+        return int(self.multiplicity[self._shifted(h) < 0].sum())
+
+    def mean_form(self, h: FloatArray) -> FloatArray:
+        """A sum over the distinct tuples."""
+        return np.asarray(np.tensordot(1.0 / self._shifted(h), self.gram, axes=1))
+
+    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+        """A sum over the distinct tuples."""
+        return np.asarray(np.tensordot((self.values @ rates) / self._shifted(h) ** 2, self.gram, axes=1))
+
+    def spanned(self, members: Mask) -> int:
+        """Coordinates where one of the members has variance."""
+        present = (self.values[:, members] > _NULL * self.largest).any(axis=1)
+        return int(self.multiplicity[present].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class General(Shapes):
+    """Covariances without a common eigenbasis: each evaluation inverts a p × p matrix.
+
+    Attributes:
+        matrices: the C_a, shape (K, p, p).
+        means: the μ_a, shape (K, p).
+    """
+
+    p: int
+    largest: float
+    matrices: FloatArray
+    means: FloatArray
+
+    def _shifted(self, h: Values) -> Values:
+        matrix = np.asarray(np.tensordot(h, self.matrices, axes=1))
+        matrix[np.diag_indices(self.p)] += 1.0
+        return matrix
+
+    def traces(self, h: Values) -> tuple[Values, Values]:
+        """One inverse and K products for each h."""
+        classes = range(h.shape[1])
+        first, second = np.empty(h.shape, h.dtype), np.empty((*h.shape, h.shape[1]), h.dtype)
+        for row, point in enumerate(h):
+            products = self.matrices @ np.linalg.inv(self._shifted(point))
+            first[row] = np.trace(products, axis1=1, axis2=2)
+            for a in classes:
+                for b in classes[a:]:
+                    second[row, a, b] = second[row, b, a] = np.sum(products[a] * products[b].T)
+        return first / self.p, second / self.p
+
+    def negative(self, h: FloatArray) -> int:
+        """By the eigenvalues."""
+        return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
+
+    def mean_form(self, h: FloatArray) -> FloatArray:
+        """By one linear system."""
+        return np.asarray(self.means @ np.linalg.solve(self._shifted(h), self.means.T))
+
+    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+        """By one linear system."""
+        solved = np.linalg.solve(self._shifted(h), self.means.T)
+        return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
+
+    def spanned(self, members: Mask) -> int:
+        """The rank of the sum of the members."""
+        spectrum = np.linalg.eigvalsh(self.matrices[members].sum(axis=0)) if members.any() else np.zeros(1)
+        return int(np.count_nonzero(spectrum > _NULL * self.p * self.largest))
+
+
+def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
+    """The classes of a mixture in the cheapest basis there is, in units of tau0."""
+    means = mixture.means / tau0
+    if all(isinstance(covariance, Isotropic | Diagonal) for covariance in mixture.covariances):
+        diagonals = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1)
+        return Commuting.of(diagonals / tau0**2, means)
+    matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / tau0**2
+    basis = _candidate_basis(matrices)
+    rotated = basis.T @ matrices @ basis
+    values = np.diagonal(rotated, axis1=1, axis2=2).T
+    scale = float(values.max())
+    off_diagonal = rotated - np.stack([np.diag(column) for column in values.T])
+    if float(np.abs(off_diagonal).max()) <= _COMMUTING * scale:
+        return Commuting.of(np.where(values > _NULL * scale, values, 0.0), means @ basis)
+    largest = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in matrices)
+    return General(mixture.p, largest, matrices, means)
+
+
+def _candidate_basis(matrices: FloatArray) -> FloatArray:
+    """The eigenbasis of one combination of the matrices, which is common to all of them if any basis is.
+
+    The coefficients are square roots of primes: two tuples of rational eigenvalues do not give one sum.
+    """
+    primes = [n for n in range(2, 20 + 20 * len(matrices)) if all(n % divisor for divisor in range(2, n))]
+    weights = np.sqrt(np.array(primes[: len(matrices)], dtype=np.float64))
+    return np.asarray(np.linalg.eigh(np.tensordot(weights, matrices, axes=1))[1])

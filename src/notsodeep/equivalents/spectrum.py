@@ -1,0 +1,277 @@
+"""The spectrum of a kernel on a Gaussian mixture, predicted without data: docs/theory.md, section 6.
+
+    spectrum = limiting_density(DEQ("tanh", 0.2), GaussianMixture.paper(1600), n=2000)
+    spectrum.edges, spectrum.atoms, spectrum.isolated
+    spectrum.quantiles()                                # where the n eigenvalues should stand
+    print(spectrum.describe())
+
+The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are folds of the equation
+(`support`), the isolated eigenvalues are zeros of a matrix that grows along the line (`isolated`), and
+`form="refined"` adds what is known of finite n and p (`groups`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from notsodeep.data import ClassStatistics, GaussianMixture
+from notsodeep.data.validation import FloatArray, count, frozen
+from notsodeep.equivalents.bulk import Bulk, find_bulks
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.groups import refined
+from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
+from notsodeep.equivalents.resolvent import Noise
+from notsodeep.equivalents.shapes import shapes_of
+from notsodeep.equivalents.support import Gap
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import one_of
+
+FORMS = ("asymptotic", "refined")
+
+#: Points of the published grid on each interval of the bulk.
+POINTS = 2049
+# Points of it in every panel of the series: panels are small where the density is not smooth.
+_PER_PANEL = 16
+# Below this share of the diagonal XXᵀ does not act: M_1 = 0 up to rounding, as for even activations.
+_NO_LINEAR = 1e-20
+
+
+@dataclass(frozen=True, eq=False)
+class LimitingSpectrum:
+    """Where the eigenvalues of a kernel stand on a mixture.
+
+    Attributes:
+        grid: points on the bulk, ascending, closer together towards the edges.
+        density: the limiting density there; with the atoms it has mass 1.
+        atoms: pairs (location, mass) of the limit.
+        edges: the intervals of the bulk, shape (number, 2).
+        isolated: eigenvalues outside the bulk, ascending, each as often as it occurs; in the limit they
+            carry no mass.
+        alignment: squared projections of their eigenvectors on the normalised indicators of the classes,
+            shape (number, K). A row sums to the squared projection on the space of the classes. Of
+            eigenvalues closer than their fluctuations, of order n^{-1/2}, only the sum means anything.
+        counts: how many of the n eigenvalues stand in each interval of the bulk, without the isolated ones.
+        atom_counts: how many stand at each atom.
+        scalars: the coefficients of the kernel.
+        n: the number of samples.
+        p: the dimension.
+        residual: the largest residual of the equations at the points where they were solved.
+        mass_error: how far the integrals of the density are from the masses that the equation counts.
+        origin: where z = 0 of the noise stands on the scale of the kernel, docs/theory.md (6.4).
+        stretch: the length of a unit of z there.
+    """
+
+    grid: FloatArray
+    density: FloatArray
+    atoms: tuple[tuple[float, float], ...]
+    edges: FloatArray
+    isolated: FloatArray
+    alignment: FloatArray
+    counts: tuple[int, ...]
+    atom_counts: tuple[int, ...]
+    scalars: Coefficients
+    n: int
+    p: int
+    residual: float
+    mass_error: float
+    origin: float
+    stretch: float
+    _bulks: tuple[Bulk, ...] = field(repr=False)
+
+    def density_at(self, x: ArrayLike) -> FloatArray:
+        """The limiting density at any points."""
+        points = np.asarray(x, dtype=np.float64)
+        z = (points.ravel() - self.origin) / self.stretch
+        total = sum((bulk.density(z) for bulk in self._bulks), np.zeros_like(z))
+        return np.asarray(total.reshape(points.shape) / self.stretch)
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """The limiting distribution function, atoms included: the share of eigenvalues up to x."""
+        points = np.asarray(x, dtype=np.float64)
+        z = (points.ravel() - self.origin) / self.stretch
+        total = sum((bulk.below(z) for bulk in self._bulks), np.zeros_like(z)).reshape(points.shape)
+        for location, mass in self.atoms:
+            total = total + mass * (points >= location)
+        return np.asarray(total)
+
+    def quantiles(self, number: int | None = None) -> FloatArray:
+        """A deterministic prediction of the eigenvalues, ascending: atoms, bulk and isolated ones.
+
+        Args:
+            number: how many, spread evenly through the distribution of the n eigenvalues; n when left out,
+                and then every isolated eigenvalue is among them once.
+        """
+        wanted = self.n if number is None else count(number, name="number")
+        parts = [self.isolated]
+        for (location, _), size in zip(self.atoms, self.atom_counts, strict=True):
+            parts.append(np.full(size, location))
+        for bulk, size in zip(self._bulks, self.counts, strict=True):
+            parts.append(self.stretch * bulk.quantile((np.arange(size) + 0.5) / max(size, 1)) + self.origin)
+        every = np.sort(np.concatenate(parts))
+        if wanted == self.n:
+            return every
+        return np.asarray(np.quantile(every, (np.arange(wanted) + 0.5) / wanted, method="hazen"))
+
+    def describe(self) -> str:
+        """The prediction in words."""
+        lines = [
+            f"Spectrum of the {self.scalars.kernel} of {self.n} samples in {self.p} dimensions, predicted:"
+        ]
+        for (location, mass), size in zip(self.atoms, self.atom_counts, strict=True):
+            lines.append(f"  {size} eigenvalues at {location:.6g} (mass {mass:.6g})")
+        for (low, high), bulk, size in zip(self.edges, self._bulks, self.counts, strict=True):
+            lines.append(f"  {size} eigenvalues between {low:.6g} and {high:.6g} (mass {bulk.mass:.6g})")
+        for value, shares in zip(self.isolated, self.alignment, strict=True):
+            each = ", ".join(f"{share:.3f}" for share in shares)
+            share = f"{shares.sum():.1%} of its eigenvector in the space of the classes"
+            lines.append(f"  an isolated eigenvalue at {value:.6g}, {share} ({each})")
+        if not len(self.isolated):
+            lines.append("  no isolated eigenvalue: nothing of the classes stands out of the bulk")
+        lines.append(
+            f"  residual of the equations {self.residual:.1e}, error of the masses {self.mass_error:.1e}"
+        )
+        return "\n".join(lines)
+
+
+def limiting_density(
+    model: DEQ | Explicit,
+    gmm: GaussianMixture,
+    n: int,
+    kernel: str = "ck",
+    *,
+    form: str = "asymptotic",
+    points: int = POINTS,
+) -> LimitingSpectrum:
+    """Predict the spectrum of a model's kernel on n samples of a mixture: docs/theory.md (6.1)–(6.8).
+
+    The classes have the sizes of `gmm.class_sizes(n)`. Isotropic, diagonal and commuting covariances cost
+    next to nothing; covariances without a common eigenbasis cost some thousand inverses of p × p matrices.
+
+    Args:
+        model: a `DEQ` or an `Explicit`, centred: `model.centred(tau0)`.
+        gmm: the mixture.
+        n: the number of samples.
+        kernel: as in `coefficients`.
+        form: "asymptotic" is the limit itself. "refined" adds the corrections that are known without data:
+            each sample's own norm, the means and the noise in c_ij² (`groups`). An atom then becomes a
+            narrow bulk. Without a linear part (even activations) the two are the same.
+        points: points of the grid on each interval of the bulk, besides some where it is not smooth.
+
+    Raises:
+        InputError: for a mixture without variance, a class without samples, what `coefficients` refuses.
+        ConvergenceError: where the equations are not solved; the message says where.
+    """
+    one_of(form, FORMS, "form")
+    points = count(points, name="points", least=3)
+    stats = _statistics(gmm, n)
+    scalars = coefficients(model, stats.tau0, kernel)
+    if scalars.linear * stats.tau0**2 <= _NO_LINEAR * scalars.diagonal:
+        return _flat(Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes), stats, scalars)
+    if form == "refined":
+        noise, perturbation, origin = refined(model, gmm, stats, scalars)
+    else:
+        noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
+        perturbation, origin = Perturbation.of(noise, stats, scalars), scalars.identity
+    return _assembled(noise, perturbation, scalars, origin, points)
+
+
+def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:
+    if not isinstance(gmm, GaussianMixture):
+        raise InputError(f"gmm must be a GaussianMixture, not {type(gmm).__name__}.")
+    sizes = gmm.class_sizes(n)
+    if sizes.min() == 0:
+        raise InputError(
+            f"Class {int(np.argmin(sizes))} gets none of n = {n} samples (sizes {sizes.tolist()}). "
+            "Raise n, or leave the class out of the mixture."
+        )
+    stats = ClassStatistics.of_mixture(gmm, sizes)
+    if not stats.tau0 > 0.0:
+        raise InputError(
+            "All covariances are zero: without noise there is no bulk. Give a class some variance."
+        )
+    return stats
+
+
+def _assembled(
+    noise: Noise, perturbation: Perturbation, scalars: Coefficients, origin: float, points: int
+) -> LimitingSpectrum:
+    rank = noise.rank()
+    bulks, gaps = find_bulks(noise, rank)
+    isolated = [one for gap in gaps for one in perturbation.roots(gap)]
+    at_zero, counts = _populations(perturbation, gaps, bulks, rank)
+    stretch = scalars.linear * scalars.tau0**2
+    z = np.concatenate([_grid(bulk, points) for bulk in bulks])
+    density = sum((bulk.density(z) for bulk in bulks), np.zeros_like(z)) / stretch
+    edges = np.array([(bulk.low, bulk.high) for bulk in bulks])
+    return LimitingSpectrum(
+        grid=frozen(stretch * z + origin),
+        density=frozen(density),
+        atoms=((origin, (noise.n - rank) / noise.n),) if rank < noise.n else (),
+        edges=frozen(stretch * edges + origin),
+        isolated=frozen(np.array([stretch * one.z + origin for one in isolated])),
+        alignment=frozen(_alignments(isolated, int(noise.member.max()) + 1)),
+        counts=counts,
+        atom_counts=(at_zero,) if rank < noise.n else (),
+        scalars=scalars,
+        n=noise.n,
+        p=noise.p,
+        residual=max(bulk.residual for bulk in bulks),
+        mass_error=sum(bulk.error for bulk in bulks),
+        origin=origin,
+        stretch=stretch,
+        _bulks=tuple(bulks),
+    )
+
+
+def _alignments(isolated: list[Isolated], classes: int) -> FloatArray:
+    return np.array([one.alignment for one in isolated]).reshape(-1, classes)
+
+
+def _grid(bulk: Bulk, points: int) -> FloatArray:
+    """Equal steps in θ and some in every panel, edges included; an edge of infinite density is left out."""
+    panels = len(bulk.breaks) - 1
+    places = np.arange(_PER_PANEL * panels + 1) / _PER_PANEL
+    inner = np.interp(places, np.arange(panels + 1), bulk.breaks)
+    z = bulk.position(np.union1d(np.linspace(0.0, np.pi, points), inner))
+    z[0], z[-1] = bulk.low, bulk.high
+    return z[1:] if bulk.low == 0.0 else z
+
+
+def _populations(
+    perturbation: Perturbation, gaps: list[Gap], bulks: list[Bulk], rank: int
+) -> tuple[int, tuple[int, ...]]:
+    """How many eigenvalues of the whole kernel stand at the atom and in each bulk, counted in the gaps."""
+    n = perturbation.noise.n
+    below = [[n - gap.above + perturbation.shift(end.g) for end in perturbation.ends(gap)] for gap in gaps]
+    if len(below) == len(bulks):
+        below = [[n - rank, n - rank], *below]
+    return below[0][0], tuple(after[0] - before[1] for before, after in pairwise(below))
+
+
+def _flat(noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> LimitingSpectrum:
+    """The spectrum without a linear part: one atom at γ² and the eigenvalues of V𝒞Vᵀ."""
+    found = without_bulk(noise, stats, scalars)
+    alignment = np.array([shares for _, shares in found]).reshape(-1, len(noise.sizes))
+    return LimitingSpectrum(
+        grid=np.empty(0),
+        density=np.empty(0),
+        atoms=((scalars.diagonal, 1.0),),
+        edges=np.empty((0, 2)),
+        isolated=frozen(np.array([scalars.diagonal + value for value, _ in found])),
+        alignment=frozen(alignment),
+        counts=(),
+        atom_counts=(noise.n - len(found),),
+        scalars=scalars,
+        n=noise.n,
+        p=noise.p,
+        residual=0.0,
+        mass_error=0.0,
+        origin=scalars.diagonal,
+        stretch=1.0,
+        _bulks=(),
+    )

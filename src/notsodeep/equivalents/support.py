@@ -1,0 +1,210 @@
+"""Where the limiting spectrum of the noise lies: gaps, and edges as folds of the real solution curve.
+
+Outside the support g is real, and each gap is one arc of the curve z(g); at its ends dz = 0 along the curve.
+An edge is therefore the zero of a smooth function, found to rounding, and no density is compared with a
+threshold. Each gap has its own number of eigenvalues above it (`Noise.above`), so two points with the same
+number are in the same gap, two with different numbers are not: the difference is n times the mass between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from notsodeep.data.validation import FloatArray
+from notsodeep.equivalents.resolvent import (
+    Noise,
+    equations,
+    radius,
+    slope,
+    solve_line,
+    solve_on_axis,
+    solve_real,
+)
+from notsodeep.errors import ConvergenceError
+
+# The first look at the line: points equally spaced in √x, and some per decade of x for bulks far apart.
+_EQUAL_POINTS = 49
+_DECADES = np.concatenate([10.0 ** np.arange(-14.0, -4.0), 10.0 ** np.arange(-4.0, 0.0, 0.125)])
+_SMALLEST_STEP = 1e-13
+_BORDERED_STEPS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A real solution (z, g) outside the support, or at its edge."""
+
+    z: float
+    g: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """An interval without spectrum.
+
+    Attributes:
+        above: the number of eigenvalues above it.
+        inside: a solution in it.
+        low: the lower edge, a fold; None for the gap that begins at 0.
+        high: the upper edge, a fold; None for the gap that has no end.
+    """
+
+    above: int
+    inside: Point
+    low: Point | None
+    high: Point | None
+
+    def at(self, noise: Noise, z: float) -> FloatArray:
+        """The solution at a z of the gap, followed from the known one."""
+        for edge in (self.low, self.high):
+            if edge is not None and edge.z == z:
+                return edge.g
+        return _follow(noise, self.inside, z, self.above)
+
+
+def _follow(noise: Noise, start: Point, z: float, count: int) -> FloatArray:
+    """Continue from one point of a gap to another, with steps as long as they can be certified."""
+    here, fraction = start, 1.0
+    while here.z != z:
+        target = here.z + fraction * (z - here.z) if fraction < 1.0 else z
+        found = _certified(noise, target, here, count)
+        if found is None:
+            fraction *= 0.5
+            if fraction < _SMALLEST_STEP:
+                raise _lost(target)
+        else:
+            here, fraction = found, min(1.0, 2.0 * fraction)
+    return here.g
+
+
+def _certified(noise: Noise, z: float, near: Point, count: int) -> Point | None:
+    # Far from the spectrum g is close to -1/z: the product z g changes little where g changes by orders.
+    for guess in (near.g * near.z / z, near.g):
+        g, stable = solve_real(noise, np.array([z]), guess[None])
+        if stable[0] and noise.above(g[0]) == count:
+            return Point(z, g[0])
+    return None
+
+
+def find_gaps(noise: Noise, rank: int) -> list[Gap]:
+    """All gaps from the lowest to the highest; the last one has no end."""
+    top = _top_gap(noise)
+    found = {0: top}
+    if rank:
+        _scan(noise, _points_below(_edge_of(top)), rank, found)
+    return sorted(found.values(), key=lambda gap: gap.inside.z)
+
+
+def look_between(noise: Noise, low: float, high: float, rank: int, gaps: list[Gap]) -> list[Gap]:
+    """The gaps, with those added that show themselves at closely spaced points of an interval."""
+    found = {gap.above: gap for gap in gaps}
+    _scan(noise, np.linspace(low, high, _EQUAL_POINTS), rank, found)
+    return sorted(found.values(), key=lambda gap: gap.inside.z)
+
+
+def _edge_of(top: Gap) -> float:
+    return top.low.z if top.low is not None else 0.0
+
+
+def _points_below(edge: float) -> FloatArray:
+    equal = edge * (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
+    return np.unique(np.concatenate([equal, edge * _DECADES]))
+
+
+def _top_gap(noise: Noise) -> Gap:
+    z = 1.1 * noise.bound
+    solution = solve_on_axis(noise, np.array([z]))
+    inside = Point(z, np.asarray(solution.g.real[0]))
+    return Gap(0, inside, _fold(noise, inside, -1.0, 0), None)
+
+
+def _scan(noise: Noise, x: FloatArray, rank: int, found: dict[int, Gap]) -> None:
+    """Open the gaps that show at given points."""
+    solution = solve_line(noise, x)
+    for z, g in zip(x[solution.outside], solution.g.real[solution.outside], strict=True):
+        _open(noise, Point(float(z), g), rank, found)
+
+
+def _open(noise: Noise, inside: Point, rank: int, found: dict[int, Gap]) -> None:
+    count = noise.above(inside.g)
+    if count in found:
+        return
+    low = None if count == rank else _fold(noise, inside, -1.0, count)
+    found[count] = Gap(count, inside, low, _fold(noise, inside, 1.0, count))
+
+
+# --- edges -------------------------------------------------------------------------------------------
+def _fold(noise: Noise, start: Point, direction: float, count: int) -> Point:
+    """March along the curve towards smaller or larger z until dz changes sign, then find its zero.
+
+    The coordinate g_k that moves fastest parametrises the curve; unlike z it does not turn at the edge. All
+    coordinates grow with z inside a gap, so the direction in z is the direction in g_k.
+    """
+    here, stride = start, 0.02
+    while stride > _SMALLEST_STEP:
+        rates = slope(noise, here.z, here.g)
+        index = int(np.argmax(rates / here.g**2))
+        target = here.g[index] + direction * stride * abs(here.g[index])
+        there = _bordered(noise, here, index, target)
+        if there is None or noise.above(there[0].g) != count:
+            stride *= 0.5
+        elif there[1] <= 0:
+            return _zero_of_rate(noise, here, there[0], index)
+        elif radius(noise, there[0].g[None])[0] < 1.0:
+            here, stride = there[0], min(1.5 * stride, 0.2)
+        else:
+            stride *= 0.5
+    raise _lost(here.z)
+
+
+def _bordered(noise: Noise, near: Point, index: int, target: float) -> tuple[Point, float] | None:
+    """The point of the curve with g_k = target, and dz/dg_k there, by Newton with z in the place of g_k."""
+    z, g = near.z, near.g.copy()
+    g[index] = target
+    for _ in range(_BORDERED_STEPS):
+        residual, jacobian = (part[0] for part in equations(noise, np.array([z]), g[None]))
+        own = jacobian[:, index].copy()
+        jacobian[:, index] = g
+        try:
+            step, rate = np.linalg.solve(jacobian, np.stack([residual, -own], axis=1)).T
+        except np.linalg.LinAlgError:
+            return None
+        z -= step[index]
+        step[index] = 0.0
+        g = g - step
+        moved = float(np.abs(step).max() / np.abs(g).max())
+        if moved <= 1e-13 and float(np.abs(residual).max()) <= 1e-12:
+            return Point(float(z), g), float(rate[index])
+    return None
+
+
+def _zero_of_rate(noise: Noise, here: Point, there: Point, index: int) -> Point:
+    """The fold between two points of the curve, by Brent's method on dz/dg_k."""
+
+    def at(coordinate: float) -> tuple[Point, float]:
+        share = (coordinate - here.g[index]) / (there.g[index] - here.g[index])
+        near = Point(here.z + share * (there.z - here.z), here.g + share * (there.g - here.g))
+        found = _bordered(noise, near, index, coordinate)
+        if found is None:
+            raise _lost(near.z)
+        return found
+
+    def rate(coordinate: float) -> float:
+        return at(coordinate)[1]
+
+    root = _brent(rate, here.g[index], there.g[index])
+    return at(root)[0]
+
+
+def _brent(function: Callable[[float], float], start: float, stop: float) -> float:
+    return float(brentq(function, start, stop, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+
+
+def _lost(z: float) -> ConvergenceError:
+    return ConvergenceError(
+        f"The edge of the spectrum near z = {z:.6g} (in units of τ0²) could not be followed.",
+        "Two bulks may be about to touch there: change n or a covariance slightly, and report the case.",
+    )
