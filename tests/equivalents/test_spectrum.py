@@ -1,0 +1,409 @@
+"""Predicted spectra against closed forms (Marchenko–Pastur, BBP), sampled matrices and log-determinants."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tolerances import Oracle, assert_close
+
+from notsodeep.data import ClassStatistics, GaussianMixture, MixtureStatistics
+from notsodeep.equivalents.resolvent import Noise, solve_on_axis
+from notsodeep.equivalents.shapes import Commuting, General, shapes_of
+from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
+from notsodeep.errors import InputError
+from notsodeep.kernels import conjugate_kernel
+from notsodeep.models import DEQ, Explicit
+
+Array = NDArray[np.float64]
+
+# The kernel of one identity layer is XXᵀ itself: α₁ = 1, α₂ = α₃ = 0, γ² = τ0².
+GRAM = Explicit(["identity"])
+
+
+def centred(name: str, gmm: GaussianMixture, n: int) -> DEQ:
+    return DEQ(name, 0.2).centred(ClassStatistics.of_mixture(gmm, gmm.class_sizes(n)).tau0)
+
+
+def one_class(p: int, mean: float = 0.0, variance: float = 1.0) -> GaussianMixture:
+    return GaussianMixture(mean * np.eye(1, p), [variance])
+
+
+def random_covariance(p: int, seed: int) -> Array:
+    factor = np.random.default_rng(seed).standard_normal((p, 2 * p))
+    return np.asarray(factor @ factor.T / (2 * p))
+
+
+def equivalent_matrix(
+    spectrum: LimitingSpectrum, gmm: GaussianMixture, X: Array, y: NDArray[np.intp]
+) -> Array:
+    """α₁XXᵀ + V𝒞Vᵀ + cI written out."""
+    stats, scalars = MixtureStatistics.of(gmm, X, y), spectrum.scalars
+    fluctuation = stats.psi + (stats.t / np.sqrt(gmm.p))[stats.labels]
+    classes = stats.one_hot @ stats.T @ stats.one_hot.T / gmm.p
+    return (
+        scalars.linear * X @ X.T
+        + scalars.norm * np.outer(fluctuation, fluctuation)
+        + scalars.trace * classes
+        + scalars.identity * np.eye(len(X))
+    )
+
+
+def kolmogorov(left: Array, right: Array) -> float:
+    points = np.concatenate([left, right])
+    shares = [np.searchsorted(np.sort(one), points, side="right") / len(one) for one in (left, right)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def kolmogorov_to(spectrum: LimitingSpectrum, eigenvalues: Array) -> float:
+    """The distance of a sample to the distribution function, away from atoms."""
+    ordered = np.sort(eigenvalues)
+    steps = np.arange(len(ordered) + 1) / len(ordered)
+    values = spectrum.cdf(ordered)
+    return float(max(np.abs(values - steps[1:]).max(), np.abs(values - steps[:-1]).max()))
+
+
+class TestMarchenkoPastur:
+    """One class with covariance s²I: everything is known."""
+
+    @pytest.mark.parametrize(("n", "p"), [(500, 400), (300, 900), (1000, 10), (20, 3000), (401, 400)])
+    @pytest.mark.parametrize("variance", [1.0, 0.04])
+    def test_density_edges_and_atom(self, n: int, p: int, variance: float) -> None:
+        spectrum = limiting_density(GRAM, one_class(p, variance=variance), n)
+        ratio = n / p
+        low, high = variance * (1 - np.sqrt(ratio)) ** 2, variance * (1 + np.sqrt(ratio)) ** 2
+        assert_close(spectrum.edges, [[low, high]], Oracle.QUADRATURE)
+        x = np.linspace(low, high, 50)[1:-1]
+        expected = np.sqrt((x - low) * (high - x)) / (2 * np.pi * ratio * variance * x)
+        np.testing.assert_allclose(spectrum.density_at(x), expected, rtol=1e-8)
+        inside = spectrum.grid[1:-1]
+        on_grid = np.sqrt((inside - low) * (high - inside)) / (2 * np.pi * ratio * variance * inside)
+        np.testing.assert_allclose(spectrum.density[1:-1], on_grid, rtol=1e-5, atol=1e-8 * on_grid.max())
+        atom = (pytest.approx(0.0, abs=1e-14), pytest.approx(1 - p / n, abs=1e-15))
+        assert spectrum.atoms == ((atom,) if p < n else ())
+        assert not len(spectrum.isolated)
+
+    def test_infinite_density_at_zero(self) -> None:
+        spectrum = limiting_density(GRAM, one_class(300), 300)
+        assert_close(spectrum.edges, [[0.0, 4.0]], Oracle.QUADRATURE)
+        assert spectrum.atoms == ()
+        x = np.geomspace(1e-8, 3.9, 40)
+        np.testing.assert_allclose(spectrum.density_at(x), np.sqrt((4 - x) / x) / (2 * np.pi), rtol=1e-8)
+        # The distribution function in closed form, by x = 4 sin² φ.
+        phi = np.arcsin(np.sqrt(x / 4))
+        np.testing.assert_allclose(spectrum.cdf(x), (2 * phi + np.sin(2 * phi)) / np.pi, atol=1e-10)
+
+    def test_pushed_through_a_kernel(self) -> None:
+        gmm, n = one_class(300), 200
+        spectrum = limiting_density(DEQ("tanh", 0.2), gmm, n)
+        scalars = spectrum.scalars
+        ends = np.array([(1 - np.sqrt(n / 300)) ** 2, (1 + np.sqrt(n / 300)) ** 2])
+        assert_close(spectrum.edges, [scalars.linear * ends + scalars.identity], Oracle.QUADRATURE)
+
+
+MIXTURES = {
+    "paper": (GaussianMixture.paper(400), 500),
+    "two bulks": (GaussianMixture(np.zeros((2, 400)), [1.0, 20.0]), 150),
+    "diagonal": (
+        GaussianMixture(np.zeros((2, 200)), [np.linspace(0.1, 3, 200), np.linspace(2, 0.5, 200)]),
+        300,
+    ),
+    "one large direction": (GaussianMixture(np.zeros((1, 300)), [np.r_[np.ones(299), 60.0]]), 900),
+    "disjoint ranges": (
+        GaussianMixture(
+            np.zeros((2, 200)), [np.repeat([1.0, 0.0], 100), np.repeat([0.0, 1.0], 100)], [0.2, 0.8]
+        ),
+        300,
+    ),
+    "not commuting": (
+        GaussianMixture(np.zeros((2, 40)), [random_covariance(40, 0), 2 * random_covariance(40, 1)]),
+        70,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=list(MIXTURES))
+def case(request: pytest.FixtureRequest) -> tuple[LimitingSpectrum, GaussianMixture, int]:
+    gmm, n = MIXTURES[request.param]
+    return limiting_density(GRAM, gmm, n), gmm, n
+
+
+class TestBulk:
+    def test_mass_is_one(self, case: tuple[LimitingSpectrum, GaussianMixture, int]) -> None:
+        spectrum, _, _ = case
+        atoms = sum(mass for _, mass in spectrum.atoms)
+        assert np.trapezoid(spectrum.density, spectrum.grid) + atoms == pytest.approx(1.0, abs=1e-6)
+        assert spectrum.mass_error < 1e-9
+        assert spectrum.residual < 1e-12
+        assert_close(spectrum.cdf([1e9, -1e9]), [1.0, 0.0], Oracle.IDENTITY)
+
+    def test_density_vanishes_at_edges_and_not_inside(
+        self, case: tuple[LimitingSpectrum, GaussianMixture, int]
+    ) -> None:
+        spectrum, _, _ = case
+        for low, high in spectrum.edges:
+            width = high - low
+            beside = [low - 1e-6 * width, high + 1e-6 * width]
+            assert np.all(spectrum.density_at(beside) == 0.0)
+            inside = low + width * np.array([1e-6, 1e-4, 0.5, 1 - 1e-4, 1 - 1e-6])
+            assert np.all(spectrum.density_at(inside) > 0.0)
+            # The square root at a soft edge: a hundredth of the distance, a tenth of the density.
+            near, nearer = spectrum.density_at(high - width * np.array([1e-5, 1e-7]))
+            assert nearer / near == pytest.approx(0.1, rel=0.02)
+
+    def test_distribution_function_by_the_log_determinant(
+        self, case: tuple[LimitingSpectrum, GaussianMixture, int]
+    ) -> None:
+        """nF(x) = -Im[-Σ n_a log g_a + log det(I + Σ (n_b/p) g_b C_b) - x Σ n_a g_a]/π: no integration."""
+        spectrum, gmm, n = case
+        stats = ClassStatistics.of_mixture(gmm, gmm.class_sizes(n))
+        noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
+        x = np.concatenate([np.linspace(low, high, 7)[1:-1] for low, high in spectrum.edges])
+        g = solve_on_axis(noise, x / stats.tau0**2).g / stats.tau0**2
+        covariances = np.stack([c.to_dense() for c in gmm.covariances])
+        inner = np.eye(gmm.p) + np.tensordot(g * stats.sizes / gmm.p, covariances, axes=1)
+        angles = np.angle(np.linalg.eigvals(inner)).sum(axis=1)
+        count = -(angles - np.angle(g) @ stats.sizes - x * (g.imag @ stats.sizes)) / np.pi
+        np.testing.assert_allclose(spectrum.cdf(x), count / n, atol=1e-9)
+
+    def test_against_a_sampled_matrix(self, case: tuple[LimitingSpectrum, GaussianMixture, int]) -> None:
+        spectrum, gmm, n = case
+        X, _ = gmm.sample(n, seed=1)
+        eigenvalues = np.linalg.eigvalsh(X @ X.T)
+        above = eigenvalues[eigenvalues > 1e-10]
+        assert len(above) == sum(spectrum.counts) + len(spectrum.isolated)
+        # Eigenvalues are rigid: their distribution is within O(1/n) of the limit.
+        predicted = spectrum.quantiles()
+        assert kolmogorov(predicted[predicted > 1e-10], above) < 4.0 / np.sqrt(n * np.sqrt(n))
+
+    def test_intervals_hold_what_a_sample_has_there(
+        self, case: tuple[LimitingSpectrum, GaussianMixture, int]
+    ) -> None:
+        spectrum, gmm, n = case
+        X, _ = gmm.sample(n, seed=2)
+        eigenvalues = np.linalg.eigvalsh(X @ X.T)
+        cuts = [(before[1] + after[0]) / 2 for before, after in pairwise(spectrum.edges)]
+        cuts = [spectrum.edges[0, 0] / 2, *cuts, 1.5 * spectrum.edges[-1, 1]]
+        counted = [int(np.sum((eigenvalues > low) & (eigenvalues < high))) for low, high in pairwise(cuts)]
+        assert tuple(counted) == spectrum.counts
+
+
+def test_two_classes_against_a_large_matrix() -> None:
+    gmm, n = GaussianMixture(np.zeros((2, 1500)), [1.0, 3.0], [0.3, 0.7]), 1000
+    spectrum = limiting_density(GRAM, gmm, n)
+    X, _ = gmm.sample(n, seed=3)
+    assert kolmogorov_to(spectrum, np.linalg.eigvalsh(X @ X.T)) < 0.004
+
+
+def test_covariances_that_commute_are_found_and_cheap() -> None:
+    basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))
+    values = np.stack([np.repeat([1.0, 2.0], 15), np.tile([0.5, 1.5, 3.0], 10)], axis=1)
+    matrices = [basis @ np.diag(column) @ basis.T for column in values.T]
+    means = np.random.default_rng(1).standard_normal((2, 30))
+    rotated = limiting_density(GRAM, GaussianMixture(means, matrices), 50)
+    plain = limiting_density(GRAM, GaussianMixture(means @ basis, list(values.T)), 50)
+    assert isinstance(shapes_of(GaussianMixture(means, matrices), 1.0), Commuting)
+    assert_close(rotated.edges, plain.edges, Oracle.QUADRATURE)
+    assert_close(rotated.isolated, plain.isolated, Oracle.QUADRATURE)
+    np.testing.assert_allclose(rotated.alignment, plain.alignment, rtol=1e-8)
+
+
+def test_general_solver_agrees_with_the_commuting_one() -> None:
+    """The same diagonal covariances, once as tuples of eigenvalues and once as matrices that are inverted."""
+    values = np.random.default_rng(2).uniform(0.3, 3.0, (25, 2))
+    means = np.random.default_rng(3).standard_normal((2, 25))
+    cheap = Commuting.of(values, means)
+    dense = General(25, float(values.max()), np.stack([np.diag(column) for column in values.T]), means)
+    sizes = np.array([20, 30])
+    x = np.linspace(0.05, 9.0, 12)
+    solved = [solve_on_axis(Noise.of_classes(shapes, sizes), x) for shapes in (cheap, dense)]
+    np.testing.assert_array_equal(solved[0].outside, solved[1].outside)
+    np.testing.assert_allclose(solved[0].g, solved[1].g, rtol=1e-8)
+    g, rates = np.array([-0.1, -0.2]), np.array([0.3, 0.1])
+    assert_close(cheap.mean_form(g), dense.mean_form(g), Oracle.QUADRATURE)
+    assert_close(cheap.mean_form_slope(g, rates), dense.mean_form_slope(g, rates), Oracle.QUADRATURE)
+    assert cheap.negative(-np.ones(2)) == dense.negative(-np.ones(2))
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    variances=st.lists(st.floats(0.05, 20.0), min_size=1, max_size=3),
+    weights=st.lists(st.floats(0.2, 1.0), min_size=3, max_size=3),
+    n=st.integers(30, 400),
+    p=st.integers(30, 400),
+)
+def test_isotropic_mixtures_of_all_kinds(
+    variances: list[float], weights: list[float], n: int, p: int
+) -> None:
+    gmm = GaussianMixture(np.zeros((len(variances), p)), variances, weights[: len(variances)])
+    spectrum = limiting_density(GRAM, gmm, n)
+    # The equations count tr XXᵀ/n = τ0² rightly: the first moment of the density.
+    moment = np.trapezoid(spectrum.density * spectrum.grid, spectrum.grid)
+    assert moment == pytest.approx(spectrum.scalars.tau0**2, rel=1e-5)
+    assert sum(spectrum.counts) + sum(spectrum.atom_counts) + len(spectrum.isolated) == n
+    assert np.all(np.diff(spectrum.edges.ravel()) > 0)
+
+
+class TestIsolated:
+    """One spiked mean, C = I, for XXᵀ: rank one plus noise, where Baik, Ben Arous and Péché's formulas hold.
+
+    X = √(n ||μ||²/p) u vᵀ + W with |u| = |v| = 1 and W of variance 1/p; with c = n/p and θ² = c ||μ||² the
+    squared singular value is (1 + θ²)(c + θ²)/θ² and the squared projection on u is
+    1 - c(1 + θ²)/(θ²(θ² + c)), if θ⁴ > c.
+    """
+
+    @pytest.mark.parametrize(("n", "p"), [(500, 400), (200, 500)])
+    @pytest.mark.parametrize("strength", [1.05, 1.5, 4.0])
+    def test_eigenvalue_and_alignment(self, n: int, p: int, strength: float) -> None:
+        ratio = n / p
+        theta2 = strength * np.sqrt(ratio)
+        spectrum = limiting_density(GRAM, one_class(p, np.sqrt(theta2 / ratio)), n)
+        expected = (1 + theta2) * (ratio + theta2) / theta2
+        projection = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
+        np.testing.assert_allclose(spectrum.isolated, [expected], rtol=1e-10)
+        np.testing.assert_allclose(spectrum.alignment, [[projection]], rtol=1e-8)
+
+    @pytest.mark.parametrize("strength", [0.5, 0.95])
+    def test_below_the_transition_nothing_stands_out(self, strength: float) -> None:
+        n, p = 500, 400
+        spectrum = limiting_density(GRAM, one_class(p, np.sqrt(strength / np.sqrt(n / p))), n)
+        assert not len(spectrum.isolated)
+        assert "no isolated eigenvalue" in spectrum.describe()
+
+    def test_multiplicity(self) -> None:
+        """Three orthogonal means of one length in equal classes: one eigenvalue, three eigenvectors."""
+        gmm = GaussianMixture(6.0 * np.eye(3, 300), 1.0)
+        spectrum = limiting_density(GRAM, gmm, 240)
+        assert len(spectrum.isolated) == 3
+        assert np.ptp(spectrum.isolated) < 1e-9
+        # Each eigenspace is as far in the space of the classes as the single spike of one class is.
+        theta2, ratio = 36.0 * 80 / 300, 240 / 300
+        expected = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
+        np.testing.assert_allclose(spectrum.alignment.sum(axis=1), np.full(3, expected), rtol=1e-6)
+
+    @pytest.mark.parametrize("name", ["tanh", "relu", "abs"])
+    @pytest.mark.parametrize("kernel", ["ck", "ntk"])
+    def test_against_the_sampled_equivalent(self, name: str, kernel: str) -> None:
+        """Means, t, T and ψ together, two classes."""
+        n, p = 600, 900
+        gmm = GaussianMixture.paper(p, mean=4.0)
+        spectrum = limiting_density(centred(name, gmm, n), gmm, n, kernel)
+        exact, shares = [], []
+        for seed in range(3):
+            X, y = gmm.sample(n, seed)
+            values, vectors = np.linalg.eigh(equivalent_matrix(spectrum, gmm, X, y))
+            number = len(spectrum.isolated)
+            indicators = np.eye(2)[y] / np.sqrt(np.bincount(y))
+            exact.append(values[-number:])
+            shares.append(((indicators.T @ vectors[:, -number:]) ** 2).sum())
+        np.testing.assert_allclose(np.mean(exact, axis=0), spectrum.isolated, rtol=0.04)
+        assert np.mean(shares) == pytest.approx(spectrum.alignment.sum(), rel=0.03)
+
+    def test_with_covariances_that_do_not_commute(self) -> None:
+        n, p = 80, 40
+        means = np.random.default_rng(4).standard_normal((2, p))
+        gmm = GaussianMixture(means, [random_covariance(p, 5), 0.5 * random_covariance(p, 6)])
+        spectrum = limiting_density(GRAM, gmm, n)
+        samples = [gmm.sample(n, seed)[0] for seed in range(20)]
+        tops = np.array([np.linalg.eigvalsh(X.T @ X)[-len(spectrum.isolated) :] for X in samples])
+        np.testing.assert_allclose(tops.mean(axis=0), spectrum.isolated, rtol=0.08)
+
+    def test_counts_add_up(self) -> None:
+        gmm, n = GaussianMixture.paper(400), 500
+        for form in ("asymptotic", "refined"):
+            spectrum = limiting_density(centred("relu", gmm, n), gmm, n, form=form)
+            assert sum(spectrum.counts) + sum(spectrum.atom_counts) + len(spectrum.isolated) == n
+            assert len(spectrum.quantiles()) == n
+            assert np.isin(spectrum.isolated, spectrum.quantiles()).all()
+
+
+class TestPrediction:
+    """The exact kernels of DEQs on the papers' mixture, whose eigenvalues no formula here has seen."""
+
+    @pytest.mark.parametrize("name", ["tanh", "relu"])
+    def test_refined_eigenvalues(self, name: str) -> None:
+        n = 500
+        gmm = GaussianMixture.paper(400)
+        model = centred(name, gmm, n)
+        X, _ = gmm.sample(n, seed=0)
+        exact = np.linalg.eigvalsh(conjugate_kernel(model, X))
+        spectrum = limiting_density(model, gmm, n, form="refined")
+        assert kolmogorov(spectrum.quantiles(), exact) < 0.04
+        np.testing.assert_allclose(spectrum.isolated[-2:], exact[-2:], rtol=0.06)
+
+    def test_asymptotic_without_an_atom(self) -> None:
+        n = 500
+        gmm = GaussianMixture.paper(700)
+        model = centred("swish", gmm, n)
+        X, _ = gmm.sample(n, seed=0)
+        exact = np.linalg.eigvalsh(conjugate_kernel(model, X))
+        assert kolmogorov(limiting_density(model, gmm, n).quantiles(), exact) < 0.03
+
+    def test_refined_tends_to_asymptotic(self) -> None:
+        tops = []
+        for p in (400, 40_000):
+            gmm, n = GaussianMixture.paper(p, mean=3.0, gap=1.0), p
+            model = centred("relu", gmm, n)
+            forms = [limiting_density(model, gmm, n, form=form) for form in ("asymptotic", "refined")]
+            tops.append([one.edges[-1, 1] for one in forms])
+        distances = [abs(refined / asymptotic - 1) for asymptotic, refined in tops]
+        assert distances[1] < 0.2 * distances[0]
+
+
+class TestQuantiles:
+    def test_other_numbers(self) -> None:
+        spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
+        few = spectrum.quantiles(50)
+        assert len(few) == 50
+        assert np.all(np.diff(few) >= 0)
+        assert kolmogorov(few, spectrum.quantiles()) < 0.03
+
+    def test_invert_the_distribution_function(self) -> None:
+        spectrum = limiting_density(GRAM, one_class(300), 200)
+        np.testing.assert_allclose(
+            spectrum.cdf(spectrum.quantiles()), (np.arange(200) + 0.5) / 200, atol=1e-6
+        )
+
+    def test_shapes_and_words(self) -> None:
+        spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
+        grid = np.linspace(0, 5, 6).reshape(2, 3)
+        assert spectrum.cdf(grid).shape == spectrum.density_at(grid).shape == (2, 3)
+        words = spectrum.describe()
+        assert "500 samples in 400 dimensions" in words
+        assert "isolated eigenvalue at" in words
+        with pytest.raises(ValueError, match="read-only"):
+            spectrum.grid[0] = 0.0
+
+
+class TestBadInput:
+    def test_without_variance(self) -> None:
+        with pytest.raises(InputError, match="All covariances are zero"):
+            limiting_density(GRAM, GaussianMixture(np.ones((2, 10)), 0.0), 20)
+
+    def test_class_without_samples(self) -> None:
+        with pytest.raises(InputError, match="gets none of n = 1 samples"):
+            limiting_density(GRAM, GaussianMixture.paper(50), 1)
+
+    @pytest.mark.parametrize("n", [0, -3, 2.5, True])
+    def test_number_of_samples(self, n: int) -> None:
+        with pytest.raises(InputError, match="whole number"):
+            limiting_density(GRAM, GaussianMixture.paper(50), n)
+
+    def test_words(self) -> None:
+        gmm = GaussianMixture.paper(50)
+        with pytest.raises(InputError, match="form='exact' is not known"):
+            limiting_density(GRAM, gmm, 40, form="exact")
+        with pytest.raises(InputError, match="kernel='cntk' is not known"):
+            limiting_density(GRAM, gmm, 40, "cntk")
+        with pytest.raises(InputError, match="points"):
+            limiting_density(GRAM, gmm, 40, points=2)
+        with pytest.raises(InputError, match="centred"):
+            limiting_density(DEQ("relu", 0.2), gmm, 40)
+        with pytest.raises(InputError, match="must be a GaussianMixture"):
+            limiting_density(GRAM, np.eye(3), 40)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="number"):
+            limiting_density(GRAM, gmm, 40).quantiles(0)
