@@ -35,7 +35,9 @@ class DEQ:
     ) -> None:
         recurrent = as_variance(sigma_a2, "sigma_a2")
         if sigma_b2 is None and recurrent > 1.0:
-            raise InputError(f"sigma_a2 = {recurrent} leaves nothing for 1 - sigma_a2: give sigma_b2 as well.")
+            raise InputError(
+                f"sigma_a2 = {recurrent} leaves nothing for 1 - sigma_a2: give sigma_b2 as well."
+            )
         given = 1.0 - recurrent if sigma_b2 is None else as_variance(sigma_b2, "sigma_b2")
         object.__setattr__(self, "activation", _resolve(activation))
         object.__setattr__(self, "sigma_a2", recurrent)
@@ -45,7 +47,9 @@ class DEQ:
     def centred(self, tau0: float) -> DEQ:
         """The same DEQ with φ shifted so that E[φ(τ_* ξ)] = 0, where τ_* belongs to inputs of norm tau0, (2.11)."""
         q = self.preactivation_variance(tau0, centred=True)
-        return replace_activation(self, self.activation.shifted(-float(mean_derivative(self.activation, q, 0))))
+        return replace_activation(
+            self, self.activation.shifted(-float(mean_derivative(self.activation, q, 0)))
+        )
 
     def preactivation_variance(self, tau0: float, *, centred: bool = False) -> float:
         """q = τ_*² for inputs of norm tau0, (3.4); with `centred`, as it is after centring, (2.11)."""
@@ -70,7 +74,9 @@ class Explicit:
 
     def __init__(self, layers: Iterable[str | Activation]) -> None:
         if isinstance(layers, str | Activation):
-            raise InputError("Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one.")
+            raise InputError(
+                "Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one."
+            )
         resolved = tuple(_resolve(layer) for layer in layers)
         if not resolved:
             raise InputError("Explicit needs at least one hidden layer.")
@@ -93,14 +99,18 @@ def as_tau(tau0: float) -> float:
     """The norm of a typical input: a finite positive number."""
     value = float(tau0)
     if not np.isfinite(value) or value <= 0:
-        raise InputError(f"tau0 is the root of a variance (the norm of a typical row) and must be positive; got {tau0}.")
+        raise InputError(
+            f"tau0 is the root of a variance (the norm of a typical row) and must be positive; got {tau0}."
+        )
     return value
 
 
 def _resolve(name: str | Activation) -> Activation:
     if isinstance(name, str | Activation):
         return activation(name)
-    raise InputError(f"An activation is a name or an Activation, not {type(name).__name__}; see custom_activation.")
+    raise InputError(
+        f"An activation is a name or an Activation, not {type(name).__name__}; see custom_activation."
+    )
 
 
 __all__ = ["DEQ", "Explicit", "as_tau", "replace_activation"]

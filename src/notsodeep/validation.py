@@ -28,12 +28,16 @@ def as_rows(X: Any, name: str = "X") -> Array:
             "One sample x goes in as x[None, :], one feature as x[:, None]."
         )
     if array.shape[0] == 0 or array.shape[1] == 0:
-        raise InputError(f"{name} is empty: shape {array.shape}. At least one sample and one feature are needed.")
+        raise InputError(
+            f"{name} is empty: shape {array.shape}. At least one sample and one feature are needed."
+        )
     rows = np.ascontiguousarray(array, dtype=np.float64)
     # The sum is not finite if any entry is not, and cheaper than a mask; overflow of the sum alone is re-checked.
     if not np.isfinite(rows.sum()) and not np.all(np.isfinite(rows)):
         bad = int(np.count_nonzero(~np.isfinite(rows).all(axis=1)))
-        raise InputError(f"{name} has NaN or infinite entries in {bad} of {len(rows)} rows. Remove or impute them.")
+        raise InputError(
+            f"{name} has NaN or infinite entries in {bad} of {len(rows)} rows. Remove or impute them."
+        )
     if max(float(rows.max()), -float(rows.min())) > 1e100:
         raise InputError(f"{name} has entries above 1e100, whose squares overflow. Scale the data down.")
     return rows
@@ -43,7 +47,9 @@ def as_rows_like(Y: Any, X: Array, name: str = "Y") -> Array:
     """Rows with as many features as X."""
     rows = as_rows(Y, name)
     if rows.shape[1] != X.shape[1]:
-        raise InputError(f"{name} has {rows.shape[1]} features and X has {X.shape[1]}; they must be the same.")
+        raise InputError(
+            f"{name} has {rows.shape[1]} features and X has {X.shape[1]}; they must be the same."
+        )
     return rows
 
 

@@ -34,13 +34,16 @@ class Activation:
     offset: float = 0.0
 
     def __call__(self, x: ArrayLike) -> Array:
+        """φ(x), elementwise."""
         return self.amplitude * self.shape(self.gain * np.asarray(x, dtype=np.float64)) + self.offset
 
     def derivative(self, x: ArrayLike, order: int = 1) -> Array:
         """φ^(order)(x), order 1 to 4; at a kink one of the one-sided values."""
         if not 1 <= order <= MAX_ORDER:
             raise InputError(f"Derivatives of order 1 to {MAX_ORDER} are available, not {order}.")
-        return self.amplitude * self.gain**order * self.shape(self.gain * np.asarray(x, dtype=np.float64), order)
+        return (
+            self.amplitude * self.gain**order * self.shape(self.gain * np.asarray(x, dtype=np.float64), order)
+        )
 
     def scaled(self, amplitude: float = 1.0, gain: float = 1.0) -> Activation:
         """amplitude · φ(gain · x)."""
@@ -166,7 +169,10 @@ BUILDERS: dict[str, Callable[..., Activation]] = {
     "polynomial": _polynomial,
 }
 
-DEFAULTS: dict[str, dict[str, float]] = {"leaky_relu": {"a": 1.0, "b": 0.1}, "hard_tanh": {"a": 1.0, "c": 1.0}}
+DEFAULTS: dict[str, dict[str, float]] = {
+    "leaky_relu": {"a": 1.0, "b": 0.1},
+    "hard_tanh": {"a": 1.0, "c": 1.0},
+}
 
 
 def _plain(name: str, parameters: dict[str, Any]) -> Activation:
@@ -185,7 +191,9 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
             raise InputError("Parameters go with a name; use .scaled() and .shifted() on an Activation.")
         return name
     if name not in BUILDERS:
-        raise InputError(f"There is no activation {name!r}. Known: {', '.join(sorted(BUILDERS))}; or custom_activation(f).")
+        raise InputError(
+            f"There is no activation {name!r}. Known: {', '.join(sorted(BUILDERS))}; or custom_activation(f)."
+        )
     affine = {key: parameters.pop(key) for key in ("amplitude", "gain") if key in parameters}
     offset = parameters.pop("offset", 0.0)
     try:

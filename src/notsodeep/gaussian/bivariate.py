@@ -44,8 +44,9 @@ def dual(phi: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike) -> tuple[A
     still = ((left == 0.0) | (right == 0.0)).reshape(-1)
     if still.any():
         # A variable that is constantly zero is independent of the other: nothing of the floor may show.
-        means = [mean_derivative(phi, side.reshape(-1)[still], 0) for side in (left, right)]
-        value[still] = means[0] * means[1]
+        value[still] = np.prod(
+            [mean_derivative(phi, side.reshape(-1)[still], 0) for side in (left, right)], axis=0
+        )
     return value.reshape(form)[()], ((phi.amplitude * phi.gain) ** 2 * slope).reshape(form)[()]
 
 
@@ -57,7 +58,7 @@ def shape_dual(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
 
 
 def _homogeneous(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The arc-cosine kernel of m x + e |x|, (3.11)."""
+    """The arc-cosine kernel of m x + e |x|, (3.20)."""
     mean, half = (shape.slopes[-1] + shape.slopes[0]) / 2.0, (shape.slopes[-1] - shape.slopes[0]) / 2.0
     bound = np.sqrt(q1) * np.sqrt(q2)
     rho = c / bound
@@ -67,14 +68,14 @@ def _homogeneous(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> Pair
 
 
 def _erf(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The arcsine kernel, (3.12)."""
+    """The arcsine kernel, (3.21)."""
     bound = np.sqrt(q1) * np.sqrt(q2)
     root = np.sqrt(1.0 + 2.0 * (q1 + q2) + 4.0 * (bound - c) * (bound + c))
     return (2.0 / np.pi) * np.arctan2(2.0 * c, root), (4.0 / np.pi) / root
 
 
 def _wave(shape: Wave, q1: Array, q2: Array, c: Array) -> Pairs:
-    """sin: e^{-(q1+q2)/2} sinh c, and cosh for its derivative; cos the other way round, (3.13)."""
+    """sin: e^{-(q1+q2)/2} sinh c, and cosh for its derivative; cos the other way round, (3.22)."""
     size = np.abs(c)
     # √q1√q2 - |c| and (√q1 - √q2)² add up to the exponent without cancelling large numbers.
     exponent = -0.5 * (np.sqrt(q1) - np.sqrt(q2)) ** 2 - (np.sqrt(q1) * np.sqrt(q2) - size)
@@ -84,13 +85,17 @@ def _wave(shape: Wave, q1: Array, q2: Array, c: Array) -> Pairs:
 
 
 def _polynomial(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The Mehler series of a polynomial is finite, (3.8)."""
+    """The Mehler series of a polynomial is finite, (3.23)."""
     terms = len(shape.coefficients)  # type: ignore[attr-defined]
     bound = np.sqrt(q1) * np.sqrt(q2)
     products = (shape.mehler(q1, terms) * shape.mehler(q2, terms)).T
     rho = c / bound
     orders = np.arange(1.0, terms)
-    slope = np.polynomial.polynomial.polyval(rho, (products[1:].T * orders).T, tensor=False) if terms > 1 else 0.0 * c
+    slope = (
+        np.polynomial.polynomial.polyval(rho, (products[1:].T * orders).T, tensor=False)
+        if terms > 1
+        else 0.0 * c
+    )
     return np.polynomial.polynomial.polyval(rho, products, tensor=False), slope / bound
 
 
@@ -147,7 +152,7 @@ def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -
 
 
 def _sectors(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
-    """F = (1/2π) Σ over the signs of (u, v) of ∫ da ∫ r e^{-r²/2} dr φ(u) φ(v), (3.14)."""
+    """F = (1/2π) Σ over the signs of (u, v) of ∫ da ∫ r e^{-r²/2} dr φ(u) φ(v), (3.24)."""
     radius, radial = _radial_rule(shape, float(max(s1.max(), s2.max())))
     value, slope = np.zeros_like(s1), np.zeros_like(s1)
     copies = 1 if shape.parity else 2
@@ -233,7 +238,9 @@ def _wide_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
     edges = np.sort(np.concatenate([bell, inner], axis=-1), axis=-1)
     points, weights = quadrature.panel_rule(edges)
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
-    return np.asarray((weights * shape(centre[..., None] + spread[:, None, None] * points, order)).sum(axis=-1))
+    return np.asarray(
+        (weights * shape(centre[..., None] + spread[:, None, None] * points, order)).sum(axis=-1)
+    )
 
 
 EVALUATORS: dict[str, Callable[[Any, Array, Array, Array], Pairs]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,10 @@ class Custom(Shape):
     """A user's callable, with declared kinks and, if given, its derivative."""
 
     def __init__(
-        self, function: Callable[[Array], Array], derivative: Callable[[Array], Array] | None, kinks: tuple[float, ...]
+        self,
+        function: Callable[[Array], Array],
+        derivative: Callable[[Array], Array] | None,
+        kinks: tuple[float, ...],
     ) -> None:
         self.function = function
         self.derivative = derivative
@@ -74,7 +78,7 @@ class Custom(Shape):
         edges, coefficients = self._panels(limit)
         panel = np.clip(np.searchsorted(edges, x) - 1, 0, len(edges) - 2)
         left, right = edges[panel], edges[panel + 1]
-        table = np.polynomial.chebyshev.chebder(coefficients, m=order, axis=1)
+        table = np.asarray(np.polynomial.chebyshev.chebder(coefficients, m=order, axis=1), dtype=np.float64)
         local = (2.0 * x - left - right) / (right - left)
         value = _clenshaw(table, panel, local)
         return np.asarray(value * (2.0 / (right - left)) ** order)
@@ -86,7 +90,7 @@ class Custom(Shape):
         odd = np.unique(np.where(np.abs(graded) < limit, graded * 0.9134 + 0.0871, graded))
         start = np.union1d(odd, np.array(self.kinks, dtype=np.float64))
         start = start[np.abs(start) <= limit]
-        todo = list(zip(start[:-1], start[1:], strict=True))[::-1]
+        todo = list(pairwise(start))[::-1]
         done: list[tuple[float, float, Array]] = []
         nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
         transform = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, DEGREE))
@@ -97,7 +101,9 @@ class Custom(Shape):
             samples = self.values(centre + half * nodes)
             series = transform @ samples
             size = max(float(np.abs(samples).max()), 1e-3 * half)
-            miss = np.abs(np.polynomial.chebyshev.chebval(probe, series) - self.values(centre + half * probe)).max()
+            miss = np.abs(
+                np.polynomial.chebyshev.chebval(probe, series) - self.values(centre + half * probe)
+            ).max()
             # Rounding of x itself moves the value by slope · eps · |x|: not a lack of smoothness.
             rounding = 4e-16 * max(abs(left), abs(right)) * np.abs(np.diff(samples)).max() / half
             if max(miss, float(np.abs(series[-2:]).max())) <= RESOLVED * size + 8.0 * rounding:
@@ -152,7 +158,9 @@ class Custom(Shape):
         self.derivative = derivative
         scale = max(1.0, float(np.abs(measured).max()))
         if given.shape != x.shape or not np.allclose(given, measured, atol=1e-6 * scale, rtol=0.0):
-            worst = float(x[int(np.argmax(np.abs(given - measured)))]) if given.shape == x.shape else float(x[0])
+            worst = (
+                float(x[int(np.argmax(np.abs(given - measured)))]) if given.shape == x.shape else float(x[0])
+            )
             raise InputError(
                 f"The derivative given for {self.name!r} is not the derivative of the function near x = {worst:.4g}. "
                 "Correct it, or leave it out: it is then computed from the function."

@@ -63,10 +63,12 @@ def derivative_second_moment(phi: Activation, q: ArrayLike) -> Any:
 
 
 def mehler(phi: Activation, q: ArrayLike, terms: int) -> Array:
-    """a_k(q) = E[φ(√q ξ) He_k(ξ)]/√k! for k < terms, as (len(q), terms), (3.8)."""
+    """a_k(q) = E[φ(√q ξ) He_k(ξ)]/√k! for k < terms, as (len(q), terms), (2.6)."""
     if terms < 1:
         raise InputError(f"A Mehler series needs at least one term, not {terms}.")
     flat, _ = _variances(q)
-    table = phi.amplitude * np.sign(phi.gain) ** np.arange(terms) * phi.shape.mehler(phi.gain**2 * flat, terms)
+    table = (
+        phi.amplitude * np.sign(phi.gain) ** np.arange(terms) * phi.shape.mehler(phi.gain**2 * flat, terms)
+    )
     table[:, 0] += phi.offset
-    return table
+    return np.asarray(table)

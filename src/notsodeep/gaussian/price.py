@@ -15,12 +15,13 @@ Array = NDArray[np.float64]
 
 
 def piecewise_dual(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-    """F and F' of a piecewise-linear shape, elementwise on flat arrays, (3.9) and (3.10)."""
+    """F and F' of a piecewise-linear shape, elementwise on flat arrays, (3.17) and (3.18)."""
     means = [shape.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
     nodes, weights = legendre()
     value, slope = np.empty_like(c), np.empty_like(c)
     roots = np.sqrt(q1), np.sqrt(q2)
-    _integrate(np.array(shape.knots), shape.weights, *roots, c, *means, nodes, weights, value, slope)
+    arguments = (np.array(shape.knots), shape.weights, *roots, c, *means, nodes, weights, value, slope)
+    _integrate(*arguments)
     return value, slope
 
 

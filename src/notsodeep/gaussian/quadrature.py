@@ -51,7 +51,7 @@ def graded_edges(first: float, longest: float, reach: float) -> Array:
 
 def longest_panel(degree: int) -> float:
     """Panel length that resolves Hermite functions up to `degree`: their wavelength is 2π/√degree."""
-    return min(1.0, 8.0 / np.sqrt(max(degree, 1)))
+    return min(1.0, 8.0 / float(np.sqrt(max(degree, 1))))
 
 
 @lru_cache(maxsize=64)

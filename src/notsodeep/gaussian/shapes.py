@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from notsodeep.gaussian import quadrature
@@ -112,7 +112,9 @@ class Shape:
         for j in range(order):
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
-                    total += jump * _hermite(kink / scales, k - 1 - j) * _bell(kink / scales) / scales ** (k - j)
+                    total += (
+                        jump * _hermite(kink / scales, k - 1 - j) * _bell(kink / scales) / scales ** (k - j)
+                    )
         return total
 
     def second_moment(self, q: Array) -> Array:
@@ -140,7 +142,7 @@ class Shape:
         return self.expectation(q, lambda xi, x: self(x, 1) ** 2)
 
     def mehler(self, q: Array, terms: int) -> Array:
-        """a_k(q) = E[φ(sξ) He_k(ξ)]/√k! for k < terms, (3.8), as an array (len(q), terms)."""
+        """a_k(q) = E[φ(sξ) He_k(ξ)]/√k! for k < terms, (2.6), as an array (len(q), terms)."""
         octave = max(0, int(np.ceil(np.log2(np.sqrt(max(float(q.max()), TINY))))))
         points, matrix = quadrature.weighted_hermite(octave, self.feature, terms)
         return in_chunks(lambda part: self(np.sqrt(part)[:, None] * points) @ matrix, q, len(points))
@@ -193,7 +195,7 @@ class PiecewiseLinear(Shape):
         """φ(x) = slopes[i] x + intercepts[i] on segment i."""
         steps = np.concatenate([[0.0], np.cumsum(-self.weights * np.array(self.knots))])
         segment = int(np.searchsorted(np.array(self.knots), 0.0))
-        return steps - steps[segment] + self.value
+        return np.asarray(steps - steps[segment] + self.value)
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         if order > 1:
@@ -230,7 +232,9 @@ class PiecewiseLinear(Shape):
             return np.asarray((np.array(self.slopes) * zeroth).sum(axis=1))
         with np.errstate(over="ignore"):
             position = np.array(self.knots) / scales[:, None]
-        terms = self.weights * np.where(np.abs(position) < 40, _hermite(np.clip(position, -40, 40), k - 2), 0.0)
+        terms = self.weights * np.where(
+            np.abs(position) < 40, _hermite(np.clip(position, -40, 40), k - 2), 0.0
+        )
         return np.asarray((terms * _bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
 
     def second_moment(self, q: Array) -> Array:
@@ -243,7 +247,9 @@ class PiecewiseLinear(Shape):
     def second_moment_slope(self, q: Array) -> Array:
         scales, _, first, second = self._segments(q)
         slopes = np.array(self.slopes)
-        return np.asarray((slopes**2 * second).sum(axis=1) + (slopes * self.intercepts * first).sum(axis=1) / scales)
+        return np.asarray(
+            (slopes**2 * second).sum(axis=1) + (slopes * self.intercepts * first).sum(axis=1) / scales
+        )
 
     def derivative_second_moment(self, q: Array) -> Array:
         _, zeroth, _, _ = self._segments(q)
@@ -260,9 +266,9 @@ class PiecewiseLinear(Shape):
                 position = np.clip(np.array(self.knots) / scales[:, None], -40, 40)
             bell = np.where(np.abs(position) < 40, _bell(position), 0.0) * self.weights
             functions = quadrature.hermite_functions(position, terms - 2)
-            k = np.arange(2, terms)
+            orders = np.arange(2.0, terms)
             sums = np.einsum("kns,ns->nk", functions, bell)
-            result[:, 2:] = scales[:, None] * sums / np.sqrt(k * (k - 1.0))
+            result[:, 2:] = scales[:, None] * sums / np.sqrt(orders * (orders - 1.0))
         return result
 
 
@@ -283,9 +289,9 @@ class Polynomial(Shape):
         series = np.polynomial.Polynomial(self.coefficients)
         return np.asarray((series.deriv(order) if order else series)(x)) + np.zeros_like(x)
 
-    def _mean_of(self, coefficients: Array, q: Array) -> Array:
+    def _mean_of(self, coefficients: ArrayLike, q: Array) -> Array:
         """E[Σ c_j (sξ)^j] = Σ c_2j (2j-1)!! q^j."""
-        even = coefficients[0::2]
+        even = np.asarray(coefficients, dtype=np.float64)[0::2]
         moments = np.array([special.factorial2(2 * j - 1) if j else 1.0 for j in range(len(even))])
         return np.asarray(np.polynomial.polynomial.polyval(q, even * moments))
 
@@ -375,7 +381,7 @@ class Smooth(Shape):
         return "erf" if self.name == "erf" else "general"
 
     def __call__(self, x: Array, order: int = 0) -> Array:
-        return self._entry.function(x, order, *self.parameters)
+        return np.asarray(self._entry.function(x, order, *self.parameters))
 
 
 @dataclass(frozen=True)
@@ -442,7 +448,9 @@ def _arctan(x: Array, order: int) -> Array:
     if order == 0:
         return np.asarray(np.arctan(x))
     r = 1.0 / (1.0 + x**2)
-    return np.asarray((r, -2.0 * x * r**2, (6.0 * x**2 - 2.0) * r**3, 24.0 * x * (1.0 - x**2) * r**4)[order - 1])
+    return np.asarray(
+        (r, -2.0 * x * r**2, (6.0 * x**2 - 2.0) * r**3, 24.0 * x * (1.0 - x**2) * r**4)[order - 1]
+    )
 
 
 def _softsign(x: Array, order: int) -> Array:

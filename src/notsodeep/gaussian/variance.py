@@ -28,7 +28,9 @@ class Variance:
     residual: float
 
 
-def solve_variance(phi: Activation, sigma_a2: float, forcing: ArrayLike, *, centred: bool = False) -> Variance:
+def solve_variance(
+    phi: Activation, sigma_a2: float, forcing: ArrayLike, *, centred: bool = False
+) -> Variance:
     """The root q of q = σ_a² S(q) + forcing that the depth recursion from q = forcing reaches, by Newton's method.
 
     With `centred` the activation is φ - E[φ(√q ξ)], so that S - M_0² stands for S, (2.11).
@@ -41,8 +43,9 @@ def solve_variance(phi: Activation, sigma_a2: float, forcing: ArrayLike, *, cent
     q = flat.copy()
     step = np.full_like(q, np.inf)
     gap = slope = np.zeros_like(q)
-    iteration = 0
-    for iteration in range(1, MAX_STEPS + 1):
+    iterations = 0
+    while iterations < MAX_STEPS:
+        iterations += 1
         gap, slope = _equation(phi, sigma_a2, flat, q, centred)
         falling = slope >= 1.0
         # Where Newton would turn back, the recursion itself still moves the right way.
@@ -56,10 +59,12 @@ def solve_variance(phi: Activation, sigma_a2: float, forcing: ArrayLike, *, cent
     residual = float(np.max(np.abs(gap) / np.maximum(q, 1e-300), initial=0.0))
     if residual > 1e-12 or np.any(slope >= 1.0):
         _refuse(sigma_a2, flat, q, slope)
-    return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()], iteration, residual)
+    return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()], iterations, residual)
 
 
-def _equation(phi: Activation, sigma_a2: float, forcing: Array, q: Array, centred: bool) -> tuple[Array, Array]:
+def _equation(
+    phi: Activation, sigma_a2: float, forcing: Array, q: Array, centred: bool
+) -> tuple[Array, Array]:
     """σ_a² S(q) + forcing - q, and σ_a² S'(q)."""
     if sigma_a2 == 0.0:
         return forcing - q, np.zeros_like(q)

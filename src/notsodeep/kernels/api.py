@@ -27,11 +27,23 @@ def conjugate_kernel(
 ) -> Array: ...
 @overload
 def conjugate_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: Literal[True]
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    return_info: Literal[True],
 ) -> tuple[Array, KernelInfo]: ...
 @overload
 def conjugate_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: bool
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    return_info: bool,
 ) -> Any: ...
 def conjugate_kernel(
     model: Model,
@@ -65,11 +77,23 @@ def tangent_kernel(
 ) -> Array: ...
 @overload
 def tangent_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: Literal[True]
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    return_info: Literal[True],
 ) -> tuple[Array, KernelInfo]: ...
 @overload
 def tangent_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ..., return_info: bool
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    return_info: bool,
 ) -> Any: ...
 def tangent_kernel(
     model: Model,

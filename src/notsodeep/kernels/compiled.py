@@ -20,14 +20,10 @@ def mehler_tile(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Solve ρ = feedback · P(ρ) + r for every pair of the tile, P by its Mehler series, docs/theory.md (3.5), (3.13).
 
-    Args:
-        c: Gram entries; r = (kappa c + shift_i + shift_j)/(s_i s_j).
-        left, right: a_k/s, one row for each term kept (all, or only odd or even ones, by parity).
-        levels, limits: numbers of terms, and up to which |ρ| each keeps the truncation below the tolerance.
-        value, slope, todo: outputs F, F' and the pairs that no level can bound.
-
-    Returns:
-        Newton steps, estimated residual, largest |ρ| and the number of pairs left.
+    `c` are Gram entries and r = (kappa c + shift_i + shift_j)/(s_i s_j); `left` and `right` hold a_k/s, one row for
+    each term kept (all, or only odd or even ones, by parity); `levels` are numbers of terms and `limits` says up to
+    which |ρ| each keeps the truncation below the tolerance.  F, F' and the pairs that no level can bound go to
+    `value`, `slope` and `todo`.  Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
     series = np.empty((levels[-1], WIDTH))

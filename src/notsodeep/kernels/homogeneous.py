@@ -98,11 +98,10 @@ def _at(linear: float, bent: float, feedback: float, sign: float, t: float) -> t
 
     With ρ = ± cos θ that distance is (1 - cos θ)(1 - feedback(linear ± bent π/2)) ± feedback · bent (sin θ - θ cos θ).
     """
-
     stiff = 1.0 - feedback * (linear + sign * bent * np.pi / 2.0)
 
     def distance(theta: float) -> float:
-        return 2.0 * np.sin(theta / 2.0) ** 2 * stiff + sign * feedback * bent * _lag(theta)
+        return float(2.0 * np.sin(theta / 2.0) ** 2 * stiff + sign * feedback * bent * _lag(theta))
 
     goal = t * t * distance(np.pi / 2.0)
     if goal <= 0.0:
@@ -120,4 +119,8 @@ def _lag(theta: float) -> float:
     if theta > 0.1:
         return float(np.sin(theta) - theta * np.cos(theta))
     square = theta * theta
-    return theta**3 / 3.0 * (1.0 - square / 10.0 * (1.0 - square / 28.0 * (1.0 - square / 54.0 * (1.0 - square / 88.0))))
+    return (
+        theta**3
+        / 3.0
+        * (1.0 - square / 10.0 * (1.0 - square / 28.0 * (1.0 - square / 54.0 * (1.0 - square / 88.0))))
+    )

@@ -65,7 +65,12 @@ class NearPairs:
             self.keep_parallel(parity == -1 and not solver.equation.constant)
         q1, q2 = solver.left.inner[rows][self.i], solver.right.inner[columns][self.j]
         steep = np.sqrt(solver.left.slope_energy[rows][self.i] * solver.right.slope_energy[columns][self.j])
-        spread = phi.gain**2 * solver.equation.gain * self.distance / np.maximum(1.0 - solver.feedback * steep, 1e-3)
+        spread = (
+            phi.gain**2
+            * solver.equation.gain
+            * self.distance
+            / np.maximum(1.0 - solver.feedback * steep, 1e-3)
+        )
         if isinstance(shape, PiecewiseLinear) and _keeps_angles(solver) and np.all(np.isfinite(self.angle)):
             exact, use = _homogeneous_slope(shape, self.sign, self.angle), np.ones(len(self.i), dtype=bool)
         else:

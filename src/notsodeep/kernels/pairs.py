@@ -1,8 +1,9 @@
 """All pairs of two sets of samples through one activation: F and F', with or without feedback.
 
 A `PairSolver` is prepared once from the variances of the samples and then applied to tiles of the Gram matrix, from
-any number of threads.  Three ways, from fast to careful: a fitted polynomial (activations with one kink at zero), the
-Mehler series with as many terms as its error bound asks for, and the evaluators of `gaussian.bivariate` for what is left.
+any number of threads.  Three ways, from fast to careful: a fitted polynomial (activations with one kink at zero),
+the Mehler series with as many terms as its error bound asks for, and the evaluators of `gaussian.bivariate` for the
+rest.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]
 
-LEVELS = (4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-LEVELS += (320, 384, 448, 512, 640, 768, 896, 1024)
+LEVELS: tuple[int, ...] = (
+    *range(4, 16, 2), *range(16, 32, 4), *range(32, 64, 8), *range(64, 128, 16), *range(128, 256, 32),
+    *range(256, 512, 64), *range(512, 1025, 128),
+)  # fmt: skip
 TRUNCATION = 1e-14
 # A sample of variance zero (a zero row) is given this one: all limits are reached, nothing divides by zero.
 SMALLEST = 1e-200
@@ -48,7 +51,9 @@ class Side:
         self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
         self.root = np.sqrt(self.inner)
         shape = phi.shape
-        columns = at_many(lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner)
+        columns = at_many(
+            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner
+        )
         self.energy, self.slope_energy = columns.T
         self.mean = np.zeros_like(self.root)
         if phi.offset:
@@ -65,7 +70,7 @@ class Side:
 
     def slope(self, phi: Activation) -> Array:
         """E1(q_i)."""
-        return (phi.amplitude * phi.gain) ** 2 * self.slope_energy
+        return np.asarray((phi.amplitude * phi.gain) ** 2 * self.slope_energy)
 
 
 MOMENTS = ("second_moment", "derivative_second_moment")
@@ -131,7 +136,12 @@ class PairSolver:
         return value, slope, info
 
     def _sides(self, rows: slice, columns: slice) -> tuple[Array, Array, Array, Array]:
-        return self.left.shift[rows], self.right.shift[columns], self.left.root[rows], self.right.root[columns]
+        return (
+            self.left.shift[rows],
+            self.right.shift[columns],
+            self.left.root[rows],
+            self.right.root[columns],
+        )
 
     def _fitted(self, c: Array, rows: slice, columns: slice, value: Array, slope: Array) -> KernelInfo:
         fit = self._fit
@@ -178,7 +188,13 @@ class PairSolver:
             return table
 
     def _careful(
-        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, where: tuple[NDArray[np.intp], ...]
+        self,
+        c: Array,
+        rows: slice,
+        columns: slice,
+        value: Array,
+        slope: Array,
+        where: tuple[NDArray[np.intp], ...],
     ) -> KernelInfo:
         """Newton's method on the listed pairs with the evaluators that hold at any correlation."""
         i, j = where

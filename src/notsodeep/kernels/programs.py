@@ -71,7 +71,9 @@ class Program(Protocol):
         """The kernels of the pairs with Gram entries c."""
 
 
-def prepare(model: DEQ | Explicit, left: Samples, right: Samples | None, depth: int | None, tangent: bool) -> Program:
+def prepare(
+    model: DEQ | Explicit, left: Samples, right: Samples | None, depth: int | None, tangent: bool
+) -> Program:
     """The program of a model; `tangent` asks for slopes and tangent kernels as well."""
     if isinstance(model, Explicit):
         return Feedforward(model, left, right, tangent)
@@ -84,7 +86,9 @@ def _kinked(phi: Activation) -> bool:
     return bool(phi.shape.kinks) and bool(np.any(phi.shape.jumps(1)))
 
 
-def _near(watch: bool, c: Array, sides: tuple[Samples, Samples], rows: slice, columns: slice, diagonal: bool) -> near.NearPairs | None:
+def _near(
+    watch: bool, c: Array, sides: tuple[Samples, Samples], rows: slice, columns: slice, diagonal: bool
+) -> near.NearPairs | None:
     return near.find(c, sides[0].rows[rows], sides[1].rows[columns], diagonal=diagonal) if watch else None
 
 
@@ -109,7 +113,9 @@ class Equilibrium:
         equation = Equation(model.sigma_a2, model.sigma_b2, model.bias2)
         self.solver = PairSolver(model.activation, *variances, equation, want_slope=tangent)
         self.watch = tangent and _kinked(model.activation)
-        steepest = max(float(side.slope(model.activation).max()) for side in (self.solver.left, self.solver.right))
+        steepest = max(
+            float(side.slope(model.activation).max()) for side in (self.solver.left, self.solver.right)
+        )
         if tangent and model.sigma_a2 * steepest >= 1.0:
             raise ConvergenceError(
                 f"The tangent kernel diverges: σ_a² E[φ'²] = {model.sigma_a2 * steepest:.4g} ≥ 1.",
@@ -142,12 +148,12 @@ class Feedforward:
         self.tangent = tangent
         self.sides = left, right or left
         self.watch = tangent and any(_kinked(phi) for phi in model.layers)
-        variances = [left.squares, None if right is None else right.squares]
+        rows, columns = left.squares, None if right is None else right.squares
         self.solvers: list[PairSolver] = []
         for phi in model.layers:
-            self.solvers.append(PairSolver(phi, variances[0], variances[1], Equation(), want_slope=tangent))
-            solver = self.solvers[-1]
-            variances = [solver.left.value(phi), None if right is None else solver.right.value(phi)]
+            solver = PairSolver(phi, rows, columns, Equation(), want_slope=tangent)
+            self.solvers.append(solver)
+            rows, columns = solver.left.value(phi), None if right is None else solver.right.value(phi)
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> Block:
         """Σ and Θ after the last layer."""
@@ -171,14 +177,12 @@ class Unrolled:
         self.model, self.tangent = model, tangent
         self.sides = left, right or left
         self.watch = tangent and _kinked(model.activation)
-        variances = [self._variances(left, depth), None if right is None else self._variances(right, depth)]
+        rows = self._variances(left, depth)
+        columns = [None] * depth if right is None else self._variances(right, depth)
         self.solvers = [
-            PairSolver(
-                model.activation, variances[0][layer], None if variances[1] is None else variances[1][layer],
-                Equation(), want_slope=tangent,
-            )
-            for layer in range(depth)
-        ]  # fmt: skip
+            PairSolver(model.activation, row, column, Equation(), want_slope=tangent)
+            for row, column in zip(rows, columns, strict=True)
+        ]
 
     def _variances(self, samples: Samples, depth: int) -> list[Array]:
         """Λ_ii of every layer."""
@@ -217,4 +221,3 @@ class Unrolled:
                 paper = features if paper is None else features + model.sigma_a2 * slope * paper
             info = info.merge(found)
         return Block(features, covariance, slope, None if slope is None else tangent, paper, info)
-
