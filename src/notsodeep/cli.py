@@ -1,0 +1,241 @@
+"""The command line: `notsodeep demo`, `notsodeep kernel`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from notsodeep.errors import ConvergenceError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+app = typer.Typer(
+    name="notsodeep",
+    help="Deep equilibrium models and the shallow networks that share their kernels. Start with: notsodeep demo",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+
+def main() -> None:
+    """Run the command line; a foreseeable error is a sentence and exit code 2, not a stack trace."""
+    try:
+        app()
+    except (InputError, ConvergenceError) as error:
+        errors.print(f"[bold red]error:[/] {error}", highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)
+
+
+@app.callback()
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        from notsodeep import __version__
+
+        console.print(f"notsodeep {__version__}")
+        raise typer.Exit
+
+
+def free_path(path: Path, overwrite: bool) -> Path:
+    """`path`, or with a number if that exists: nothing is overwritten without being asked to."""
+    number, candidate = 2, path
+    while candidate.exists() and not overwrite:
+        candidate = path.with_stem(f"{path.stem}-{number}")
+        number += 1
+    return candidate
+
+
+def _progress() -> Progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=errors, transient=True)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Where the figure goes (png, svg or pdf).")] = Path(
+        "notsodeep-demo.png"
+    ),
+    samples: Annotated[int, typer.Option(min=20, help="How many digits to use, 1437 at most.")] = 1000,
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    overwrite: Annotated[bool, typer.Option(help="Replace the figure if it is there.")] = False,
+) -> None:
+    """Exact kernels of an infinitely deep network on handwritten digits, in under a minute.
+
+    Computes the conjugate kernel (CK: inner products of the features) and the neural tangent kernel (NTK: what
+    gradient descent sees) of deep equilibrium models of infinite width on scikit-learn's digits, prints how they were
+    obtained, and draws their spectra.
+    """
+    from notsodeep.data import Preprocessing, load
+
+    data = load("digits", n=samples)
+    rows = Preprocessing.fit(data.X).apply(data.X)
+    console.print(
+        f"[bold]{len(rows)} digits[/] of {rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, m → ∞, "
+        f"σ_a² = {sigma_a2:g}, σ_b² = {1 - sigma_a2:g}"
+    )
+    table = Table(
+        "φ", "CK", "NTK", "Newton steps", "error below", "largest CK eigenvalue", "rank for 99 % of CK"
+    )
+    spectra: dict[str, NDArray[np.float64]] = {}
+    first: Any = None
+    with _progress() as progress:
+        for name in ("tanh", "relu", "swish"):
+            progress.add_task(f"kernels of the {name} DEQ")
+            row, values, kernel = _demo_row(name, sigma_a2, rows)
+            table.add_row(*row)
+            spectra |= values
+            first = kernel if first is None else first
+    console.print(table)
+    path = free_path(output, overwrite)
+    _demo_figure(first, data.y, spectra, path)
+    console.print(
+        f"Figure: [bold]{path}[/]  (kernel matrix by digit, and spectra of CK and NTK)", highlight=False
+    )
+    console.print("Your own data:  notsodeep kernel --help", highlight=False)
+
+
+def _demo_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[str, Any], Any]:
+    import numpy as np
+
+    from notsodeep.kernels import both_kernels, conjugate_kernel
+    from notsodeep.models import DEQ
+
+    model = DEQ(name, sigma_a2)
+    conjugate_kernel(model, rows[:8])  # compiles, or loads what an earlier run compiled
+    start = time.perf_counter()
+    conjugate_kernel(model, rows)
+    middle = time.perf_counter()
+    ck, ntk, info = both_kernels(model, rows, return_info=True)
+    end = time.perf_counter()
+    values = {f"{name} CK": np.linalg.eigvalsh(ck), f"{name} NTK": np.linalg.eigvalsh(ntk)}
+    share = np.cumsum(values[f"{name} CK"][::-1]) / np.trace(ck)
+    times = [f"{1e3 * (middle - start):.0f} ms", f"{1e3 * (end - middle):.0f} ms"]
+    evidence = [str(info.iterations) if info.iterations else "closed form", f"{info.error_bound:.0e}"]
+    summary = [f"{values[f'{name} CK'][-1]:.1f}", str(int(np.searchsorted(share, 0.99)) + 1)]
+    return [name, *times, *evidence, *summary], values, ck
+
+
+def _demo_figure(kernel: Any, labels: Any, spectra: dict[str, Any], path: Path) -> None:
+    from notsodeep import figures
+
+    figure, panels = figures.new_figure(2)
+    figures.plot_kernel(kernel, labels, panels[0], title="tanh DEQ, conjugate kernel")
+    figures.plot_eigenvalues(spectra, panels[1])
+    panels[1].set_title("exact spectra, infinite depth and width")
+    figures.save(figure, path)
+
+
+@app.command()
+def kernel(
+    data: Annotated[
+        str, typer.Argument(help="A .npy or .csv file with samples in rows, or a name: digits, mnist:6,8, …")
+    ],
+    save: Annotated[Path, typer.Option(help="Where the kernel goes (.npy).")] = Path("kernel.npy"),
+    activation: Annotated[str, typer.Option(help="tanh, relu, swish, gelu, …")] = "tanh",
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    tangent: Annotated[
+        bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="Cut after this many layers; infinite if not given.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace the file if it is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
+) -> None:
+    """The exact kernel of a DEQ on your data, written to a file.
+
+    Example: notsodeep kernel digits --activation relu --ntk --save relu-ntk.npy
+    """
+    import json
+
+    from notsodeep.kernels import conjugate_kernel, tangent_kernel
+    from notsodeep.models import DEQ
+
+    model = DEQ(activation, sigma_a2)
+    rows = _read_rows(data, samples, data_dir)
+    target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
+    start = time.perf_counter()
+    with _progress() as progress:
+        progress.add_task(f"{len(rows)} × {len(rows)} pairs")
+        compute = tangent_kernel if tangent else conjugate_kernel
+        matrix, info = compute(model, rows, depth=depth, return_info=True)
+    seconds = time.perf_counter() - start
+    _write_array(matrix, target)
+    facts = {
+        "model": str(model), "kernel": "ntk" if tangent else "ck", "depth": depth, "shape": list(matrix.shape),
+        "seconds": round(seconds, 3), "iterations": info.iterations, "error_bound": info.error_bound,
+        "file": str(target),
+    }  # fmt: skip
+    if as_json:
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        console.print(
+            f"{facts['kernel'].upper()} of {model}: {len(rows)} × {len(rows)} in {seconds:.2f} s, error below "  # type: ignore[union-attr]
+            f"{info.error_bound:.0e}, written to [bold]{target}[/]",
+            highlight=False,
+        )
+
+
+def _read_rows(data: str, samples: int | None, data_dir: Path | None) -> Any:
+    import numpy as np
+
+    path = Path(data)
+    if path.suffix in (".npy", ".csv"):
+        if not path.exists():
+            raise InputError(f"There is no file {data}.")
+        try:
+            rows = (
+                np.load(path, allow_pickle=False)
+                if path.suffix == ".npy"
+                else np.loadtxt(path, delimiter=",", ndmin=2)
+            )
+        except ValueError as error:
+            raise InputError(f"{data} cannot be read as a matrix of numbers: {error}.") from None
+        return rows if samples is None else rows[:samples]
+    from notsodeep.data import Preprocessing, load, parse_spec
+
+    name, classes = parse_spec(data)
+    loaded = load(name, classes=classes, n=samples, data_dir=data_dir)
+    return Preprocessing.fit(loaded.X).apply(loaded.X)
+
+
+def _write_array(array: Any, path: Path) -> None:
+    """Whole or not at all."""
+    import os
+    import tempfile
+
+    import numpy as np
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npy")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+if __name__ == "__main__":
+    main()
