@@ -179,6 +179,12 @@ def _plain(name: str, parameters: dict[str, Any]) -> Activation:
     return BUILDERS[name](**{**DEFAULTS.get(name, {}), **parameters})
 
 
+def register_activation(name: str, builder: Callable[..., Activation]) -> None:
+    """Let `activation(name, **parameters)` call `builder`, so that its activations can be stored as text and made again."""
+    if BUILDERS.setdefault(name, builder) is not builder:
+        raise InputError(f"There is already an activation {name!r}: choose another name.")
+
+
 def activation(name: str | Activation, **parameters: Any) -> Activation:
     """The activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
