@@ -624,9 +624,9 @@ def exact_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual:
 
 
 def _degenerate_dual(phi: Reference, q: float) -> Dual:
-    zero = np.zeros(1)
-    means = mp_moments(phi, q).mean if q > 0 else (phi.np_value(zero)[0], phi.np_slope(zero)[0])
-    return Dual(float(phi.np_value(zero)[0] * means[0]), float(phi.np_slope(zero)[0] * means[1]))
+    rise = float(phi.np_slope(np.zeros(1))[0])
+    means = mp_moments(phi, q).mean if q > 0 else (at_zero(phi), rise)
+    return Dual(at_zero(phi) * float(means[0]), rise * float(means[1]))
 
 
 def mp_dual(phi: Reference, q1: float, q2: float, rho: float, *, digits: int = 25, nodes: int = 16) -> Dual:
@@ -670,9 +670,12 @@ class Pair(NamedTuple):
     tangent_preactivation: float
 
 
+@lru_cache(maxsize=1024)
 def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
     """The root of q = sigma_a2 S(q) + drive, drive = sigma_b2 |x|^2 + bias2, by plain iteration."""
-    q = drive if drive > 0 else 1e-300
+    if drive == 0 and at_zero(phi) == 0:
+        return 0.0
+    q = drive if drive > 0 else sigma_a2 * at_zero(phi) ** 2
     for _ in range(400):
         after = sigma_a2 * exact_dual(phi, q, q, 1.0).value + drive
         if abs(after - q) <= 2e-16 * after:
@@ -681,25 +684,96 @@ def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
     raise ArithmeticError(f"the oracle found no fixed point for {phi} at sigma_a2={sigma_a2}, drive={drive}")
 
 
-def brute_pair(phi: Reference, sigma_a2: float, drives: tuple[float, float], drive: float) -> Pair:
-    """Lambda_ij = sigma_a2 F(q_i, q_j, Lambda_ij) + drive by Newton on brute force, stopped by the residual.
+def at_zero(phi: Reference) -> float:
+    """phi(0)."""
+    return float(phi.np_value(np.zeros(1))[0])
 
-    Where both drives equal `drive` (a duplicate row) the pair is a diagonal one.
+
+def _certain_correlation(phi: Reference, drives: tuple[float, float], drive: float) -> float | None:
+    """+-1 where the algebra says so, because F' of a phi with kinks moves like sqrt(1 - rho^2) there.
+
+    A rounding of 1e-16 in rho is 1e-8 in F', so the oracle must not leave it to the rounding.
     """
+    if drives == (drive, drive):
+        return 1.0
+    x = np.linspace(-4, 4, 41)
+    if drives == (-drive, -drive) and np.allclose(phi.np_value(-x), -phi.np_value(x), rtol=1e-15, atol=0):
+        return -1.0
+    homogeneous = phi.kinks == (0.0,) and phi.pieces is not None
+    return 1.0 if homogeneous and drive > 0 and drive * drive == drives[0] * drives[1] else None
+
+
+def brute_pair(phi: Reference, sigma_a2: float, drives: tuple[float, float], drive: float) -> Pair:
+    """Lambda_ij = sigma_a2 F(q_i, q_j, Lambda_ij) + drive, by Newton on brute force until the residual is 0."""
     q1, q2 = (brute_variance(phi, sigma_a2, one) for one in drives)
     scale = math.sqrt(q1 * q2)
-    if drives == (drive, drive):
-        return _pair(q1, exact_dual(phi, q1, q2, 1.0), sigma_a2)
+    certain = _certain_correlation(phi, drives, drive)
+    if certain is not None:
+        return _pair(certain * scale, exact_dual(phi, q1, q2, certain), sigma_a2)
     now = min(max(drive, -scale), scale)
     for _ in range(60):
         dual = exact_dual(phi, q1, q2, min(max(now / scale, -1.0), 1.0) if scale else 0.0)
         gap = sigma_a2 * dual.value + drive - now
-        if abs(gap) <= 1e-15 * scale:
+        if abs(gap) <= 4e-16 * max(scale, abs(now)):
             return _pair(now, dual, sigma_a2)
-        now = min(max(now + gap / (1 - sigma_a2 * dual.slope), -scale), scale)
-        if abs(gap) <= 4e-15 * scale:
+        before, now = now, now + gap / (1 - sigma_a2 * dual.slope)
+        now = min(max(now, -scale), scale) if scale else now
+        if abs(now - before) <= 1e-15 * scale:
             return _pair(now, dual, sigma_a2)
     raise ArithmeticError(f"the oracle did not converge for {phi}: residual {gap:.1e}")
+
+
+def brute_kernels(
+    phi: Reference, sigma_a2: float, sigma_b2: float, bias2: float, gram: Array
+) -> dict[str, Array]:
+    """Every field of `Pair` as a matrix."""
+    drive = sigma_b2 * gram + bias2
+    n = len(gram)
+    pairs = [
+        brute_pair(phi, sigma_a2, (float(drive[i, i]), float(drive[j, j])), float(drive[i, j]))
+        for i in range(n)
+        for j in range(n)
+        if i <= j
+    ]
+    result = {name: np.empty((n, n)) for name in Pair._fields}
+    upper = np.triu_indices(n)
+    for index, name in enumerate(Pair._fields):
+        result[name][upper] = [pair[index] for pair in pairs]
+        result[name].T[upper] = result[name][upper]
+    return result
+
+
+def brute_depth(
+    phi: Reference, sigma_a2: float, drives: tuple[float, float], drive: float, depth: int
+) -> tuple[float, float]:
+    """Features and tangent kernel of one pair after `depth` layers with injection, weights untied.
+
+    Lambda_1 = drive (z_0 = 0), G_l = F(Lambda_l), Lambda_{l+1} = sigma_a2 G_l + drive; the tangent kernel of the
+    pre-activations grows as T_{l+1} = Lambda_{l+1} + sigma_a2 D_l T_l, and the network's is G_L + D_L T_L.
+    """
+    q1, q2, now, tangent = *drives, drive, drive
+    for layer in range(depth):
+        scale = math.sqrt(q1 * q2)
+        dual = exact_dual(phi, q1, q2, min(max(now / scale, -1.0), 1.0))
+        if layer == depth - 1:
+            break
+        q1 = sigma_a2 * exact_dual(phi, q1, q1, 1.0).value + drives[0]
+        q2 = sigma_a2 * exact_dual(phi, q2, q2, 1.0).value + drives[1]
+        now = sigma_a2 * dual.value + drive
+        tangent = now + sigma_a2 * dual.slope * tangent
+    return dual.value, dual.value + dual.slope * tangent
+
+
+def brute_layers(
+    layers: Sequence[Reference], norms: tuple[float, float], inner: float
+) -> tuple[float, float]:
+    """Conjugate and tangent kernel of one pair in an explicit network (theory, section 3)."""
+    q1, q2, now, tangent = *norms, inner, inner
+    for phi in layers:
+        dual = exact_dual(phi, q1, q2, min(max(now / math.sqrt(q1 * q2), -1.0), 1.0))
+        q1, q2 = (exact_dual(phi, q, q, 1.0).value for q in (q1, q2))
+        now, tangent = dual.value, dual.value + tangent * dual.slope
+    return now, tangent
 
 
 def _pair(preactivation: float, dual: Dual, sigma_a2: float) -> Pair:

@@ -13,7 +13,7 @@ from oracles import Reference
 from tolerances import Oracle, tolerance
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian import Activation, activation, custom_activation, moments
+from notsodeep.gaussian import activation, custom_activation, moments
 from notsodeep.gaussian.bivariate import dual
 
 RELATIVE = tolerance(Oracle.CUSTOM_CALLABLE).rtol

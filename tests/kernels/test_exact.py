@@ -1,0 +1,236 @@
+"""Exact kernels against brute force: norms over six decades, rows that coincide, oppose or vanish."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import oracles
+import pytest
+from mpmath import mp, mpf
+from oracles import ALL, Reference
+from tolerances import Oracle, tolerance
+
+import notsodeep as nsd
+
+RELATIVE = tolerance(Oracle.QUADRATURE).rtol
+NTK_FIELDS = {"network": "network", "paper": "paper", "preactivations": "tangent_preactivation"}
+
+
+def made(phi: Reference) -> nsd.Activation:
+    return nsd.activation(phi.name, **phi.parameters)
+
+
+def wild_rows(largest: float) -> np.ndarray:
+    """Norms from 1e-3 to `largest`; a duplicate, an opposite row, a zero row, two that nearly coincide."""
+    generator = np.random.default_rng(3)
+    u = generator.normal(size=(4, 7))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    close = u[1] + 1e-3 * u[3]
+    return np.array([1e-3 * u[0], u[1], largest * u[2], u[1], -largest * u[2], 0 * u[0], 0.7 * close])
+
+
+def largest_norm(phi: Reference) -> float:
+    """A cubic has no fixed point at large norms: its second moment grows faster than any variance."""
+    return 1.0 if phi.coefficients is not None and len(phi.coefficients) > 2 else 1e3
+
+
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Largest error, relative to the geometric mean of the diagonal; zero rows have their own test."""
+    size = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+    return float(np.max(np.abs(actual - expected)[size > 0] / size[size > 0]))
+
+
+def all_kernels(model: nsd.DEQ, X: np.ndarray) -> dict[str, np.ndarray]:
+    """The five kernels of the package under the names of `oracles.Pair`."""
+    result = {field: nsd.tangent_kernel(model, X, of=of) for of, field in NTK_FIELDS.items()}
+    result["feature"] = nsd.conjugate_kernel(model, X, of="features")
+    result["preactivation"] = nsd.conjugate_kernel(model, X, of="preactivations")
+    return result
+
+
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_every_built_in_on_wild_rows(phi: Reference) -> None:
+    sigma_a2 = 0.2
+    X = wild_rows(largest_norm(phi))[[0, 1, 2, 3, 4, 5]]
+    expected = oracles.brute_kernels(phi, sigma_a2, 1 - sigma_a2, 0.0, oracles.exact_gram(X))
+    for field, kernel in all_kernels(nsd.DEQ(made(phi), sigma_a2), X).items():
+        assert relative_error(kernel, expected[field]) <= RELATIVE, field
+
+
+@pytest.mark.parametrize("phi", [phi for phi in ALL if oracles.at_zero(phi) == 0], ids=str)
+def test_a_zero_row_has_zero_kernels(phi: Reference) -> None:
+    """phi(0) = 0 and no bias: the equilibrium is z = 0, which no other row sees."""
+    X = wild_rows(largest_norm(phi))
+    for field, kernel in all_kernels(nsd.DEQ(made(phi), 0.2), X).items():
+        np.testing.assert_array_equal(kernel[5], np.zeros(len(X)), err_msg=field)
+
+
+@pytest.mark.parametrize("label", ["tanh", "leaky_relu", "hard_tanh", "swish", "cos"])
+def test_free_variances_and_bias(label: str) -> None:
+    """sigma_a2 + sigma_b2 need not be 1, and a bias adds to every entry; the recurrence is strong."""
+    phi, variances = oracles.reference(label), {"sigma_a2": 0.7, "sigma_b2": 1.3, "bias2": 0.25}
+    X = wild_rows(30.0)
+    expected = oracles.brute_kernels(phi, *variances.values(), oracles.exact_gram(X))
+    for field, kernel in all_kernels(nsd.DEQ(made(phi), **variances), X).items():
+        assert relative_error(kernel, expected[field]) <= RELATIVE, field
+
+
+@pytest.mark.parametrize("label", ["tanh", "relu", "softplus", "hard_sigmoid"])
+def test_scaled_and_shifted_activations(label: str) -> None:
+    """psi = a phi(g .) + b in a DEQ, psi written out as an activation of its own."""
+    phi, a, g, b, sigma_a2 = oracles.reference(label), 0.9, 1.2, -0.25, 0.3
+    psi = Reference(
+        name="psi",
+        mp_value=lambda x: a * phi.mp_value(g * x) + b,
+        mp_slope=lambda x: a * g * phi.mp_slope(g * x),
+        np_value=lambda x: a * phi.np_value(g * x) + b,
+        np_slope=lambda x: a * g * phi.np_slope(g * x),
+        kinks=tuple(kink / g for kink in phi.kinks),
+    )
+    X = wild_rows(10.0)[:5]
+    expected = oracles.brute_kernels(psi, sigma_a2, 1 - sigma_a2, 0.0, oracles.exact_gram(X))
+    model = nsd.DEQ(made(phi).scaled(amplitude=a, gain=g).shifted(b), sigma_a2)
+    for field, kernel in all_kernels(model, X).items():
+        assert relative_error(kernel, expected[field]) <= RELATIVE, field
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("label", ["relu", "tanh", "gelu", "hard_tanh", "abs", "piecewise_linear"])
+def test_finite_depth(label: str, depth: int) -> None:
+    phi, sigma_a2, X = oracles.reference(label), 0.4, wild_rows(10.0)[[1, 2, 6, 4]]
+    model = nsd.DEQ(made(phi), sigma_a2)
+    ck, ntk = nsd.conjugate_kernel(model, X, depth=depth), nsd.tangent_kernel(model, X, depth=depth)
+    drive = (1 - sigma_a2) * oracles.exact_gram(X)
+    for i, j in ((0, 0), (0, 1), (1, 2), (0, 2), (1, 3)):
+        expected = oracles.brute_depth(phi, sigma_a2, (drive[i, i], drive[j, j]), drive[i, j], depth)
+        assert ck[i, j] == pytest.approx(
+            expected[0], rel=RELATIVE, abs=RELATIVE * math.sqrt(ck[i, i] * ck[j, j])
+        )
+        assert ntk[i, j] == pytest.approx(
+            expected[1], rel=RELATIVE, abs=RELATIVE * math.sqrt(ntk[i, i] * ntk[j, j])
+        )
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("tanh",),
+        ("relu", "hard_tanh"),
+        ("leaky_relu", "leaky_relu"),
+        ("gelu", "erf", "softsign"),
+        # an even layer makes opposite rows coincide, and the next layer must see that
+        ("cos", "abs"),
+        ("abs", "relu"),
+        ("abs", "cos"),
+        # a layer that is neither odd nor even leaves them at some angle
+        ("polynomial", "hard_tanh"),
+        ("piecewise_linear", "abs", "relu"),
+    ],
+)
+def test_explicit_networks(labels: tuple[str, ...]) -> None:
+    layers = [oracles.reference(label) for label in labels]
+    X = wild_rows(10.0)[[0, 1, 2, 4, 6]]
+    model = nsd.Explicit([made(phi) for phi in layers])
+    ck, ntk = nsd.conjugate_kernel(model, X), nsd.tangent_kernel(model, X)
+    gram = oracles.exact_gram(X)
+    for i, j in ((0, 0), (0, 1), (1, 2), (2, 3), (1, 4), (3, 4)):
+        expected = oracles.brute_layers(layers, (gram[i, i], gram[j, j]), gram[i, j])
+        for kernel, value in zip((ck, ntk), expected, strict=True):
+            assert abs(kernel[i, j] - value) <= RELATIVE * math.sqrt(kernel[i, i] * kernel[j, j])
+
+
+def mp_relu_tangent(x: np.ndarray, y: np.ndarray, sigma_a2: float) -> float:
+    """The tangent kernel of a ReLU DEQ for two unit-free rows, at 50 digits from the inner products on."""
+    with mp.workdps(50):
+        rows = [[mpf(float(t)) for t in row] for row in (x, y)]
+        drives = [(1 - mpf(sigma_a2)) * mp.fdot(row, row) for row in rows]
+        drive = (1 - mpf(sigma_a2)) * mp.fdot(*rows)
+        scale = mpmath.sqrt(drives[0] * drives[1]) / (1 - mpf(sigma_a2) / 2)
+        now = drive
+        for _ in range(300):
+            theta = mpmath.acos(min(now / scale, mpf(1)))
+            feature = scale * (mpmath.sin(theta) + (mp.pi - theta) * mpmath.cos(theta)) / (2 * mp.pi)
+            now = sigma_a2 * feature + drive
+        slope = (mp.pi - theta) / (2 * mp.pi)
+        return float(feature + slope * now / (1 - sigma_a2 * slope))
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-12, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4])
+@pytest.mark.parametrize("ratio", [1.0, 3.7])
+def test_nearly_parallel_rows(angle: float, ratio: float) -> None:
+    """A ReLU tangent kernel falls linearly with the angle, which a Gram matrix only knows to 1e-8."""
+    generator = np.random.default_rng(11)
+    x, away = generator.normal(size=(2, 40))
+    away -= (away @ x) / (x @ x) * x
+    y = ratio * (x + angle * np.linalg.norm(x) / np.linalg.norm(away) * away)
+    kernel = nsd.tangent_kernel(nsd.DEQ("relu", 0.3), np.array([x, y]))
+    expected = mp_relu_tangent(x, y, 0.3)
+    assert abs(kernel[0, 1] - expected) <= RELATIVE * math.sqrt(kernel[0, 0] * kernel[1, 1])
+
+
+@pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "elu"])
+@pytest.mark.parametrize("p", [3, 64, 301])
+def test_duplicates_are_the_diagonal(name: str, p: int) -> None:
+    """In whatever order a matrix product sums, equal rows have equal kernels; opposite ones of an odd phi too."""
+    x = np.random.default_rng(p).normal(size=(9, p)) / math.sqrt(p)
+    phi = oracles.reference(name)
+    X = np.concatenate([x, x, -x])
+    ntk = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.3), X)
+    diagonal = np.diag(ntk)[:9]
+    np.testing.assert_allclose(np.diag(ntk[:9, 9:18]), diagonal, rtol=RELATIVE)
+    if name in ("hard_tanh", "tanh"):
+        np.testing.assert_allclose(np.diag(ntk[:9, 18:]), -diagonal, rtol=RELATIVE)
+
+
+@pytest.mark.parametrize("label", ["relu", "tanh", "hard_tanh", "gelu", "sin"])
+def test_a_large_matrix_is_its_pairs(label: str) -> None:
+    """A size that no tile divides: entries near every border equal those of the two rows alone."""
+    n = 211
+    X = np.random.default_rng(5).normal(size=(n, 20)) / 4
+    model = nsd.DEQ(made(oracles.reference(label)), 0.25)
+    ck, ntk = nsd.kernels.both_kernels(model, X)[:2]
+    np.testing.assert_array_equal(ck, ck.T)
+    np.testing.assert_array_equal(ntk, ntk.T)
+    for i, j in ((0, n - 1), (63, 64), (127, 128), (31, 192), (n - 1, n - 2)):
+        small_ck, small_ntk = nsd.kernels.both_kernels(model, X[[i, j]])[:2]
+        assert ck[i, j] == pytest.approx(small_ck[0, 1], rel=RELATIVE)
+        assert ntk[i, j] == pytest.approx(small_ntk[0, 1], rel=RELATIVE)
+
+
+def test_custom_activation_in_a_deq() -> None:
+    """A callable equal to a built-in gives its kernel, kinks declared."""
+    X = wild_rows(3.0)[[0, 1, 2, 3, 4, 6]]
+    for callable_, kinks, name in ((np.tanh, (), "tanh"), (lambda x: np.maximum(x, 0.0), (0.0,), "relu")):
+        custom = nsd.DEQ(nsd.custom_activation(callable_, kinks=kinks), 0.3)
+        error = relative_error(nsd.tangent_kernel(custom, X), nsd.tangent_kernel(nsd.DEQ(name, 0.3), X))
+        assert error <= tolerance(Oracle.CUSTOM_CALLABLE).rtol
+
+
+@pytest.mark.parametrize("label", ["tanh", "relu", "hard_tanh", "cos"])
+def test_the_evidence_is_true(label: str) -> None:
+    """The bound that comes with the kernel holds, and says something."""
+    phi, sigma_a2, X = oracles.reference(label), 0.3, wild_rows(10.0)[:5]
+    expected = oracles.brute_kernels(phi, sigma_a2, 1 - sigma_a2, 0.0, oracles.exact_gram(X))["feature"]
+    kernel, info = nsd.conjugate_kernel(nsd.DEQ(made(phi), sigma_a2), X, return_info=True)
+    assert relative_error(kernel, expected) <= info.error_bound <= RELATIVE
+    assert 0 <= info.residual <= RELATIVE
+    assert info.iterations >= 0
+    assert int(info.iterations) == info.iterations
+
+
+def test_centring_takes_the_mean_away() -> None:
+    """At inputs of norm tau0 the centred activation has mean zero, with q solved together with the shift."""
+    tau0, sigma_a2 = 1.3, 0.4
+    for label in ("relu", "cos", "piecewise_linear"):
+        phi = oracles.reference(label)
+        centred = nsd.DEQ(made(phi), sigma_a2).centred(tau0)
+        q = (1 - sigma_a2) * tau0**2
+        for _ in range(200):
+            moments = oracles.mp_moments(phi, float(q))
+            mean, second = float(moments.mean[0]), float(moments.second)
+            before, q = q, sigma_a2 * (second - mean**2) + (1 - sigma_a2) * tau0**2
+            if abs(q - before) < 1e-13 * q:
+                break
+        assert centred.activation(0.0) == pytest.approx(oracles.at_zero(phi) - mean, rel=1e-11)
