@@ -180,7 +180,7 @@ def _plain(name: str, parameters: dict[str, Any]) -> Activation:
 
 
 def register_activation(name: str, builder: Callable[..., Activation]) -> None:
-    """Let `activation(name, **parameters)` call `builder`, so that its activations can be stored as text and made again."""
+    """Let `activation(name, **parameters)` call `builder`: what it makes can then be stored as text."""
     if BUILDERS.setdefault(name, builder) is not builder:
         raise InputError(f"There is already an activation {name!r}: choose another name.")
 
