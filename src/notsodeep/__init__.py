@@ -25,10 +25,16 @@ _HOMES = {
     "MixtureStatistics": "data",
     "conjugate_kernel": "kernels",
     "tangent_kernel": "kernels",
+    "both_kernels": "kernels",
+    "coefficients": "equivalents",
+    "equivalent": "equivalents",
+    "equivalence_error": "equivalents",
+    "is_high_dimensional": "equivalents",
+    "limiting_density": "equivalents.spectrum",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels")
+_ROOMS = ("gaussian", "data", "kernels", "equivalents")
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 

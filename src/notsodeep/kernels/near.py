@@ -8,16 +8,13 @@ themselves, carried through the equation to first order, and F' taken from its e
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import PiecewiseLinear, Shape
-
-if TYPE_CHECKING:
-    from notsodeep.kernels.pairs import PairSolver
+from notsodeep.kernels.sides import Equation, Side
 
 Array = NDArray[np.float64]
 
@@ -57,21 +54,26 @@ class NearPairs:
         if not odd:
             self.keep(self.sign > 0)
 
-    def correct(self, solver: PairSolver, slope: Array, rows: slice, columns: slice) -> None:
+    def correct(
+        self,
+        phi: Activation,
+        equation: Equation,
+        sides: tuple[Side, Side],
+        slope: Array,
+        rows: slice,
+        columns: slice,
+    ) -> None:
         """Replace F' of these pairs, and move their distances and signs through the activation."""
-        phi, shape = solver.phi, solver.phi.shape
-        parity = phi_parity(phi)
-        if solver.feedback > 0.0 or solver.equation.constant:
-            self.keep_parallel(parity == -1 and not solver.equation.constant)
-        q1, q2 = solver.left.inner[rows][self.i], solver.right.inner[columns][self.j]
-        steep = np.sqrt(solver.left.slope_energy[rows][self.i] * solver.right.slope_energy[columns][self.j])
-        spread = (
-            phi.gain**2
-            * solver.equation.gain
-            * self.distance
-            / np.maximum(1.0 - solver.feedback * steep, 1e-3)
-        )
-        if isinstance(shape, PiecewiseLinear) and _keeps_angles(solver) and np.all(np.isfinite(self.angle)):
+        shape, parity = phi.shape, phi_parity(phi)
+        feedback = (phi.gain * phi.amplitude) ** 2 * equation.feedback
+        if feedback > 0.0 or equation.constant:
+            self.keep_parallel(parity == -1 and not equation.constant)
+        q1, q2 = sides[0].inner[rows][self.i], sides[1].inner[columns][self.j]
+        steep = np.sqrt(sides[0].slope_energy[rows][self.i] * sides[1].slope_energy[columns][self.j])
+        spread = phi.gain**2 * equation.gain * self.distance / np.maximum(1.0 - feedback * steep, 1e-3)
+        # Nothing but the product of the scales enters: parallel rows of different length count as well.
+        keeps_angles = shape.dual == "homogeneous" and not phi.offset and not equation.constant
+        if isinstance(shape, PiecewiseLinear) and keeps_angles and np.all(np.isfinite(self.angle)):
             exact, use = _homogeneous_slope(shape, self.sign, self.angle), np.ones(len(self.i), dtype=bool)
         else:
             self.angle = np.full_like(self.angle, np.nan)
@@ -91,11 +93,6 @@ class NearPairs:
 def phi_parity(phi: Activation) -> int:
     """+1 even, -1 odd, 0 neither: an offset spoils oddness but not evenness."""
     return 0 if phi.shape.parity == -1 and phi.offset else phi.shape.parity
-
-
-def _keeps_angles(solver: PairSolver) -> bool:
-    """Nothing but the product of the scales enters: parallel rows of different length count as well."""
-    return solver.phi.shape.dual == "homogeneous" and not solver.phi.offset and not solver.equation.constant
 
 
 def _homogeneous_slope(shape: PiecewiseLinear, sign: Array, angle: Array) -> Array:

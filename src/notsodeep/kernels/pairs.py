@@ -9,7 +9,6 @@ rest.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
 from notsodeep.kernels import compiled, homogeneous
 from notsodeep.kernels.near import NearPairs
+from notsodeep.kernels.sides import Equation, Side
 from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]
@@ -30,50 +30,6 @@ LEVELS: tuple[int, ...] = (
     *range(256, 512, 64), *range(512, 1025, 128),
 )  # fmt: skip
 TRUNCATION = 1e-14
-# A sample of variance zero (a zero row) is given this one: all limits are reached, nothing divides by zero.
-SMALLEST = 1e-200
-
-
-@dataclass(frozen=True)
-class Equation:
-    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant, docs/theory.md (3.5); feedback 0 is a plain layer."""
-
-    feedback: float = 0.0
-    gain: float = 1.0
-    constant: float = 0.0
-
-
-class Side:
-    """What one set of samples contributes: everything that depends on one sample alone, in the units of the shape."""
-
-    def __init__(self, phi: Activation, variances: Array, equation: Equation) -> None:
-        self.variances = variances
-        self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
-        self.root = np.sqrt(self.inner)
-        shape = phi.shape
-        columns = at_many(
-            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner
-        )
-        self.energy, self.slope_energy = columns.T
-        self.mean = np.zeros_like(self.root)
-        if phi.offset:
-            self.mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner)[:, 0]
-        # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
-        self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean
-        self.shift = phi.gain**2 * (0.5 * equation.constant + equation.feedback * self.lift)
-        # Samples without any signal, whose features vanish exactly.
-        self.silent = (variances == 0.0) & (float(phi(0.0)) == 0.0)
-
-    def value(self, phi: Activation) -> Array:
-        """S(q_i) of the scaled and shifted activation."""
-        return np.where(self.silent, 0.0, phi.amplitude**2 * self.energy + 2.0 * self.lift)
-
-    def slope(self, phi: Activation) -> Array:
-        """E1(q_i)."""
-        return np.asarray((phi.amplitude * phi.gain) ** 2 * self.slope_energy)
-
-
-MOMENTS = ("second_moment", "derivative_second_moment")
 
 
 class PairSolver:
@@ -130,7 +86,7 @@ class PairSolver:
             return value, None, info
         slope *= (phi.amplitude * phi.gain) ** 2
         if near is not None:
-            near.correct(self, slope, rows, columns)
+            near.correct(phi, self.equation, (self.left, self.right), slope, rows, columns)
         if diagonal:
             np.fill_diagonal(slope, self.left.slope(phi)[rows])
         return value, slope, info

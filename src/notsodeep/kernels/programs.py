@@ -15,7 +15,8 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernels import near
-from notsodeep.kernels.pairs import Equation, PairSolver
+from notsodeep.kernels.pairs import PairSolver
+from notsodeep.kernels.sides import Equation
 from notsodeep.models import DEQ, Explicit
 from notsodeep.results import KernelInfo
 

@@ -1,0 +1,57 @@
+"""What one sample contributes to all its pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.interpolation import at_many
+
+Array = NDArray[np.float64]
+
+# A sample of variance zero (a zero row) is given this one: all limits are reached, nothing divides by zero.
+SMALLEST = 1e-200
+
+MOMENTS = ("second_moment", "derivative_second_moment")
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant, docs/theory.md (3.5); feedback 0 is a plain layer."""
+
+    feedback: float = 0.0
+    gain: float = 1.0
+    constant: float = 0.0
+
+
+class Side:
+    """What one set of samples contributes: everything that depends on one sample alone, in the units of the shape."""
+
+    def __init__(self, phi: Activation, variances: Array, equation: Equation) -> None:
+        self.variances = variances
+        self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
+        self.root = np.sqrt(self.inner)
+        shape = phi.shape
+        columns = at_many(
+            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner
+        )
+        self.energy, self.slope_energy = columns.T
+        self.mean = np.zeros_like(self.root)
+        if phi.offset:
+            self.mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner)[:, 0]
+        # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
+        self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean
+        self.shift = phi.gain**2 * (0.5 * equation.constant + equation.feedback * self.lift)
+        # Samples without any signal, whose features vanish exactly.
+        self.silent = (variances == 0.0) & (float(phi(0.0)) == 0.0)
+
+    def value(self, phi: Activation) -> Array:
+        """S(q_i) of the scaled and shifted activation."""
+        return np.where(self.silent, 0.0, phi.amplitude**2 * self.energy + 2.0 * self.lift)
+
+    def slope(self, phi: Activation) -> Array:
+        """E1(q_i)."""
+        return np.asarray((phi.amplitude * phi.gain) ** 2 * self.slope_energy)

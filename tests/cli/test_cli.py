@@ -1,0 +1,67 @@
+"""The command line as a newcomer uses it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+
+
+def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "notsodeep.cli", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_demo_prints_a_table_and_saves_a_figure(tmp_path: Path) -> None:
+    first = run("demo", "--samples", "120", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    for word in ("tanh", "relu", "swish", "120 digits", "notsodeep-demo.png"):
+        assert word in first.stdout
+    assert (tmp_path / "notsodeep-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_second_demo_does_not_overwrite_the_first(tmp_path: Path) -> None:
+    (tmp_path / "notsodeep-demo.png").write_text("mine")
+    assert run("demo", "--samples", "60", folder=tmp_path).returncode == 0
+    assert (tmp_path / "notsodeep-demo.png").read_text() == "mine"
+    assert (tmp_path / "notsodeep-demo-2.png").exists()
+
+
+def test_kernel_of_a_file_is_the_kernel_of_the_library(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((12, 5))
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",")
+    done = run("kernel", "rows.csv", "--activation", "relu", "--ntk", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    expected = nsd.tangent_kernel(nsd.DEQ("relu", 0.2), np.loadtxt(tmp_path / "rows.csv", delimiter=","))
+    np.testing.assert_array_equal(np.load(tmp_path / facts["file"]), expected)
+    assert facts["error_bound"] < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("kernel", "missing.csv"), "no file"),
+        (("kernel", "digits", "--activation", "thah"), "no activation"),
+        (("kernel", "digits", "--sigma-a2", "-1"), "negative"),
+        (("kernel", "mnist:6,x"), "mnist"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_code_two(
+    arguments: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    done = run(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_teaches(tmp_path: Path) -> None:
+    text = run("--help", folder=tmp_path).stdout
+    assert "notsodeep demo" in text
+    assert "Example" in run("kernel", "--help", folder=tmp_path).stdout
