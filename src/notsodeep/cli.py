@@ -13,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import free_path, written_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,15 +51,6 @@ def _top(
 
         console.print(f"notsodeep {__version__}")
         raise typer.Exit
-
-
-def free_path(path: Path, overwrite: bool) -> Path:
-    """`path`, or with a number if that exists: nothing is overwritten without being asked to."""
-    number, candidate = 2, path
-    while candidate.exists() and not overwrite:
-        candidate = path.with_stem(f"{path.stem}-{number}")
-        number += 1
-    return candidate
 
 
 def _progress() -> Progress:
@@ -168,6 +160,8 @@ def kernel(
     """
     import json
 
+    import numpy as np
+
     from notsodeep.kernels import conjugate_kernel, tangent_kernel
     from notsodeep.models import DEQ
 
@@ -180,7 +174,8 @@ def kernel(
         compute = tangent_kernel if tangent else conjugate_kernel
         matrix, info = compute(model, rows, depth=depth, return_info=True)
     seconds = time.perf_counter() - start
-    _write_array(matrix, target)
+    with written_whole(target) as temporary:
+        np.save(temporary, matrix, allow_pickle=False)
     facts = {
         "model": str(model), "kernel": "ntk" if tangent else "ck", "depth": depth, "shape": list(matrix.shape),
         "seconds": round(seconds, 3), "iterations": info.iterations, "error_bound": info.error_bound,
@@ -217,24 +212,6 @@ def _read_rows(data: str, samples: int | None, data_dir: Path | None) -> Any:
     name, classes = parse_spec(data)
     loaded = load(name, classes=classes, n=samples, data_dir=data_dir)
     return Preprocessing.fit(loaded.X).apply(loaded.X)
-
-
-def _write_array(array: Any, path: Path) -> None:
-    """Whole or not at all."""
-    import os
-    import tempfile
-
-    import numpy as np
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".npy")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+
+from notsodeep.files import written_whole
 
 Array = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "figure.dpi": 150,
+    "figure.dpi": 120,
     "savefig.bbox": "tight",
 }
 
@@ -87,14 +87,6 @@ def plot_kernel(
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the figure whole or not at all; the ending chooses png, svg or pdf."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
-    os.close(handle)
-    try:
-        with mpl.rc_context(STYLE):
-            figure.savefig(name)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with written_whole(path) as temporary, mpl.rc_context(STYLE):
+        figure.savefig(temporary)
     return path
