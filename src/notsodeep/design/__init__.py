@@ -1,0 +1,28 @@
+"""Explicit networks with the kernel scalars of a deep equilibrium model: docs/theory.md section 7.
+
+made = design(DEQ("tanh", 0.2), tau0=1.0)
+made.network, made.exact, made.residual, print(made), made.explain()
+"""
+
+from notsodeep.design.api import design
+from notsodeep.design.both import tangent_coefficients, tangent_kernel_with_multipliers
+from notsodeep.design.families import FAMILIES, Family
+from notsodeep.design.result import Curve, Design, Polish, Tangent
+from notsodeep.design.serial import activation_from_dict, activation_to_dict
+from notsodeep.design.sphere import SphereDesign, sphere_design
+
+__all__ = [
+    "FAMILIES",
+    "Curve",
+    "Design",
+    "Family",
+    "Polish",
+    "SphereDesign",
+    "Tangent",
+    "activation_from_dict",
+    "activation_to_dict",
+    "design",
+    "sphere_design",
+    "tangent_coefficients",
+    "tangent_kernel_with_multipliers",
+]

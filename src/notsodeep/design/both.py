@@ -1,0 +1,100 @@
+"""One network for both kernels: activations match the conjugate kernel, learning rates the tangent kernel.
+
+The tangent kernel of a network trained with a learning rate of its own for the weights of each layer is linear in
+these rates, so that matching it is a non-negative least-squares problem: docs/matching_both.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
+
+from notsodeep.design.goal import Goal, reached
+from notsodeep.design.reduce import Candidate
+from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
+from notsodeep.errors import InputError
+from notsodeep.gaussian.bivariate import dual
+from notsodeep.models import Explicit, as_tau
+from notsodeep.validation import as_rows
+
+Array = NDArray[np.float64]
+
+
+def tangent_coefficients(network: Explicit, tau0: float, multipliers: Sequence[float]) -> Coefficients:
+    """The scalars of the tangent kernel under learning-rate multipliers, docs/theory.md (4.15) with rates.
+
+    Args:
+        network: an explicit network with centred layers.
+        tau0: the norm of a typical input.
+        multipliers: one for the weights of each layer, then one for the readout.
+    """
+    rates = _rates(network, multipliers)
+    scale = as_tau(tau0)
+    features = Coefficients(1.0, 0.0, 0.0, scale**2, scale, "ck", scale, 1.0)
+    linear, norm, trace, diagonal = rates[0], 0.0, 0.0, rates[0] * scale**2
+    for number, (phi, rate) in enumerate(zip(network.layers, rates[1:], strict=True), start=1):
+        moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
+        before, features = features, explicit_layer(features, moments)
+        slope2 = moments.slope**2
+        trace = rate * features.trace + slope2 * trace + moments.curvature**2 * linear * before.linear
+        linear, norm = rate * features.linear + slope2 * linear, rate * features.norm + slope2 * norm
+        diagonal = rate * features.diagonal + moments.slope_energy * diagonal
+    return replace(features, kernel="ntk", linear=linear, norm=norm, trace=trace, diagonal=diagonal)
+
+
+def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers: Sequence[float]) -> Array:
+    """The exact tangent kernel of a network trained with these learning-rate multipliers, docs/theory.md (3.11).
+
+    Θ^(0) = η_1 C and Θ^(l) = η_{l+1} Σ^(l) + Θ^(l-1) ∘ Σ'^(l); with all rates equal to one it is the ordinary one.
+    """
+    rates = _rates(network, multipliers)
+    rows = as_rows(X)
+    features = rows @ rows.T
+    tangent = rates[0] * features
+    for phi, rate in zip(network.layers, rates[1:], strict=True):
+        q = features.diagonal()
+        features, slopes = dual(phi, q[:, None], q[None, :], features)
+        tangent = rate * features + tangent * slopes
+    return np.asarray(tangent)
+
+
+def _rates(network: Explicit, multipliers: Sequence[float]) -> list[float]:
+    rates = [float(rate) for rate in multipliers]
+    if len(rates) != len(network.layers) + 1 or not all(np.isfinite(rate) and rate >= 0.0 for rate in rates):
+        raise InputError(
+            f"A network of {len(network.layers)} layers takes {len(network.layers) + 1} multipliers, one for the "
+            f"weights of each layer and one for the readout, finite and not negative; got {rates}."
+        )
+    return rates
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A candidate with the rates that bring its tangent kernel closest to the goal."""
+
+    candidate: Candidate
+    multipliers: tuple[float, ...]
+    residual: float
+
+
+def match_multipliers(candidate: Candidate, goal: Goal) -> Matched:
+    """Non-negative rates that minimise the sum of squared relative residuals of the tangent equations."""
+    count = len(candidate.layers) + 1
+    scales = goal.scales()
+    columns = [
+        candidate.energy * reached(candidate.layers, tangent=True, multipliers=rates) / scales
+        for rates in np.eye(count).tolist()
+    ]
+    wanted = goal.as_array() / scales
+    matrix = np.array(columns).T
+    rates, _ = optimize.nnls(matrix, wanted)
+    return Matched(candidate, tuple(rates.tolist()), float(np.abs(matrix @ rates - wanted).max()))
+
+
+def closest(candidates: Iterable[Candidate], goal: Goal) -> Matched | None:
+    """The candidate whose tangent kernel can be brought closest by learning rates."""
+    return min((match_multipliers(c, goal) for c in candidates), key=lambda m: m.residual, default=None)

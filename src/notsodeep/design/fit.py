@@ -1,0 +1,204 @@
+"""Bounded least squares over the layers of a family, from a few starts in a fixed order.
+
+The unknowns of a layer are two angles (its linear share, and how the rest splits into even and odd) and its shape
+parameters; signs are fixed by the ranges of the angles, the gauge of docs/theory.md (7.7) by working at unit scale.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.design.goal import Goal, reached
+from notsodeep.design.reduce import Candidate
+from notsodeep.design.units import HardTanh, Layer, Unit
+
+Array = NDArray[np.float64]
+
+# Relative residual below which a design is exact, and the one that the solver aims for.
+EXACT = 1e-9
+AIM = 1e-13
+# Angles stay off the corners, where a weight vanishes and with it the derivative.
+_CORNER = 1e-9
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where the unknowns of one unit stand in the vector."""
+
+    unit: Unit
+    start: int
+
+    @property
+    def angles(self) -> int:
+        if isinstance(self.unit, HardTanh):
+            return 0
+        return 1 + (self.unit.has_even and self.unit.has_odd)
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.angles + len(self.unit.bounds)
+
+    def bounds(self) -> list[tuple[float, float]]:
+        ranges = [(_CORNER, math.pi / 2 - _CORNER), (-math.pi / 2, math.pi / 2)]
+        return [*ranges[: self.angles], *self.unit.bounds]
+
+    def layer(self, vector: Array) -> Layer:
+        values = [float(value) for value in vector[self.start : self.stop]]
+        knots = tuple(values[self.angles :])
+        if isinstance(self.unit, HardTanh):
+            return self.unit.at(knots[0])
+        tilt = values[0]
+        turn = values[1] if self.angles == 2 else 0.0
+        side = math.sin(tilt)
+        return self.unit.layer(math.cos(tilt), side * math.cos(turn), side * math.sin(turn), knots)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: starting points, and steps from each."""
+
+    starts: int
+    steps: int
+
+
+# A solution that exists is found in some ten steps; the thorough search is for the best approximation.
+QUICK = Effort(starts=3, steps=25)
+THOROUGH = Effort(starts=6, steps=120)
+
+
+class Problem:
+    """The residuals of a chain of units against a goal, as a function of one vector."""
+
+    def __init__(self, goal: Goal, units: Sequence[Unit]) -> None:
+        self.goal, self.units = goal, tuple(units)
+        self.slots: list[_Slot] = []
+        position = 0
+        for unit in units:
+            self.slots.append(_Slot(unit, position))
+            position = self.slots[-1].stop
+        self.size = position
+        self._wanted, self._scales = goal.as_array(), goal.scales()
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bounds; for the tangent kernel the last unknown is the logarithm of the output energy."""
+        ranges = [pair for slot in self.slots for pair in slot.bounds()]
+        if self.goal.tangent:
+            centre = math.log(self.goal.diagonal / (len(self.units) + 1))
+            ranges.append((centre - 5.0, centre + 2.0))
+        low, high = zip(*ranges, strict=True)
+        return np.array(low), np.array(high)
+
+    def candidate(self, vector: Array) -> Candidate:
+        """The layers that a vector stands for."""
+        energy = math.exp(float(vector[-1])) if self.goal.tangent else self.goal.diagonal
+        return Candidate(tuple(slot.layer(vector) for slot in self.slots), self.units, energy)
+
+    def residuals(self, vector: Array) -> Array:
+        """Relative residuals of the four equations."""
+        return residuals(self.goal, self.candidate(vector), self._scales)
+
+    def starts(self) -> Iterator[Array]:
+        """Starting points: the linear share spread over the layers, its rest even, odd or between."""
+        low, high = self.bounds
+        share = min(self.goal.linear / self.goal.diagonal, 0.98)
+        tilt = math.acos(math.sqrt(max(share, 0.05)) ** (1.0 / len(self.units)))
+        for tilts, turns, place in _PATTERNS:
+            vector = np.empty(len(low))
+            for number, slot in enumerate(self.slots):
+                angles = [tilt * tilts[number % 3], turns[number % 3]][: slot.angles]
+                inner = [a + place * (b - a) for a, b in slot.unit.bounds]
+                vector[slot.start : slot.stop] = [*angles, *inner]
+            if self.goal.tangent:
+                vector[-1] = math.log(self.goal.diagonal / (len(self.units) + 1))
+            yield np.clip(vector, low + 1e-6, high - 1e-6)
+
+
+# Factors on the tilt of each layer, turns towards the odd part, place of the shape parameters in their range.
+_PATTERNS: tuple[tuple[tuple[float, ...], tuple[float, ...], float], ...] = (
+    ((1.0, 1.0, 1.0), (0.3, 0.3, 0.3), 0.25),
+    ((1.0, 1.0, 1.0), (-0.3, -0.3, -0.3), 0.25),
+    ((0.5, 1.3, 0.5), (-0.8, 0.4, 0.8), 0.35),
+    ((1.3, 0.5, 0.5), (0.4, 0.8, -0.8), 0.35),
+    ((0.5, 1.3, 1.0), (0.8, -0.4, -0.8), 0.6),
+    ((1.3, 0.5, 1.0), (-0.4, -0.8, 0.8), 0.6),
+)
+
+
+def residuals(goal: Goal, candidate: Candidate, scales: Array | None = None) -> Array:
+    """Relative residuals of the four equations, in the order of `EQUATIONS`."""
+    found = candidate.energy * reached(candidate.layers, tangent=goal.tangent)
+    return np.asarray((found - goal.as_array()) / (goal.scales() if scales is None else scales))
+
+
+def least_squares(goal: Goal, units: Sequence[Unit], effort: Effort) -> Candidate:
+    """The best layers of these units: the first exact ones, else those of the smallest residual."""
+    problem = Problem(goal, units)
+    best: tuple[float, Array] | None = None
+    for start in itertools.islice(problem.starts(), effort.starts):
+        vector = _descend(problem, start, effort.steps)
+        worst = float(np.abs(problem.residuals(vector)).max())
+        if best is None or worst < 0.999 * best[0]:
+            best = (worst, vector)
+        if worst <= EXACT * 1e-2:
+            break
+    if best is None:
+        raise RuntimeError("a problem has at least one starting point")
+    return problem.candidate(best[1])
+
+
+def _descend(problem: Problem, start: Array, steps: int) -> Array:
+    """Levenberg–Marquardt inside the bounds; four equations make each step a 4 × 4 system."""
+    low, high = problem.bounds
+    vector, value = start, problem.residuals(start)
+    damping = 1e-3
+    for _ in range(steps):
+        slopes = _jacobian(problem, vector, value, low, high)
+        moved = _step(slopes, value, damping, vector, low, high)
+        found = problem.residuals(moved)
+        if found @ found < value @ value:
+            gain = value @ value - found @ found
+            vector, value, damping = moved, found, max(damping * 0.2, 1e-14)
+            if value @ value < AIM**2 or gain < 1e-10 * (value @ value):
+                break
+        else:
+            damping *= 8.0
+            if damping > 1e8:
+                break
+    return vector
+
+
+def _step(slopes: Array, value: Array, damping: float, vector: Array, low: Array, high: Array) -> Array:
+    """The damped step; unknowns that it would push through a bound stay where they are."""
+    free = np.ones(len(vector), dtype=bool)
+    moved = vector
+    for _ in range(3):
+        active = slopes[:, free]
+        normal = active @ active.T
+        normal[np.diag_indices_from(normal)] += damping * (np.trace(normal) / len(value) + 1e-300)
+        moved = vector.copy()
+        moved[free] -= active.T @ np.linalg.solve(normal, value)
+        blocked = free & (((vector <= low) & (moved < low)) | ((vector >= high) & (moved > high)))
+        if not blocked.any():
+            break
+        free &= ~blocked
+        if not free.any():
+            return vector
+    return np.clip(moved, low, high)
+
+
+def _jacobian(problem: Problem, vector: Array, value: Array, low: Array, high: Array) -> Array:
+    """Forward differences, backward at an upper bound."""
+    columns = []
+    for j in range(len(vector)):
+        step = 1e-7 if vector[j] + 1e-7 <= high[j] else -1e-7
+        shifted = vector.copy()
+        shifted[j] += step
+        columns.append((problem.residuals(shifted) - value) / step)
+    return np.array(columns).T

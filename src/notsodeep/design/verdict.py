@@ -1,0 +1,114 @@
+"""Why a design is exact, or why it cannot be: the words behind `Design.explain`."""
+
+from __future__ import annotations
+
+from notsodeep.design.families import Chain
+from notsodeep.design.goal import Goal
+from notsodeep.design.result import Attempt, Design
+
+_NAMES = {
+    "diagonal": "the diagonal",
+    "linear": "the coefficient of XXᵀ",
+    "norm": "the coefficient of the norms",
+    "trace": "the coefficient of T",
+}
+
+
+def obstruction(goal: Goal, chain: Chain) -> str:
+    """What stands in the way of a family that did not match."""
+    unit = chain.units[0]
+    if chain.layers == 1 and not goal.is_odd:
+        return _one_layer(goal)
+    if not unit.has_even and not goal.is_odd:
+        return "an odd layer has M_2 = 0 and cannot make the second-order terms (norm and trace)"
+    if (
+        chain.layers == 1
+        and chain.name == "hard_tanh"
+        and goal.linear < 2.0 / 3.141592653589793 * goal.diagonal
+    ):
+        return "a hard-tanh layer keeps at least 2/π of its energy at order 1; the target has less"
+    if not unit.has_odd and not goal.tangent and goal.trace > goal.norm:
+        return (
+            f"layers without an odd part have α̃3 ≤ 2α̃2 always; the target has α3 = {goal.trace / goal.norm:.4g}·2α2"
+            if goal.norm
+            else "layers without an odd part have α̃3 ≤ 2α̃2 always; the target has α2 = 0"
+        )
+    return _energy(goal, chain)
+
+
+def _one_layer(goal: Goal) -> str:
+    if goal.tangent:
+        return (
+            f"one layer forces β̃2 = β̃3/6; the target has {goal.norm / (2.0 * goal.trace):.4g} in place of 1/6"
+        )
+    return f"one layer forces α̃2 = ½α̃3; the target has {goal.norm / (2.0 * goal.trace):.4g} in place of ½"
+
+
+def _energy(goal: Goal, chain: Chain) -> str:
+    beyond = 1.0 - (goal.linear + goal.trace) / goal.diagonal
+    room = f"the target has {100 * beyond:.3g} % of its diagonal beyond order 2"
+    if chain.name == "leaky_relu":
+        return f"three unknowns for four equations: only a target with the energies of a kink meets the fourth ({room})"
+    if chain.name == "quadratic":
+        return f"a quadratic layer has no energy beyond order 2 ({room})"
+    if chain.name == "piecewise_linear":
+        return f"kinks put more of the energy beyond order 2 than there is room for ({room})"
+    return f"no solution was found from any starting point ({room})"
+
+
+def explain(design: Design) -> str:
+    """The verdict in words: exact or not, which equation is off, why, and what to try."""
+    parts = [_headline(design)]
+    if not design.exact:
+        parts += [_worst(design), _reason(design), _remedy(design)]
+    if design.tried:
+        parts.append("Tried before: " + "; ".join(_attempt(entry) for entry in design.tried) + ".")
+    if design.tangent is not None:
+        parts.append(_both(design))
+    if design.polish is not None:
+        parts.append(f"It was then {design.polish}; the scalars are off by what the table shows.")
+    return "\n".join(part for part in parts if part)
+
+
+def _headline(design: Design) -> str:
+    what = f"The network {design.family} for the {design.kernel} of {design.model or 'the model'}"
+    if design.exact:
+        return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
+    return f"{what} is the best approximation of this family, not exact."
+
+
+def _worst(design: Design) -> str:
+    off = {name: value for name, value in design.residuals.items() if value > 1e-9}
+    if not off:
+        return ""
+    words = ", ".join(f"{_NAMES[name]} by {100 * value:.3g} %" for name, value in off.items())
+    return f"Equations that are not met: {words}."
+
+
+def _reason(design: Design) -> str:
+    return f"Why: {design.reason}." if design.reason else ""
+
+
+def _remedy(design: Design) -> str:
+    if design.tangent is not None or design.polish is not None:
+        return ""
+    return "What to do: family='auto' takes the simplest family that matches; 'smooth' and 'cubic' reach furthest."
+
+
+def _attempt(entry: Attempt) -> str:
+    return f"{entry.family} (off by {entry.residual:.1e}: {entry.reason})"
+
+
+def _both(design: Design) -> str:
+    if design.tangent is None:
+        return ""
+    off = design.tangent.residual
+    if off <= 1e-9:
+        return "With the multipliers the tangent kernel agrees as well."
+    worst = max(
+        design.tangent.residuals, key=lambda name: design.tangent.residuals[name] if design.tangent else 0.0
+    )
+    return (
+        f"With the multipliers the tangent kernel is off by {100 * off:.3g} % in {_NAMES[worst]}: the second-order "
+        "equations ask for different sums of the same rates (docs/matching_both.md)."
+    )
