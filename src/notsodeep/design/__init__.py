@@ -7,7 +7,8 @@ made.network, made.exact, made.residual, print(made), made.explain()
 from notsodeep.design.api import design
 from notsodeep.design.both import tangent_coefficients, tangent_kernel_with_multipliers
 from notsodeep.design.families import FAMILIES, Family
-from notsodeep.design.result import Curve, Design, Polish, Tangent
+from notsodeep.design.parts import Curve, Polish, Tangent
+from notsodeep.design.result import Design
 from notsodeep.design.serial import activation_from_dict, activation_to_dict
 from notsodeep.design.sphere import SphereDesign, sphere_design
 

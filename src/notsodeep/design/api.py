@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 from notsodeep.design.both import closest, tangent_coefficients
 from notsodeep.design.families import Chain, Family, auto_order, named
 from notsodeep.design.fit import QUICK, THOROUGH
+from notsodeep.design.follow import Response, network_of
 from notsodeep.design.goal import Goal
+from notsodeep.design.parts import EXACT, Attempt, Tangent
 from notsodeep.design.polish import polish_design
-from notsodeep.design.result import EXACT, Attempt, Design, Tangent
-from notsodeep.design.search import Found, exact_candidates, first_exact, fit_family, network_of
+from notsodeep.design.result import Design
+from notsodeep.design.search import Found, exact_candidates, first_exact, fit_family
 from notsodeep.design.verdict import obstruction
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
@@ -83,9 +85,10 @@ def _from_chains(
     chains: list[Chain], family: str, model: DEQ | Explicit, tau0: float, kernel: str, target: Coefficients
 ) -> Design:
     goal = Goal.of(target)
-    found, attempts = first_exact(goal, chains, QUICK if family == "auto" else THOROUGH)
+    response = Response(model, tau0, target.kernel)
+    found, attempts = first_exact(goal, chains, QUICK if family == "auto" else THOROUGH, response)
     if kernel == "both":
-        return _for_both(found, chains, model, tau0, target, attempts)
+        return _for_both(found, chains, model, response, target, attempts)
     return _finished(found, model, tau0, kernel, target, attempts)
 
 
@@ -107,6 +110,7 @@ def _finished(
         target=target,
         reached=coefficients(network, tau0, target.kernel),
         tried=tuple(attempts),
+        drift=found.drift,
         reason="" if found.exact else obstruction(Goal.of(target), found.chain),
     )
 
@@ -115,11 +119,12 @@ def _for_both(
     found: Found,
     chains: list[Chain],
     model: DEQ | Explicit,
-    tau0: float,
+    response: Response,
     target: Coefficients,
     attempts: list[Attempt],
 ) -> Design:
     """Of all designs that are exact for the conjugate kernel, the one whose tangent kernel comes closest."""
+    tau0 = response.tau0
     tangent_target = coefficients(model, tau0, "ntk")
     goal, tangent_goal = Goal.of(target), Goal.of(tangent_target)
     matched = closest([found.candidate], tangent_goal)
@@ -127,7 +132,10 @@ def _for_both(
         other = closest(exact_candidates(goal, chain), tangent_goal)
         # A deeper network must earn its layers.
         if other is not None and (matched is None or other.residual < 0.5 * matched.residual - EXACT):
-            matched, found = other, Found(chain, other.candidate, found.residual)
+            matched, found = (
+                other,
+                Found(chain, other.candidate, found.residual, response.drift(other.candidate)),
+            )
     if matched is None:
         raise InputError("There is no candidate to match the tangent kernel with.")
     made = _finished(found, model, tau0, "both", target, attempts)

@@ -115,12 +115,13 @@ FAMILIES: dict[str, tuple[Chain, ...]] = {
     "cubic": _chains(Cubic(), 1, 2, 3),
     "quadratic": _chains(Quadratic(), 2),
 }
-_LAST = ("cubic", "quadratic")
+# Tried last, or never: polynomials grow without bound.
+LAST = ("cubic", "quadratic")
 
 
 def auto_order(goal: Goal) -> list[Chain]:
     """The families that "auto" tries, one after the other, until one is exact."""
-    practical = [chain for name, chains in FAMILIES.items() if name not in _LAST for chain in chains]
+    practical = [chain for name, chains in FAMILIES.items() if name not in LAST for chain in chains]
     ordered = sorted(practical, key=lambda chain: chain.layers)
     ordered += FAMILIES["cubic"]
     return [chain for chain in ordered if chain.layers > 1 or goal.one_layer]

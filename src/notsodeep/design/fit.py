@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.design.goal import Goal, reached
+from notsodeep.design.parts import EXACT
 from notsodeep.design.reduce import Candidate
 from notsodeep.design.units import HardTanh, Layer, Unit
 
 Array = NDArray[np.float64]
 
-# Relative residual below which a design is exact, and the one that the solver aims for.
-EXACT = 1e-9
+# The residual that the solver aims for.
 AIM = 1e-13
 # Angles stay off the corners, where a weight vanishes and with it the derivative.
 _CORNER = 1e-9
@@ -33,30 +33,43 @@ class _Slot:
 
     unit: Unit
     start: int
+    odd_only: bool
 
     @property
     def angles(self) -> int:
         if isinstance(self.unit, HardTanh):
             return 0
-        return 1 + (self.unit.has_even and self.unit.has_odd)
+        return 1 if self.odd_only or not self.unit.has_odd else 2
 
     @property
     def stop(self) -> int:
         return self.start + self.angles + len(self.unit.bounds)
 
     def bounds(self) -> list[tuple[float, float]]:
-        ranges = [(_CORNER, math.pi / 2 - _CORNER), (-math.pi / 2, math.pi / 2)]
-        return [*ranges[: self.angles], *self.unit.bounds]
+        if self.angles == 0:
+            return list(self.unit.bounds)
+        quarter = math.pi / 2
+        tilt = (-quarter, quarter) if self.odd_only else (_CORNER, quarter - _CORNER)
+        return [tilt, *[(-quarter, quarter)][: self.angles - 1], *self.unit.bounds]
 
     def layer(self, vector: Array) -> Layer:
         values = [float(value) for value in vector[self.start : self.stop]]
         knots = tuple(values[self.angles :])
         if isinstance(self.unit, HardTanh):
             return self.unit.at(knots[0])
-        tilt = values[0]
+        linear, side = math.cos(values[0]), math.sin(values[0])
+        if self.odd_only:
+            return self.unit.layer(linear, 0.0, side, knots)
         turn = values[1] if self.angles == 2 else 0.0
-        side = math.sin(tilt)
-        return self.unit.layer(math.cos(tilt), side * math.cos(turn), side * math.sin(turn), knots)
+        return self.unit.layer(linear, side * math.cos(turn), side * math.sin(turn), knots)
+
+    def values(self, layer: Layer) -> list[float]:
+        """The unknowns that stand for a layer."""
+        tilt = math.acos(min(layer.linear, 1.0))
+        if self.odd_only:
+            tilt = math.copysign(tilt, layer.odd)
+        angles = [tilt, math.atan2(layer.odd, layer.even)][: self.angles]
+        return [*angles, *layer.knots]
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,8 @@ class Problem:
         self.slots: list[_Slot] = []
         position = 0
         for unit in units:
-            self.slots.append(_Slot(unit, position))
+            # An odd target keeps its layers odd; a family without an odd part has no choice.
+            self.slots.append(_Slot(unit, position, goal.is_odd and unit.has_odd))
             position = self.slots[-1].stop
         self.size = position
         self._wanted, self._scales = goal.as_array(), goal.scales()
@@ -99,6 +113,15 @@ class Problem:
         """The layers that a vector stands for."""
         energy = math.exp(float(vector[-1])) if self.goal.tangent else self.goal.diagonal
         return Candidate(tuple(slot.layer(vector) for slot in self.slots), self.units, energy)
+
+    def vector(self, candidate: Candidate) -> Array:
+        """The vector that stands for a candidate, inside the bounds."""
+        values = [
+            v for slot, layer in zip(self.slots, candidate.layers, strict=True) for v in slot.values(layer)
+        ]
+        if self.goal.tangent:
+            values.append(math.log(candidate.energy))
+        return np.clip(values, *self.bounds)
 
     def residuals(self, vector: Array) -> Array:
         """Relative residuals of the four equations."""
@@ -142,7 +165,7 @@ def least_squares(goal: Goal, units: Sequence[Unit], effort: Effort) -> Candidat
     problem = Problem(goal, units)
     best: tuple[float, Array] | None = None
     for start in itertools.islice(problem.starts(), effort.starts):
-        vector = _descend(problem, start, effort.steps)
+        vector = descend(problem.residuals, start, problem.bounds, effort.steps)
         worst = float(np.abs(problem.residuals(vector)).max())
         if best is None or worst < 0.999 * best[0]:
             best = (worst, vector)
@@ -153,24 +176,34 @@ def least_squares(goal: Goal, units: Sequence[Unit], effort: Effort) -> Candidat
     return problem.candidate(best[1])
 
 
-def _descend(problem: Problem, start: Array, steps: int) -> Array:
-    """Levenberg–Marquardt inside the bounds; four equations make each step a 4 × 4 system."""
-    low, high = problem.bounds
-    vector, value = start, problem.residuals(start)
+def descend(
+    function: Callable[[Array], Array],
+    start: Array,
+    bounds: tuple[Array, Array],
+    steps: int,
+    least_gain: float = 1e-10,
+) -> Array:
+    """Levenberg–Marquardt inside the bounds, for few equations: each step solves a system of their number.
+
+    It stops at the aim, when a step gains less than `least_gain` of the sum of squares, or after `steps` steps.
+    """
+    low, high = bounds
+    vector, value = start, function(start)
     damping = 1e-3
+    slopes = _jacobian(function, vector, value, high)
     for _ in range(steps):
-        slopes = _jacobian(problem, vector, value, low, high)
         moved = _step(slopes, value, damping, vector, low, high)
-        found = problem.residuals(moved)
-        if found @ found < value @ value:
-            gain = value @ value - found @ found
+        found = function(moved)
+        before, after = value @ value, found @ found
+        if after < before:
             vector, value, damping = moved, found, max(damping * 0.2, 1e-14)
-            if value @ value < AIM**2 or gain < 1e-10 * (value @ value):
+            if after < AIM**2 or before - after < least_gain * before:
                 break
+            slopes = _jacobian(function, vector, value, high)
+        elif damping > 1e8:
+            break
         else:
             damping *= 8.0
-            if damping > 1e8:
-                break
     return vector
 
 
@@ -193,12 +226,12 @@ def _step(slopes: Array, value: Array, damping: float, vector: Array, low: Array
     return np.clip(moved, low, high)
 
 
-def _jacobian(problem: Problem, vector: Array, value: Array, low: Array, high: Array) -> Array:
+def _jacobian(function: Callable[[Array], Array], vector: Array, value: Array, high: Array) -> Array:
     """Forward differences, backward at an upper bound."""
     columns = []
     for j in range(len(vector)):
         step = 1e-7 if vector[j] + 1e-7 <= high[j] else -1e-7
         shifted = vector.copy()
         shifted[j] += step
-        columns.append((problem.residuals(shifted) - value) / step)
+        columns.append((function(shifted) - value) / step)
     return np.array(columns).T

@@ -1,4 +1,4 @@
-"""A design from its JSON text: every entry checked, and the scalars computed again from the stored layers."""
+"""The fields of a design from its JSON text: each entry checked, the scalars computed again from the layers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from notsodeep.design import serial
 from notsodeep.design.both import tangent_coefficients
-from notsodeep.design.result import FORMAT, VERSION, Attempt, Design, Polish, Tangent
+from notsodeep.design.parts import Attempt, Polish, Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.models import Explicit, as_tau
 
+FORMAT, VERSION = "notsodeep.design", 1
 _KEYS = (
     "format",
     "version",
@@ -26,6 +27,7 @@ _KEYS = (
     "target",
     "reached",
     "tried",
+    "drift",
     "tangent",
     "polish",
     "reason",
@@ -34,8 +36,8 @@ _KEYS = (
 _SAME = 1e-9
 
 
-def design_from_json(text: str) -> Design:
-    """The design that `Design.to_json` wrote down.
+def stored_fields(text: str) -> dict[str, Any]:
+    """The fields of the design that `Design.to_json` wrote down.
 
     Raises:
         InputError: if the text is not a design, lacks or adds an entry, or if its layers do not have the scalars
@@ -57,7 +59,7 @@ def design_from_json(text: str) -> Design:
     _agree(serial.coefficients_from_dict(data["reached"]), coefficients(network, tau0, matched), "network")
     if model is not None:
         _agree(target, coefficients(model, tau0, matched), "model")
-    return Design(
+    return dict(
         network=network,
         model=model,
         tau0=tau0,
@@ -66,6 +68,7 @@ def design_from_json(text: str) -> Design:
         target=target,
         reached=serial.coefficients_from_dict(data["reached"]),
         tried=tuple(_attempt(entry) for entry in data["tried"]),
+        drift=serial.number(data["drift"], "drift"),
         tangent=_tangent(data["tangent"], network, tau0),
         polish=_polish(data["polish"]),
         reason=str(data["reason"]),

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from notsodeep.design.result import Design, Polish
+from notsodeep.design.parts import Polish
+from notsodeep.design.result import Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation

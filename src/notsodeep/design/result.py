@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.design import serial
-from notsodeep.design.goal import EQUATIONS, NEGLIGIBLE
+from notsodeep.design.goal import EQUATIONS
+from notsodeep.design.load import FORMAT, VERSION, stored_fields
+from notsodeep.design.parts import EXACT, Attempt, Curve, Polish, Tangent, relative_residuals
+from notsodeep.design.verdict import explain
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -20,75 +23,11 @@ from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]
 
-# Largest relative residual of an exact design.
-EXACT = 1e-9
-FORMAT, VERSION = "notsodeep.design", 1
 _SYMBOLS = {
     "ck": ("γ²", "α₁", "α₂", "α₃"),
     "ntk": ("κ²", "θ₁", "θ₂", "θ₃"),
     "ntk_paper": ("κ²", "β₁", "β₂", "β₃"),
 }
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A family that was tried: the largest relative residual it reached, and why no less."""
-
-    family: str
-    residual: float
-    reason: str
-
-
-@dataclass(frozen=True)
-class Polish:
-    """What polishing on data did: relative Frobenius distances of the exact kernels.
-
-    Attributes:
-        samples: rows that the parameters were polished on, and as many others that they were tried on.
-        before, after: distance on the rows that were polished on.
-        held_out_before, held_out_after: distance on the others.
-    """
-
-    samples: int
-    before: float
-    after: float
-    held_out_before: float
-    held_out_after: float
-
-    def __str__(self) -> str:
-        return (
-            f"polished on {self.samples} rows: distance of the exact kernels {self.before:.3g} → {self.after:.3g}, "
-            f"on other rows {self.held_out_before:.3g} → {self.held_out_after:.3g}"
-        )
-
-
-@dataclass(frozen=True)
-class Tangent:
-    """The tangent kernel of a design for both kernels: learning-rate multipliers, target and what they reach."""
-
-    multipliers: tuple[float, ...]
-    target: Coefficients
-    reached: Coefficients
-
-    @property
-    def residuals(self) -> dict[str, float]:
-        """Relative residual of each tangent equation."""
-        return relative_residuals(self.target, self.reached)
-
-    @property
-    def residual(self) -> float:
-        """The largest of them."""
-        return max(self.residuals.values())
-
-
-@dataclass(frozen=True)
-class Curve:
-    """An activation over the range where its pre-activations live: standard deviation `scale`."""
-
-    label: str
-    scale: float
-    x: Array
-    y: Array
 
 
 @dataclass(frozen=True)
@@ -103,6 +42,7 @@ class Design:
         family: the family in words, such as "2 × leaky_relu".
         target, reached: the scalars wanted and found; of the conjugate kernel for "both".
         tried: families that were tried before, with their residuals.
+        drift: how differently the two kernels follow a norm that changes by a quarter, relative to the diagonal.
         tangent: for "both", the multipliers and the tangent kernel's scalars.
         polish: for a design polished on data, by how much it helped.
         reason: why the family cannot do better, for a design that is not exact.
@@ -116,6 +56,7 @@ class Design:
     target: Coefficients
     reached: Coefficients
     tried: tuple[Attempt, ...] = ()
+    drift: float = 0.0
     tangent: Tangent | None = None
     polish: Polish | None = None
     reason: str = ""
@@ -143,8 +84,6 @@ class Design:
 
     def explain(self) -> str:
         """The verdict in words."""
-        from notsodeep.design.verdict import explain
-
         return explain(self)
 
     def curves(self, points: int = 401, reach: float = 3.5) -> tuple[Curve, ...]:
@@ -184,6 +123,7 @@ class Design:
                 "target": serial.coefficients_to_dict(self.target),
                 "reached": serial.coefficients_to_dict(self.reached),
                 "tried": [[entry.family, entry.residual, entry.reason] for entry in self.tried],
+                "drift": self.drift,
                 "tangent": tangent,
                 "polish": None if self.polish is None else vars(self.polish),
                 "reason": self.reason,
@@ -195,9 +135,7 @@ class Design:
     @classmethod
     def from_json(cls, text: str) -> Design:
         """The design that `to_json` wrote down; numbers that contradict each other are refused."""
-        from notsodeep.design.load import design_from_json
-
-        return design_from_json(text)
+        return cls(**stored_fields(text))
 
     def save(self, path: str | Path) -> None:
         """Write `to_json()` to a file."""
@@ -226,15 +164,6 @@ class Design:
         return "\n".join(lines)
 
 
-def relative_residuals(target: Coefficients, reached: Coefficients) -> dict[str, float]:
-    """|reached - target|/|target| for each equation; for a target of zero, relative to the diagonal's scale."""
-    square = target.tau0**2
-    units = target.diagonal / np.array([1.0, square, square**2, square**2])
-    wanted, found = target.as_array(), reached.as_array()
-    scales = np.where(np.abs(wanted) > NEGLIGIBLE * units, np.abs(wanted), units)
-    return dict(zip(EQUATIONS, (np.abs(found - wanted) / scales).tolist(), strict=True))
-
-
 def _table(target: Coefficients, reached: Coefficients, residuals: Mapping[str, float]) -> list[str]:
     symbols = _SYMBOLS[target.kernel]
     rows = [f"  {'':14}{'wanted':>16}{'reached':>16}{'relative residual':>20}"]
@@ -256,6 +185,3 @@ def _curves(word: str, network: Explicit, tau0: float, points: int, reach: float
         found.append(_curve(f"{word} {position}: {layer}", layer, float(np.sqrt(q)), points, reach))
         q = float(second_moment(layer, q))
     return tuple(found)
-
-
-__all__ = ["EXACT", "Attempt", "Curve", "Design", "Polish", "Tangent", "relative_residuals"]

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from notsodeep.design.families import Chain, Family
+from notsodeep.design.families import LAST, Chain, Family
 from notsodeep.design.fit import Effort, least_squares, residuals
+from notsodeep.design.follow import DRIFT, Response, best_follower
 from notsodeep.design.goal import Goal
+from notsodeep.design.parts import EXACT, Attempt, relative_residuals
 from notsodeep.design.reduce import Candidate
-from notsodeep.design.result import EXACT, Attempt, relative_residuals
 from notsodeep.design.verdict import obstruction
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
@@ -23,11 +24,12 @@ from notsodeep.models import Explicit
 
 @dataclass(frozen=True)
 class Found:
-    """The best of a family: its candidate, residual, and whether a closed form gave it."""
+    """The best of a family: its candidate, its residual, and how far it drifts with the norms."""
 
     chain: Chain
     candidate: Candidate
     residual: float
+    drift: float
 
     @property
     def exact(self) -> bool:
@@ -35,11 +37,16 @@ class Found:
         return self.residual <= EXACT
 
 
-def solve(goal: Goal, chain: Chain, effort: Effort) -> Found:
-    """The best design of one family."""
-    exact = exact_candidates(goal, chain)
-    candidate = exact[0] if exact else least_squares(goal, chain.units, effort)
-    return Found(chain, candidate, worst(goal, candidate))
+def solve(goal: Goal, chain: Chain, effort: Effort, response: Response) -> Found:
+    """The best design of one family; what freedom an exact one has is spent on following the norms."""
+    candidates = exact_candidates(goal, chain)
+    if not candidates:
+        candidates = [least_squares(goal, chain.units, effort)]
+    if worst(goal, candidates[0]) <= EXACT:
+        candidate, drift = best_follower(goal, chain.units, candidates, response)
+    else:
+        candidate, drift = candidates[0], response.drift(candidates[0])
+    return Found(chain, candidate, worst(goal, candidate), drift)
 
 
 def exact_candidates(goal: Goal, chain: Chain) -> list[Candidate]:
@@ -52,27 +59,32 @@ def worst(goal: Goal, candidate: Candidate) -> float:
     return float(np.abs(residuals(goal, candidate)).max())
 
 
-def first_exact(goal: Goal, chains: Sequence[Chain], effort: Effort) -> tuple[Found, list[Attempt]]:
-    """The first family that is exact, or the best of all, with the attempts before it."""
+def first_exact(
+    goal: Goal, chains: Sequence[Chain], effort: Effort, response: Response
+) -> tuple[Found, list[Attempt]]:
+    """The first family that is exact and follows the norms, or the best there is, with the attempts before it.
+
+    Where an exact family drifts more than `DRIFT`, the others of the same depth are tried as well, and the least
+    drift wins; no deeper network is used for its sake.
+    """
     attempts: list[Attempt] = []
-    best: Found | None = None
+    inexact: Found | None = None
+    exact: Found | None = None
     for chain in chains:
-        found = solve(goal, chain, effort)
+        if exact is not None and (chain.layers > exact.chain.layers or chain.name in LAST):
+            break
+        found = solve(goal, chain, effort, response)
         if found.exact:
-            return found, attempts
+            exact = found if exact is None or found.drift < exact.drift else exact
+            if found.drift <= DRIFT:
+                break
+            continue
         attempts.append(Attempt(chain.label, found.residual, obstruction(goal, chain)))
-        if best is None or found.residual < best.residual:
-            best = found
+        inexact = found if inexact is None or found.residual < inexact.residual else inexact
+    best = exact or inexact
     if best is None:
         raise InputError("There is no family to try.")
     return best, [entry for entry in attempts if entry.family != best.chain.label]
-
-
-def network_of(candidate: Candidate, tau0: float) -> Explicit:
-    """The candidate at the scale of the data; every hidden layer keeps τ̃ = τ0, docs/theory.md (7.7)."""
-    outputs = [tau0] * (len(candidate.layers) - 1) + [math.sqrt(candidate.energy)]
-    parts = zip(candidate.units, candidate.layers, outputs, strict=True)
-    return Explicit([unit.activation(layer, tau0, output) for unit, layer, output in parts]).centred(tau0)
 
 
 def fit_family(family: Family, target: Coefficients) -> Explicit:

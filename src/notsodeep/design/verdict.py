@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Protocol
+
 from notsodeep.design.families import Chain
 from notsodeep.design.goal import Goal
-from notsodeep.design.result import Attempt, Design
+from notsodeep.design.parts import Attempt, Polish, Tangent
+from notsodeep.models import DEQ, Explicit
 
 _NAMES = {
     "diagonal": "the diagonal",
@@ -14,6 +18,50 @@ _NAMES = {
 }
 
 
+class Explainable(Protocol):
+    """What the words need to know of a design."""
+
+    @property
+    def family(self) -> str:
+        """The family in words."""
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel."""
+
+    @property
+    def model(self) -> DEQ | Explicit | None:
+        """What it stands for."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all equations hold."""
+
+    @property
+    def residual(self) -> float:
+        """The largest relative residual."""
+
+    @property
+    def residuals(self) -> dict[str, float]:
+        """Each of them."""
+
+    @property
+    def tried(self) -> tuple[Attempt, ...]:
+        """Families tried before."""
+
+    @property
+    def tangent(self) -> Tangent | None:
+        """The tangent side, for both kernels."""
+
+    @property
+    def polish(self) -> Polish | None:
+        """What polishing did."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not exact."""
+
+
 def obstruction(goal: Goal, chain: Chain) -> str:
     """What stands in the way of a family that did not match."""
     unit = chain.units[0]
@@ -21,11 +69,7 @@ def obstruction(goal: Goal, chain: Chain) -> str:
         return _one_layer(goal)
     if not unit.has_even and not goal.is_odd:
         return "an odd layer has M_2 = 0 and cannot make the second-order terms (norm and trace)"
-    if (
-        chain.layers == 1
-        and chain.name == "hard_tanh"
-        and goal.linear < 2.0 / 3.141592653589793 * goal.diagonal
-    ):
+    if chain.layers == 1 and chain.name == "hard_tanh" and goal.linear < 2.0 / math.pi * goal.diagonal:
         return "a hard-tanh layer keeps at least 2/π of its energy at order 1; the target has less"
     if not unit.has_odd and not goal.tangent and goal.trace > goal.norm:
         return (
@@ -56,7 +100,7 @@ def _energy(goal: Goal, chain: Chain) -> str:
     return f"no solution was found from any starting point ({room})"
 
 
-def explain(design: Design) -> str:
+def explain(design: Explainable) -> str:
     """The verdict in words: exact or not, which equation is off, why, and what to try."""
     parts = [_headline(design)]
     if not design.exact:
@@ -70,14 +114,14 @@ def explain(design: Design) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _headline(design: Design) -> str:
+def _headline(design: Explainable) -> str:
     what = f"The network {design.family} for the {design.kernel} of {design.model or 'the model'}"
     if design.exact:
         return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
     return f"{what} is the best approximation of this family, not exact."
 
 
-def _worst(design: Design) -> str:
+def _worst(design: Explainable) -> str:
     off = {name: value for name, value in design.residuals.items() if value > 1e-9}
     if not off:
         return ""
@@ -85,11 +129,11 @@ def _worst(design: Design) -> str:
     return f"Equations that are not met: {words}."
 
 
-def _reason(design: Design) -> str:
+def _reason(design: Explainable) -> str:
     return f"Why: {design.reason}." if design.reason else ""
 
 
-def _remedy(design: Design) -> str:
+def _remedy(design: Explainable) -> str:
     if design.tangent is not None or design.polish is not None:
         return ""
     return "What to do: family='auto' takes the simplest family that matches; 'smooth' and 'cubic' reach furthest."
@@ -99,7 +143,7 @@ def _attempt(entry: Attempt) -> str:
     return f"{entry.family} (off by {entry.residual:.1e}: {entry.reason})"
 
 
-def _both(design: Design) -> str:
+def _both(design: Explainable) -> str:
     if design.tangent is None:
         return ""
     off = design.tangent.residual

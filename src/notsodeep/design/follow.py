@@ -1,0 +1,87 @@
+"""How a kernel follows the norms of the data, and designs that follow as the model does.
+
+The scalars of docs/theory.md (7.1) fix the kernel at one norm τ0. Real rows have different norms, and two exact
+designs may differ in how their kernels change with them. What freedom a family has left is spent on that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.design.fit import Problem, descend, residuals
+from notsodeep.design.goal import Goal
+from notsodeep.design.parts import EXACT
+from notsodeep.design.reduce import Candidate
+from notsodeep.design.units import HardTanh, LeakyReLU, Unit
+from notsodeep.equivalents.expansion import exact_diagonal, expand
+from notsodeep.models import DEQ, Explicit
+
+Array = NDArray[np.float64]
+
+# Squared norms, relative to τ0², at which two kernels are compared.
+NORMS = np.array([0.8, 1.25])
+# A drift that is small enough to take the simplest family: a fortieth of the diagonal.
+DRIFT = 0.025
+# Candidates looked at, steps of the refinement, and what the drift weighs there against the equations.
+_LOOK, _STEPS, _WEIGHT = 12, 8, 0.1
+
+
+class Response:
+    """The diagonal and the linear coefficient of a model's kernel at norms around τ0."""
+
+    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
+        self.tau0, self.kernel = tau0, kernel
+        self._size = float(exact_diagonal(model, np.array([tau0**2]), kernel)[0])
+        self._wanted = self._of(model)
+
+    def _of(self, model: DEQ | Explicit) -> Array:
+        squares = self.tau0**2 * NORMS
+        diagonal = exact_diagonal(model, squares, self.kernel)
+        slopes = [expand(model, part, part, self.kernel, 1, 0.0)[1, 0, 0] for part in squares[:, None]]
+        return np.concatenate([diagonal, self.tau0**2 * np.array(slopes)])
+
+    def mismatch(self, network: Explicit) -> Array:
+        """Differences to the model, relative to its diagonal."""
+        return np.asarray((self._of(network) - self._wanted) / self._size)
+
+    def drift(self, candidate: Candidate) -> float:
+        """The largest of them."""
+        return float(np.abs(self.mismatch(network_of(candidate, self.tau0))).max())
+
+
+def network_of(candidate: Candidate, tau0: float) -> Explicit:
+    """The candidate at the scale of the data; every hidden layer keeps τ̃ = τ0, docs/theory.md (7.7)."""
+    outputs = [tau0] * (len(candidate.layers) - 1) + [math.sqrt(candidate.energy)]
+    parts = zip(candidate.units, candidate.layers, outputs, strict=True)
+    return Explicit([unit.activation(layer, tau0, output) for unit, layer, output in parts]).centred(tau0)
+
+
+def best_follower(
+    goal: Goal, units: Sequence[Unit], candidates: Sequence[Candidate], response: Response
+) -> tuple[Candidate, float]:
+    """Of exact candidates the one that drifts least, refined along the designs that stay exact."""
+    stride = max(1, -(-len(candidates) // _LOOK))
+    drift, _, best = min((response.drift(c), i, c) for i, c in enumerate(candidates[::stride]))
+    if isinstance(units[0], HardTanh | LeakyReLU):
+        return best, drift
+    refined = _refined(goal, units, best, response)
+    if float(np.abs(residuals(goal, refined)).max()) > EXACT / 10.0:
+        return best, drift
+    after = response.drift(refined)
+    return (refined, after) if after < 0.9 * drift else (best, drift)
+
+
+def _refined(goal: Goal, units: Sequence[Unit], start: Candidate, response: Response) -> Candidate:
+    """First the equations together with the drift, then the equations alone from there: the nearest exact design."""
+    problem = Problem(goal, units)
+
+    def together(vector: Array) -> Array:
+        network = network_of(problem.candidate(vector), response.tau0)
+        return np.concatenate([problem.residuals(vector), _WEIGHT * response.mismatch(network)])
+
+    near = descend(together, problem.vector(start), problem.bounds, _STEPS, least_gain=0.05)
+    return problem.candidate(descend(problem.residuals, near, problem.bounds, 40))
