@@ -24,8 +24,9 @@ Array = NDArray[np.float64]
 
 # Squared norms, relative to τ0², at which two kernels are compared.
 NORMS = np.array([0.8, 1.25])
-# A drift that is small enough to take the simplest family: a fortieth of the diagonal.
-DRIFT = 0.025
+# A drift, as a share of the diagonal, that is small enough to take the simplest family, and one that is large enough
+# to take a layer more. Tangent kernels of plain networks are closer to the DEQ's to begin with: less is allowed.
+DRIFT, TANGENT_DRIFT, DEEPER = 0.025, 0.01, 0.05
 # Candidates looked at, steps of the refinement, and what the drift weighs there against the equations.
 _LOOK, _STEPS, _WEIGHT = 12, 8, 0.1
 
@@ -38,11 +39,16 @@ class Response:
         self._size = float(exact_diagonal(model, np.array([tau0**2]), kernel)[0])
         self._wanted = self._of(model)
 
+    @property
+    def allowed(self) -> float:
+        """The drift up to which no other family of the same depth is tried."""
+        return DRIFT if self.kernel == "ck" else TANGENT_DRIFT
+
     def _of(self, model: DEQ | Explicit) -> Array:
         squares = self.tau0**2 * NORMS
         diagonal = exact_diagonal(model, squares, self.kernel)
-        slopes = [expand(model, part, part, self.kernel, 1, 0.0)[1, 0, 0] for part in squares[:, None]]
-        return np.concatenate([diagonal, self.tau0**2 * np.array(slopes)])
+        slopes = expand(model, squares, squares, self.kernel, 1, 0.0)[1].diagonal()
+        return np.concatenate([diagonal, self.tau0**2 * slopes])
 
     def mismatch(self, network: Explicit) -> Array:
         """Differences to the model, relative to its diagonal."""

@@ -11,7 +11,7 @@ from scipy import optimize
 
 from notsodeep.design.families import LAST, Chain, Family
 from notsodeep.design.fit import Effort, least_squares, residuals
-from notsodeep.design.follow import DRIFT, Response, best_follower
+from notsodeep.design.follow import DEEPER, Response, best_follower
 from notsodeep.design.goal import Goal
 from notsodeep.design.parts import EXACT, Attempt, relative_residuals
 from notsodeep.design.reduce import Candidate
@@ -64,27 +64,33 @@ def first_exact(
 ) -> tuple[Found, list[Attempt]]:
     """The first family that is exact and follows the norms, or the best there is, with the attempts before it.
 
-    Where an exact family drifts more than `DRIFT`, the others of the same depth are tried as well, and the least
-    drift wins; no deeper network is used for its sake.
+    Where an exact family drifts too much, the others of the same depth are tried as well; where all of them do,
+    one layer more.
     """
     attempts: list[Attempt] = []
-    inexact: Found | None = None
     exact: Found | None = None
+    inexact: Found | None = None
     for chain in chains:
-        if exact is not None and (chain.layers > exact.chain.layers or chain.name in LAST):
+        if exact is not None and _settled(exact, chain, response):
             break
         found = solve(goal, chain, effort, response)
-        if found.exact:
-            exact = found if exact is None or found.drift < exact.drift else exact
-            if found.drift <= DRIFT:
-                break
-            continue
-        attempts.append(Attempt(chain.label, found.residual, obstruction(goal, chain)))
-        inexact = found if inexact is None or found.residual < inexact.residual else inexact
+        if not found.exact:
+            attempts.append(Attempt(chain.label, found.residual, obstruction(goal, chain)))
+            inexact = found if inexact is None or found.residual < inexact.residual else inexact
+        elif exact is None or found.drift < exact.drift * (
+            1.0 if chain.layers == exact.chain.layers else 0.5
+        ):
+            exact = found
     best = exact or inexact
     if best is None:
         raise InputError("There is no family to try.")
     return best, [entry for entry in attempts if entry.family != best.chain.label]
+
+
+def _settled(exact: Found, following: Chain, response: Response) -> bool:
+    """Whether an exact design is good enough not to try the following family."""
+    deeper = following.layers > exact.chain.layers
+    return following.name in LAST or exact.drift <= (DEEPER if deeper else response.allowed)
 
 
 def fit_family(family: Family, target: Coefficients) -> Explicit:
