@@ -1,7 +1,8 @@
 """The inner loops: one tile of pairs at a time, compiled, without the interpreter lock.
 
-Everything is in normalised form: ρ = Λ/(s_i s_j), and P(ρ) = F/(s_i s_j), so that P' = F'.  Loops over columns are
-innermost and free of branches, which is what lets the compiler use the vector units.
+Everything is in normalised form: ρ = Λ/(s_i s_j), and P(ρ) = F/(s_i s_j), so that P' = F'.  Columns are taken in
+strips of WIDTH; loops over a strip are innermost and free of branches, which is what lets the compiler use the vector
+units.
 """
 
 from __future__ import annotations
@@ -11,118 +12,142 @@ from numba import njit
 
 WIDTH = 64
 MAX_STEPS = 40
+FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def mehler_tile(  # type: ignore[no-untyped-def]
-    c, kappa, shift_left, shift_right, root_left, root_right, left, right,
+    c, kappa, shift_left, shift_right, root_left, root_right, left, right, top, side,
     feedback, levels, limits, parity, want_slope, value, slope, todo,
 ):  # fmt: skip
     """Solve ρ = feedback · P(ρ) + r for every pair of the tile, P by its Mehler series, docs/theory.md (3.5), (3.13).
 
     `c` are Gram entries and r = (kappa c + shift_i + shift_j)/(s_i s_j); `left` and `right` hold a_k/s, one row for
-    each term kept (all, or only odd or even ones, by parity); `levels` are numbers of terms and `limits` says up to
-    which |ρ| each keeps the truncation below the tolerance.  F, F' and the pairs that no level can bound go to
+    each term kept (all, or only odd or even ones, by parity), of which the tile starts at columns `top` and `side`;
+    `levels` are numbers of terms and `limits` says up to which |ρ| each keeps the truncation below the tolerance.  F, F' and the pairs that no level can bound go to
     `value`, `slope` and `todo`.  Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
-    series = np.empty((levels[-1], WIDTH))
-    r = np.empty(WIDTH)
-    rho = np.empty(WIDTH)
-    power = np.empty(WIDTH)
-    p = np.empty(WIDTH)
-    dp = np.empty(WIDTH)
-    steps = 0
-    residual = 0.0
-    highest = 0.0
-    left_over = 0
+    series = np.zeros((levels[-1], WIDTH))
+    r, rho, power = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+    p, dp = np.zeros(WIDTH), np.zeros(WIDTH)
+    steps, left_over = 0, 0
+    residual, highest = 0.0, 0.0
     tolerance = 1e-13 if want_slope else 1e-9
-    last = len(levels) - 1
     for i in range(rows):
         for start in range(0, columns, WIDTH):
             width = min(WIDTH, columns - start)
-            scale = 1.0 / root_left[i]
             for j in range(width):
                 target = kappa * c[i, start + j] + shift_left[i] + shift_right[start + j]
-                r[j] = target * scale / root_right[start + j]
+                r[j] = target / (root_left[i] * root_right[start + j])
                 rho[j] = r[j]
             if feedback > 0.0:
-                # The first guess solves the equation cut after its linear term.
-                for j in range(width):
-                    constant = 0.0 if parity == -1 else left[0, i] * right[0, start + j]
-                    linear = 0.0
-                    if parity == -1:
-                        linear = left[0, i] * right[0, start + j]
-                    elif parity == 0 and levels[-1] > 1:
-                        linear = left[1, i] * right[1, start + j]
-                    guess = (r[j] + feedback * constant) / max(1.0 - feedback * linear, 0.05)
-                    rho[j] = min(max(guess, -1.0), 1.0)
-            filled = 0
-            level = -1
+                _linear_guess(rho, left, right, top + i, side + start, width, feedback, parity)
+            filled, level = 0, -1
             while True:
-                top = 0.0
-                for j in range(width):
-                    top = max(top, abs(rho[j]))
-                needed = 0
-                while needed < last and limits[needed] < top:
-                    needed += 1
+                needed = _level_for(rho, width, limits)
                 if needed <= level:
                     break
-                level = needed
-                terms = levels[level]
+                level, terms = needed, levels[needed]
                 for k in range(filled, terms):
-                    factor = left[k, i]
+                    factor = left[k, top + i]
                     for j in range(width):
-                        series[k, j] = factor * right[k, start + j]
+                        series[k, j] = factor * right[k, side + start + j]
                 filled = max(filled, terms)
-                largest = 1.0
-                before = 1.0
-                for step in range(MAX_STEPS):
-                    for j in range(width):
-                        power[j] = rho[j] if parity == 0 else rho[j] * rho[j]
-                        p[j] = series[terms - 1, j]
-                        dp[j] = 0.0
-                    for k in range(terms - 2, -1, -1):
-                        for j in range(width):
-                            dp[j] = dp[j] * power[j] + p[j]
-                            p[j] = p[j] * power[j] + series[k, j]
-                    if parity == -1:
-                        for j in range(width):
-                            dp[j] = p[j] + 2.0 * power[j] * dp[j]
-                            p[j] = p[j] * rho[j]
-                    elif parity == 1:
-                        for j in range(width):
-                            dp[j] = 2.0 * rho[j] * dp[j]
-                    if feedback == 0.0:
-                        largest = 0.0
-                        break
-                    before = largest
-                    largest = 0.0
-                    for j in range(width):
-                        bend = 1.0 - feedback * dp[j]
-                        move = (r[j] + feedback * p[j] - rho[j]) / (bend if bend > 0.05 else 0.05)
-                        fresh = min(max(rho[j] + move, -1.0), 1.0)
-                        p[j] += dp[j] * (fresh - rho[j])
-                        largest = max(largest, abs(fresh - rho[j]))
-                        rho[j] = fresh
-                    steps = max(steps, step + 1)
-                    if largest <= tolerance:
-                        break
-                # The step after the last is about its square; the ratio of the last two says how much.
-                residual = max(residual, largest * min(1.0, largest / max(before, 1e-300)))
+                taken, left_residual = _newton(
+                    series, terms, r, rho, power, p, dp, feedback, parity, tolerance
+                )
+                steps, residual = max(steps, taken), max(residual, left_residual)
             for j in range(width):
-                size = root_left[i] * root_right[start + j]
-                value[i, start + j] = p[j] * size
-                if want_slope:
+                value[i, start + j] = p[j] * root_left[i] * root_right[start + j]
+            if want_slope:
+                for j in range(width):
                     slope[i, start + j] = dp[j]
-                missed = abs(rho[j]) > limits[level]
-                todo[i, start + j] = missed
-                left_over += missed
-                highest = max(highest, abs(rho[j]))
+            peak = _largest(rho, width)
+            highest = max(highest, peak)
+            for j in range(width):
+                todo[i, start + j] = False
+            if peak > limits[level]:
+                for j in range(width):
+                    todo[i, start + j] = abs(rho[j]) > limits[level]
+                    left_over += todo[i, start + j]
     return steps, residual, highest, left_over
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _linear_guess(rho, left, right, i, start, width, feedback, parity):  # type: ignore[no-untyped-def]
+    """The solution of the equation cut after its linear term; `rho` holds r on entry."""
+    for j in range(width):
+        first = left[0, i] * right[0, start + j]
+        constant = 0.0 if parity == -1 else first
+        linear = first if parity == -1 else 0.0
+        if parity == 0 and left.shape[0] > 1:
+            linear = left[1, i] * right[1, start + j]
+        guess = (rho[j] + feedback * constant) / max(1.0 - feedback * linear, 0.05)
+        rho[j] = min(max(guess, -1.0), 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _largest(values, width):  # type: ignore[no-untyped-def]
+    top = 0.0
+    for j in range(width):
+        top = max(top, abs(values[j]))
+    return top
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
+    """The first level whose limit covers the strip, or the last one."""
+    top = _largest(rho, width)
+    needed = 0
+    while needed < len(limits) - 1 and limits[needed] < top:
+        needed += 1
+    return needed
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  # type: ignore[no-untyped-def]
+    """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual."""
+    before, largest = 1.0, 1.0
+    for step in range(MAX_STEPS):
+        _horner(series, terms, rho, power, p, dp, parity)
+        if feedback == 0.0:
+            return 0, 0.0
+        for j in range(WIDTH):
+            move = (r[j] + feedback * p[j] - rho[j]) / max(1.0 - feedback * dp[j], 0.05)
+            fresh = min(max(rho[j] + move, -1.0), 1.0)
+            power[j] = fresh - rho[j]
+            rho[j] = fresh
+        for j in range(WIDTH):
+            p[j] += dp[j] * power[j]
+        before, largest = largest, _largest(power, WIDTH)
+        if largest <= tolerance:
+            break
+    # The step after the last is about its square; the ratio of the last two says how much.
+    return step + 1, largest * min(1.0, largest / max(before, 1e-300))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _horner(series, terms, rho, power, p, dp, parity):  # type: ignore[no-untyped-def]
+    """P and P' on a strip; odd and even series are polynomials in ρ², with half as many terms."""
+    for j in range(WIDTH):
+        power[j] = rho[j] if parity == 0 else rho[j] * rho[j]
+        p[j] = series[terms - 1, j]
+        dp[j] = 0.0
+    for k in range(terms - 2, -1, -1):
+        for j in range(WIDTH):
+            dp[j] = dp[j] * power[j] + p[j]
+            p[j] = p[j] * power[j] + series[k, j]
+    if parity == -1:
+        for j in range(WIDTH):
+            dp[j] = p[j] + 2.0 * power[j] * dp[j]
+            p[j] = p[j] * rho[j]
+    elif parity == 1:
+        for j in range(WIDTH):
+            dp[j] = 2.0 * rho[j] * dp[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def fit_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right,
     highest, middle, lowest, upper_value, lower_value, upper_slope, lower_slope, want_slope, value, slope,

@@ -114,7 +114,7 @@ class PairSolver:
         table = self._grown(0.2)
         while True:
             steps, residual, highest, left_over = compiled.mehler_tile(
-                c, self.kappa, *self._sides(rows, columns), table.left[:, rows], table.right[:, columns],
+                c, self.kappa, *self._sides(rows, columns), table.left, table.right, rows.start, columns.start,
                 self.feedback, table.levels, table.limits, table.parity, self.want_slope, value, slope, todo,
             )  # fmt: skip
             if left_over == 0 or table.complete:
