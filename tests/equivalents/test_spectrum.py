@@ -192,6 +192,21 @@ class TestBulk:
         assert tuple(counted) == spectrum.counts
 
 
+@pytest.mark.parametrize("large", [2.0, 2.8434, 2.8438, 3.0, 20.0])
+def test_edges_of_two_eigenvalues_by_polynomial_roots(large: float) -> None:
+    """C with eigenvalues 1 and c in equal parts, n = 4p; at c = 2.84375… the two bulks touch.
+
+    z(g) = -1/g + ½[1/(1+4g) + c/(1+4cg)], and z' = 0 times g²(1+4g)²(1+4cg)² is a polynomial.
+    """
+    gmm = GaussianMixture(np.zeros((1, 200)), [np.repeat([1.0, large], 100)])
+    spectrum = limiting_density(GRAM, gmm, 800)
+    g, one, other = (np.polynomial.Polynomial(c) for c in ([0.0, 1.0], [1.0, 4.0], [1.0, 4.0 * large]))
+    roots = (one**2 * other**2 - 2 * g**2 * (other**2 + large**2 * one**2)).roots()
+    real = roots[np.abs(roots.imag) < 1e-9].real
+    edges = np.sort(-1 / real + 0.5 / (1 + 4 * real) + 0.5 * large / (1 + 4 * large * real))
+    assert_close(spectrum.edges.ravel(), edges, Oracle.QUADRATURE)
+
+
 def test_two_classes_against_a_large_matrix() -> None:
     gmm, n = GaussianMixture(np.zeros((2, 1500)), [1.0, 3.0], [0.3, 0.7]), 1000
     spectrum = limiting_density(GRAM, gmm, n)
@@ -214,10 +229,10 @@ def test_covariances_that_commute_are_found_and_cheap() -> None:
 
 def test_general_solver_agrees_with_the_commuting_one() -> None:
     """The same diagonal covariances, once as tuples of eigenvalues and once as matrices that are inverted."""
-    values = np.random.default_rng(2).uniform(0.3, 3.0, (25, 2))
+    values = np.random.default_rng(2).uniform(0.3, 3.0, (25, 2)) * np.repeat([[1.0], [0.0]], [22, 3], axis=0)
     means = np.random.default_rng(3).standard_normal((2, 25))
     cheap = Commuting.of(values, means)
-    dense = General(25, float(values.max()), np.stack([np.diag(column) for column in values.T]), means)
+    dense = General.of(np.stack([np.diag(column) for column in values.T]), means)
     sizes = np.array([20, 30])
     x = np.linspace(0.05, 9.0, 12)
     solved = [solve_on_axis(Noise.of_classes(shapes, sizes), x) for shapes in (cheap, dense)]

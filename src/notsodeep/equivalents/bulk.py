@@ -11,14 +11,13 @@ from scipy.fft import dct
 
 from notsodeep.data.validation import FloatArray, IntArray
 from notsodeep.equivalents.resolvent import (
-    AxisSolution,
     Noise,
     interpolated,
     solve_line,
     solve_on_axis,
 )
 from notsodeep.equivalents.shapes import Values
-from notsodeep.equivalents.support import Gap, find_gaps, look_between
+from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 
 # Nodes of a panel, and panels to begin with.
@@ -29,8 +28,6 @@ _TAIL, _SMALLEST = 1e-11, 1e-9
 _WORST_MASS = 1e-7
 # Points of a panel in the table that is inverted for quantiles.
 _TABLE = 256
-# A minimum of the density below this fraction of its surroundings may hide a gap.
-_SUSPICIOUS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,18 +130,11 @@ def find_bulks(noise: Noise, rank: int) -> tuple[list[Bulk], list[Gap]]:
     """
     gaps = find_gaps(noise, rank)
     while True:
-        intervals = _intervals(gaps, noise.n, rank)
-        looks = [
-            solve_line(noise, _position(low, high, _panel_nodes(_first_panels())))
-            for low, high, _ in intervals
-        ]
-        more = gaps
-        for (low, high, _), look in zip(intervals, looks, strict=True):
-            for start, stop in _doubtful(noise, low, high, look):
-                more = look_between(noise, start, stop, rank, more)
-        if len(more) == len(gaps):
-            return [_bulk(noise, *both) for both in zip(intervals, looks, strict=True)], gaps
-        gaps = more
+        found = [_bulk(noise, interval) for interval in _intervals(gaps, noise.n, rank)]
+        hidden = [one for one in found if isinstance(one, Point)]
+        if not hidden:
+            return [one for one in found if isinstance(one, Bulk)], gaps
+        gaps = with_gaps(noise, hidden, rank, gaps)
 
 
 def _intervals(gaps: list[Gap], n: int, rank: int) -> list[tuple[float, float, float]]:
@@ -185,27 +175,23 @@ def _series(values: FloatArray) -> FloatArray:
     return np.asarray(series)
 
 
-def _doubtful(noise: Noise, low: float, high: float, look: AxisSolution) -> list[tuple[float, float]]:
-    """Parts of an interval in which a gap may hide: about minima of the density."""
-    z = _position(low, high, _panel_nodes(_first_panels()))
-    density = look.g.imag @ noise.sizes
-    inner = np.arange(1, len(z) - 1)
-    minima = inner[(density[inner] <= density[inner - 1]) & (density[inner] < density[inner + 1])]
-    deep = [k for k in minima if density[k] < _SUSPICIOUS * min(density[:k].max(), density[k:].max())]
-    return [(float(z[k - 1]), float(z[k + 1])) for k in deep]
+def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
+    """Halve panels until the series on each of them has converged, or a point shows that there is a gap.
 
-
-def _bulk(noise: Noise, interval: tuple[float, float, float], look: AxisSolution) -> Bulk:
-    """Halve panels until the series on each of them has converged."""
+    A gap that the first look at the line did not see cannot hide: at its edges the density is not smooth, so panels
+    are halved there until a node falls into it.
+    """
     low, high, _ = interval
-    panels, g, residual = _first_panels(), look.g, look.residual
-    known = _Table(_panel_nodes(panels), g)
+    panels = _first_panels()
+    solution = solve_line(noise, _position(low, high, _panel_nodes(panels)))
+    known = _Table(_panel_nodes(panels), solution.g)
     done: list[FloatArray] = []
-    largest = 0.0
-    while True:
-        rate = _rate(low, high, _panel_nodes(panels))
+    largest, residual = 0.0, 0.0
+    while not solution.outside.any():
+        residual = max(residual, solution.residual)
         # docs/theory.md (6.2) and (6.3): density = Im m/π.
-        weight = g.imag @ noise.sizes / (noise.n * np.pi) * rate
+        density = solution.g.imag @ noise.sizes / (noise.n * np.pi)
+        weight = density * _rate(low, high, _panel_nodes(panels))
         largest = max(largest, float(weight.max()))
         series = _series(weight.reshape(len(panels), _ORDER))
         ready = np.abs(series[:, -3:]).max(axis=1) <= _TAIL * largest
@@ -216,8 +202,9 @@ def _bulk(noise: Noise, interval: tuple[float, float, float], look: AxisSolution
         panels = _halves(panels[~ready])
         theta = _panel_nodes(panels)
         solution = solve_on_axis(noise, _position(low, high, theta), known.at(theta))
-        g, residual = solution.g, max(residual, solution.residual)
-        known = known.joined(theta, g)
+        known = known.joined(theta, solution.g)
+    first = int(np.argmax(solution.outside))
+    return Point(float(_position(low, high, _panel_nodes(panels))[first]), np.asarray(solution.g.real[first]))
 
 
 def _checked(interval: tuple[float, float, float], panels: FloatArray, residual: float) -> Bulk:

@@ -27,8 +27,10 @@ from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.models import DEQ, Explicit
 
-# Groups of a class, unless it is so large that more are needed for none to exceed the dimension.
-_LEAST_GROUPS = 12
+# Groups of all classes together, and of one at least.
+_GROUPS, _LEAST_GROUPS = 24, 4
+# The least radius, in units of XXᵀ's own spread, of the independent entries that smooth over the groups.
+_SMOOTH = 1e-3
 # The smallest squared norm of a group, relative to its class: in few dimensions a Gaussian reaches below 0.
 _SMALLEST_NORM = 0.1
 # Room below the lowest offset, in units of the spread that XXᵀ gives to the spectrum.
@@ -60,7 +62,7 @@ class Groups:
             fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
             along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
             deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2)
-            counts = _parts(int(stats.sizes[label]), gmm.p)
+            counts = _parts(int(stats.sizes[label]), gmm.classes)
             norms = np.maximum(noise + deviation * _centres(len(counts)), _SMALLEST_NORM * noise)
             member.append(np.full(len(counts), label))
             sizes.append(counts)
@@ -69,8 +71,8 @@ class Groups:
         return cls(*(np.concatenate(part) for part in (member, sizes, squares, noise_squares)))
 
 
-def _parts(size: int, p: int) -> IntArray:
-    number = min(size, max(_LEAST_GROUPS, size // p + 1))
+def _parts(size: int, classes: int) -> IntArray:
+    number = min(size, max(_LEAST_GROUPS, _GROUPS // classes))
     return largest_remainder(np.full(number, 1.0 / number), size)
 
 
@@ -85,7 +87,9 @@ def refined(
 ) -> tuple[Noise, Perturbation, float]:
     """Noise and perturbation of the finite-n form, and the place of z = 0 on the scale of the kernel."""
     groups = Groups.of(gmm, stats)
-    local = [_at_norm(model, float(np.sqrt(square)), scalars.kernel) for square in groups.squares]
+    smallest = _SMALLEST_NORM * stats.tau0**2
+    norms = np.sqrt(np.maximum(groups.squares, smallest))
+    local = [_at_norm(model, float(norm), scalars.kernel) for norm in norms]
     own = np.array([one.linear for one in local]) / scalars.linear
     gain = own + _tilt(gmm, stats, scalars)[groups.member]
     diagonal = np.array([one.diagonal for one in local]) - gain * scalars.linear * groups.squares
@@ -105,7 +109,11 @@ def _noise(
     """The noise, and how far above z = 0 its lowest offset stands."""
     between = np.ix_(groups.member, groups.member)
     stretch = scalars.linear * stats.tau0**2
+    offset = (diagonal - diagonal.min()) / stretch
     scatter = 2.0 / gmm.p * (scalars.trace / scalars.linear * stats.T[between] / stats.tau0**2) ** 2
+    # A semicircle as wide as the step from group to group: the norms are continuous, only the groups are not.
+    radius = max(_SMOOTH, float(offset.max()) * gmm.classes / len(groups.sizes))
+    scatter = np.maximum(scatter, radius**2 / 4.0 * gmm.p / stats.n)
     room = _MARGIN + 2.0 * float(np.sqrt((scatter @ groups.sizes).max() / gmm.p))
     traces = np.array([gmm.trace(a) for a in range(gmm.classes)]) / gmm.p
     noise = Noise(
@@ -114,7 +122,7 @@ def _noise(
         member=groups.member,
         scale=gain * groups.noise_squares / np.where(traces > 0, traces, 1.0)[groups.member],
         mean_scale=np.sqrt(gain),
-        offset=(diagonal - diagonal.min()) / stretch + room,
+        offset=offset + room,
         scatter=scatter,
     )
     return noise, room

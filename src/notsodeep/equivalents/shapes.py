@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,12 @@ class Shapes(ABC):
     Attributes:
         p: the dimension.
         largest: the largest eigenvalue of any C_a.
+        resolution: how close to 0, relative to the spectrum, the equations can be solved.
     """
 
     p: int
     largest: float
+    resolution: ClassVar[float]
 
     @abstractmethod
     def traces(self, h: Values) -> tuple[Values, Values]:
@@ -74,6 +76,7 @@ class Commuting(Shapes):
     values: FloatArray
     multiplicity: IntArray
     gram: FloatArray
+    resolution: ClassVar[float] = 1e-14
 
     @classmethod
     def of(cls, values: FloatArray, means: FloatArray) -> Commuting:
@@ -119,21 +122,35 @@ class Commuting(Shapes):
 
 @dataclass(frozen=True, eq=False)
 class General(Shapes):
-    """Covariances without a common eigenbasis: each evaluation inverts a p × p matrix.
+    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p.
 
     Attributes:
-        matrices: the C_a, shape (K, p, p).
-        means: the μ_a, shape (K, p).
+        matrices: the C_a in the space they span, shape (K, r, r).
+        means: the parts of the μ_a in it, shape (K, r).
+        rest: the inner products of what is left of the μ_a, shape (K, K).
     """
 
     p: int
     largest: float
     matrices: FloatArray
     means: FloatArray
+    rest: FloatArray
+    # Near an atom at 0 the matrices that are inverted may have a condition number of the inverse distance.
+    resolution: ClassVar[float] = 1e-7
+
+    @classmethod
+    def of(cls, matrices: FloatArray, means: FloatArray) -> General:
+        """Leave out the directions that no covariance reaches: there R is the identity."""
+        values, vectors = np.linalg.eigh(matrices.sum(axis=0))
+        basis = vectors[:, values > _NULL * len(values) * values[-1]]
+        inner = basis.T @ matrices @ basis
+        largest = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in inner)
+        reached = means @ basis
+        return cls(len(values), largest, inner, reached, means @ means.T - reached @ reached.T)
 
     def _shifted(self, h: Values) -> Values:
         matrix = np.asarray(np.tensordot(h, self.matrices, axes=1))
-        matrix[np.diag_indices(self.p)] += 1.0
+        matrix[np.diag_indices(len(matrix))] += 1.0
         return matrix
 
     def traces(self, h: Values) -> tuple[Values, Values]:
@@ -154,7 +171,7 @@ class General(Shapes):
 
     def mean_form(self, h: FloatArray) -> FloatArray:
         """By one linear system."""
-        return np.asarray(self.means @ np.linalg.solve(self._shifted(h), self.means.T))
+        return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
 
     def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
         """By one linear system."""
@@ -181,8 +198,7 @@ def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
     off_diagonal = rotated - np.stack([np.diag(column) for column in values.T])
     if float(np.abs(off_diagonal).max()) <= _COMMUTING * scale:
         return Commuting.of(np.where(values > _NULL * scale, values, 0.0), means @ basis)
-    largest = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in matrices)
-    return General(mixture.p, largest, matrices, means)
+    return General.of(matrices, means)
 
 
 def _candidate_basis(matrices: FloatArray) -> FloatArray:

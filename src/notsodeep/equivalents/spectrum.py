@@ -204,6 +204,7 @@ def _assembled(
     bulks, gaps = find_bulks(noise, rank)
     isolated = [one for gap in gaps for one in perturbation.roots(gap)]
     at_zero, counts = _populations(perturbation, gaps, bulks, rank)
+    isolated, counts = _absorbed(isolated, counts, bulks, noise)
     stretch = scalars.linear * scalars.tau0**2
     z = np.concatenate([_grid(bulk, points) for bulk in bulks])
     density = sum((bulk.density(z) for bulk in bulks), np.zeros_like(z)) / stretch
@@ -226,6 +227,20 @@ def _assembled(
         stretch=stretch,
         _bulks=tuple(bulks),
     )
+
+
+def _absorbed(
+    isolated: list[Isolated], counts: tuple[int, ...], bulks: list[Bulk], noise: Noise
+) -> tuple[list[Isolated], tuple[int, ...]]:
+    """Give to the next lower bulk what stands between the bulks of groups, where only the grouping left a gap."""
+    sizes, kept = list(counts), []
+    for one in isolated:
+        lower = [index for index, bulk in enumerate(bulks) if bulk.high < one.z]
+        if lower and noise.offset.min() < one.z < noise.offset.max():
+            sizes[lower[-1]] += 1
+        else:
+            kept.append(one)
+    return kept, tuple(sizes)
 
 
 def _alignments(isolated: list[Isolated], classes: int) -> FloatArray:

@@ -28,7 +28,7 @@ from notsodeep.errors import ConvergenceError
 
 # The first look at the line: points equally spaced in √x, and some per decade of x for bulks far apart.
 _EQUAL_POINTS = 49
-_DECADES = np.concatenate([10.0 ** np.arange(-14.0, -4.0), 10.0 ** np.arange(-4.0, 0.0, 0.125)])
+_DECADES = np.concatenate([10.0 ** np.arange(-13.0, -4.0), 10.0 ** np.arange(-4.0, 0.0, 0.125)])
 _SMALLEST_STEP = 1e-13
 _BORDERED_STEPS = 30
 
@@ -94,14 +94,18 @@ def find_gaps(noise: Noise, rank: int) -> list[Gap]:
     top = _top_gap(noise)
     found = {0: top}
     if rank:
-        _scan(noise, _points_below(_edge_of(top)), rank, found)
+        points = _points_below(_edge_of(top))
+        _scan(noise, points[points > noise.shapes.resolution * points[-1]], rank, found)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
 
-def look_between(noise: Noise, low: float, high: float, rank: int, gaps: list[Gap]) -> list[Gap]:
-    """The gaps, with those added that show themselves at closely spaced points of an interval."""
+def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[Gap]) -> list[Gap]:
+    """The gaps, with those added to which given points belong."""
     found = {gap.above: gap for gap in gaps}
-    _scan(noise, np.linspace(low, high, _EQUAL_POINTS), rank, found)
+    for point in inside:
+        _open(noise, point, rank, found)
+    if len(found) == len(gaps):
+        raise _lost(inside[0].z)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
 
@@ -140,19 +144,19 @@ def _open(noise: Noise, inside: Point, rank: int, found: dict[int, Gap]) -> None
 def _fold(noise: Noise, start: Point, direction: float, count: int) -> Point:
     """March along the curve towards smaller or larger z until dz changes sign, then find its zero.
 
-    The coordinate g_k that moves fastest parametrises the curve; unlike z it does not turn at the edge. All
-    coordinates grow with z inside a gap, so the direction in z is the direction in g_k.
+    A weighted sum of the g_a parametrises the curve; unlike z it does not turn at the edge. All g_a grow with z
+    inside a gap, so the direction in z is the direction in the sum. The weights follow the tangent, in the scale
+    of -1/g_a, so that classes which hardly feel each other stay together.
     """
     here, stride = start, 0.02
     while stride > _SMALLEST_STEP:
-        rates = slope(noise, here.z, here.g)
-        index = int(np.argmax(rates / here.g**2))
-        target = here.g[index] + direction * stride * abs(here.g[index])
-        there = _bordered(noise, here, index, target)
+        weights = slope(noise, here.z, here.g) / here.g**4
+        target = float(weights @ here.g + direction * stride * (weights @ np.abs(here.g)))
+        there = _bordered(noise, here, weights, target)
         if there is None or noise.above(there[0].g) != count:
             stride *= 0.5
         elif there[1] <= 0:
-            return _zero_of_rate(noise, here, there[0], index)
+            return _zero_of_rate(noise, here, there[0], weights)
         elif radius(noise, there[0].g[None])[0] < 1.0:
             here, stride = there[0], min(1.5 * stride, 0.2)
         else:
@@ -160,43 +164,43 @@ def _fold(noise: Noise, start: Point, direction: float, count: int) -> Point:
     raise _lost(here.z)
 
 
-def _bordered(noise: Noise, near: Point, index: int, target: float) -> tuple[Point, float] | None:
-    """The point of the curve with g_k = target, and dz/dg_k there, by Newton with z in the place of g_k."""
-    z, g = near.z, near.g.copy()
-    g[index] = target
+def _bordered(noise: Noise, near: Point, weights: FloatArray, target: float) -> tuple[Point, float] | None:
+    """The point (z, g) of the curve with weights·g = target, and the rate of z in the target: Newton."""
+    z, g = near.z, near.g
+    size = len(g)
+    matrix, right = np.zeros((size + 1, size + 1)), np.zeros((size + 1, 2))
+    scale = float(np.abs(weights).max())
+    matrix[size, :size], right[size, 1] = weights / scale, 1.0 / scale
     for _ in range(_BORDERED_STEPS):
         residual, jacobian = (part[0] for part in equations(noise, np.array([z]), g[None]))
-        own = jacobian[:, index].copy()
-        jacobian[:, index] = g
+        matrix[:size, :size], matrix[:size, size] = jacobian, g
+        right[:size, 0], right[size, 0] = residual, (weights @ g - target) / scale
         try:
-            step, rate = np.linalg.solve(jacobian, np.stack([residual, -own], axis=1)).T
+            step, rate = np.linalg.solve(matrix, right).T
         except np.linalg.LinAlgError:
             return None
-        z -= step[index]
-        step[index] = 0.0
-        g = g - step
-        moved = float(np.abs(step).max() / np.abs(g).max())
-        if moved <= 1e-13 and float(np.abs(residual).max()) <= 1e-12:
-            return Point(float(z), g), float(rate[index])
+        z, g = z - step[size], g - step[:size]
+        moved = float(np.abs(step[:size]).max() / np.abs(g).max())
+        if moved <= 1e-12 and float(np.abs(residual).max()) <= 1e-12:
+            return Point(float(z), g), float(rate[size])
+        if not np.isfinite(moved):
+            return None
     return None
 
 
-def _zero_of_rate(noise: Noise, here: Point, there: Point, index: int) -> Point:
-    """The fold between two points of the curve, by Brent's method on dz/dg_k."""
+def _zero_of_rate(noise: Noise, here: Point, there: Point, weights: FloatArray) -> Point:
+    """The fold between two points of the curve, by Brent's method on the rate of z."""
+    start, stop = float(weights @ here.g), float(weights @ there.g)
 
-    def at(coordinate: float) -> tuple[Point, float]:
-        share = (coordinate - here.g[index]) / (there.g[index] - here.g[index])
+    def at(place: float) -> tuple[Point, float]:
+        share = (place - start) / (stop - start)
         near = Point(here.z + share * (there.z - here.z), here.g + share * (there.g - here.g))
-        found = _bordered(noise, near, index, coordinate)
+        found = _bordered(noise, near, weights, place)
         if found is None:
             raise _lost(near.z)
         return found
 
-    def rate(coordinate: float) -> float:
-        return at(coordinate)[1]
-
-    root = _brent(rate, here.g[index], there.g[index])
-    return at(root)[0]
+    return at(_brent(lambda place: at(place)[1], start, stop))[0]
 
 
 def _brent(function: Callable[[float], float], start: float, stop: float) -> float:
