@@ -24,8 +24,9 @@ def mehler_tile(  # type: ignore[no-untyped-def]
 
     `c` are Gram entries and r = (kappa c + shift_i + shift_j)/(s_i s_j); `left` and `right` hold a_k/s, one row for
     each term kept (all, or only odd or even ones, by parity), of which the tile starts at columns `top` and `side`;
-    `levels` are numbers of terms and `limits` says up to which |ρ| each keeps the truncation below the tolerance.  F, F' and the pairs that no level can bound go to
-    `value`, `slope` and `todo`.  Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
+    `levels` are numbers of terms and `limits` says up to which |ρ| each keeps the truncation below the tolerance.
+    F, F' and the pairs that no level can bound go to `value`, `slope` and `todo`.  Returns Newton steps, estimated
+    residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
     series = np.zeros((levels[-1], WIDTH))
@@ -109,7 +110,9 @@ def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
 def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  # type: ignore[no-untyped-def]
     """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual."""
     before, largest = 1.0, 1.0
-    for step in range(MAX_STEPS):
+    steps = 0
+    while steps < MAX_STEPS:
+        steps += 1
         _horner(series, terms, rho, power, p, dp, parity)
         if feedback == 0.0:
             return 0, 0.0
@@ -124,7 +127,7 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  
         if largest <= tolerance:
             break
     # The step after the last is about its square; the ratio of the last two says how much.
-    return step + 1, largest * min(1.0, largest / max(before, 1e-300))
+    return steps, largest * min(1.0, largest / max(before, 1e-300))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
