@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from notsodeep.design.both import closest, tangent_coefficients
+from notsodeep.design.both import closest, matched_together, tangent_coefficients
 from notsodeep.design.families import Chain, Family, auto_order, named
 from notsodeep.design.fit import QUICK, THOROUGH
 from notsodeep.design.follow import Response, network_of
@@ -138,6 +138,9 @@ def _for_both(
             )
     if matched is None:
         raise InputError("There is no candidate to match the tangent kernel with.")
+    if found.exact and matched.residual > EXACT:
+        matched = matched_together(matched, goal, tangent_goal)
+        found = replace(found, candidate=matched.candidate, drift=response.drift(matched.candidate))
     made = _finished(found, model, tau0, "both", target, attempts)
     reached = tangent_coefficients(made.network, tau0, matched.multipliers)
     return replace(made, tangent=Tangent(matched.multipliers, tangent_target, reached))

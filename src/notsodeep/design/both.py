@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
+from notsodeep.design.fit import Problem, descend
 from notsodeep.design.goal import Goal, reached
+from notsodeep.design.parts import EXACT
 from notsodeep.design.reduce import Candidate
 from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
 from notsodeep.errors import InputError
@@ -22,6 +24,8 @@ from notsodeep.models import Explicit, as_tau
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
+
+_LARGEST_RATE = 10.0
 
 
 def tangent_coefficients(network: Explicit, tau0: float, multipliers: Sequence[float]) -> Coefficients:
@@ -98,3 +102,29 @@ def match_multipliers(candidate: Candidate, goal: Goal) -> Matched:
 def closest(candidates: Iterable[Candidate], goal: Goal) -> Matched | None:
     """The candidate whose tangent kernel can be brought closest by learning rates."""
     return min((match_multipliers(c, goal) for c in candidates), key=lambda m: m.residual, default=None)
+
+
+def matched_together(start: Matched, features: Goal, goal: Goal) -> Matched:
+    """Activations and rates solved together from a start that is exact for the conjugate kernel.
+
+    Returned only if all equations of both kernels hold; else the start, whose conjugate kernel is exact.
+    """
+    problem = Problem(features, start.candidate.units)
+    count, scales, wanted = problem.size, goal.scales(), goal.as_array()
+
+    def both(vector: Array) -> Array:
+        candidate = problem.candidate(vector[:count])
+        found = reached(candidate.layers, tangent=True, multipliers=vector[count:].tolist())
+        return np.concatenate(
+            [problem.residuals(vector[:count]), (candidate.energy * found - wanted) / scales]
+        )
+
+    rates = len(start.multipliers)
+    low, high = problem.bounds
+    bounds = np.concatenate([low, np.zeros(rates)]), np.concatenate([high, np.full(rates, _LARGEST_RATE)])
+    begin = np.concatenate([problem.vector(start.candidate), np.clip(start.multipliers, 0.05, _LARGEST_RATE)])
+    vector = descend(both, begin, bounds, 40)
+    residual = float(np.abs(both(vector)).max())
+    if residual > EXACT / 10.0:
+        return start
+    return Matched(problem.candidate(vector[:count]), tuple(vector[count:].tolist()), residual)

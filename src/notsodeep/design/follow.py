@@ -27,8 +27,8 @@ NORMS = np.array([0.8, 1.25])
 # A drift, as a share of the diagonal, that is small enough to take the simplest family, and one that is large enough
 # to take a layer more. Tangent kernels of plain networks are closer to the DEQ's to begin with: less is allowed.
 DRIFT, TANGENT_DRIFT, DEEPER = 0.025, 0.01, 0.05
-# Candidates looked at, steps of the refinement, and what the drift weighs there against the equations.
-_LOOK, _STEPS, _WEIGHT = 12, 8, 0.1
+# Candidates looked at, networks evaluated in the refinement, and what the drift weighs there against the equations.
+_LOOK, _EVALUATIONS, _WEIGHT = 12, 72, 0.1
 
 
 class Response:
@@ -89,5 +89,6 @@ def _refined(goal: Goal, units: Sequence[Unit], start: Candidate, response: Resp
         network = network_of(problem.candidate(vector), response.tau0)
         return np.concatenate([problem.residuals(vector), _WEIGHT * response.mismatch(network)])
 
-    near = descend(together, problem.vector(start), problem.bounds, _STEPS, least_gain=0.05)
+    vector = problem.vector(start)
+    near = descend(together, vector, problem.bounds, _EVALUATIONS // len(vector), least_gain=0.05)
     return problem.candidate(descend(problem.residuals, near, problem.bounds, 40))
