@@ -30,7 +30,8 @@ _HOMES = {
     "equivalent": "equivalents",
     "equivalence_error": "equivalents",
     "is_high_dimensional": "equivalents",
-    "limiting_density": "equivalents.spectrum",
+    "limiting_density": "equivalents",
+    "design": "design",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }

@@ -1,4 +1,4 @@
-"""The command line: `notsodeep demo`, `notsodeep kernel`."""
+"""The command line: `notsodeep demo`, `kernel`, `spectrum`, `design`."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ def demo(
             spectra |= values
             first = kernel if first is None else first
     console.print(table)
+    _demo_equivalents(sigma_a2, rows, data.y)
     path = free_path(output, overwrite)
     _demo_figure(first, data.y, spectra, path)
     console.print(
@@ -123,6 +124,29 @@ def _demo_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[st
     return [name, *times, *evidence, *summary], values, ck
 
 
+def _demo_equivalents(sigma_a2: float, rows: Any, labels: Any) -> None:
+    """How far four scalars, or the refined form, or a one-layer network go on these digits."""
+    import numpy as np
+
+    from notsodeep.data import MixtureStatistics
+    from notsodeep.design import design as make_design
+    from notsodeep.equivalents import equivalence_error
+    from notsodeep.models import DEQ
+
+    model = DEQ("tanh", sigma_a2)
+    stats = MixtureStatistics.estimate(rows, labels)
+    asymptotic = equivalence_error(model, rows, stats)
+    refined = equivalence_error(model, rows, form="refined", order=3, square="sketch")
+    console.print(
+        f"Without the n × n matrix (tanh CK): four scalars leave {float(asymptotic):.1%}, the refined equivalent "
+        f"{float(refined):.2%} of its norm.",
+        highlight=False,
+    )
+    made = make_design(model, float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))))
+    console.print(f"Its explicit twin: {made.network}", highlight=False, markup=False)
+    _print_distance(made, rows)
+
+
 def _demo_figure(kernel: Any, labels: Any, spectra: dict[str, Any], path: Path) -> None:
     from notsodeep import figures
 
@@ -131,6 +155,144 @@ def _demo_figure(kernel: Any, labels: Any, spectra: dict[str, Any], path: Path) 
     figures.plot_eigenvalues(spectra, panels[1])
     panels[1].set_title("exact spectra, infinite depth and width")
     figures.save(figure, path)
+
+
+@app.command()
+def design(
+    activation: Annotated[str, typer.Option(help="The DEQ's activation: tanh, relu, swish, …")] = "tanh",
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    tau0: Annotated[
+        float | None, typer.Option(help="Norm of a typical input; 1, or that of the data if given.")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="What to match: ck, ntk, ntk_paper or both.")] = "ck",
+    family: Annotated[
+        str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
+    ] = "auto",
+    data: Annotated[
+        str | None, typer.Option(help="Measure the kernel distance on: file.npy, digits, mnist:6,8, …")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=20, help="Rows of the data to use.")] = 1000,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the design as JSON.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the activations (png, svg or pdf).")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
+) -> None:
+    """The shallow explicit network with the same kernel as a DEQ, or an honest no.
+
+    Example: notsodeep design --activation relu --sigma-a2 0.2 --data digits
+
+    Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
+    """
+    import numpy as np
+
+    from notsodeep.design import design as make_design
+    from notsodeep.models import DEQ
+
+    rows = None if data is None else _read_rows(data, samples, data_dir)
+    if tau0 is None:
+        tau0 = 1.0 if rows is None else float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+    made = make_design(DEQ(activation, sigma_a2), tau0, kernel, family)
+    if as_json:
+        sys.stdout.write(made.to_json() + "\n")
+    else:
+        console.print(str(made), highlight=False, markup=False)
+        console.print(made.explain(), highlight=False, markup=False)
+        if rows is not None:
+            _print_distance(made, rows)
+    if save is not None:
+        target = free_path(save, overwrite)
+        with written_whole(target) as temporary:
+            temporary.write_text(made.to_json())
+        errors.print(f"design written to {target}", highlight=False)
+    if figure is not None:
+        from notsodeep import figures
+
+        drawing, panels = figures.new_figure()
+        figures.plot_design(made, panels[0])
+        errors.print(f"figure: {figures.save(drawing, free_path(figure, overwrite))}", highlight=False)
+    if not made.exact:
+        raise typer.Exit(3)
+
+
+def _print_distance(made: Any, rows: Any) -> None:
+    """Exact kernels of the DEQ, its twin and the undesigned network (its own activation in one layer)."""
+    from scipy.sparse.linalg import aslinearoperator
+
+    from notsodeep.design import tangent_kernel_with_multipliers
+    from notsodeep.equivalents.error import exact_kernel, operator_norm
+    from notsodeep.models import Explicit
+
+    def norm(matrix: Any) -> float:
+        return operator_norm(aslinearoperator(matrix))
+
+    plain = Explicit([made.model.activation]).centred(made.tau0)
+    for kernel in ("ck", "ntk") if made.kernel == "both" else (made.kernel,):
+        target = exact_kernel(made.model, rows, kernel=kernel)
+        twin = exact_kernel(made.network, rows, kernel=kernel)
+        if kernel == "ntk" and made.multipliers is not None:
+            twin = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
+        other = exact_kernel(plain, rows, kernel=kernel)
+        near, far = (norm(matrix - target) / norm(target) for matrix in (twin, other))
+        console.print(
+            f"Exact {kernel} on {len(rows)} rows: the designed network is {near:.2g} away from the DEQ, "
+            f"its own activation in one plain layer {far:.2g}",
+            highlight=False,
+        )
+
+
+@app.command()
+def spectrum(
+    activation: Annotated[str, typer.Option(help="tanh, relu, swish, …")] = "tanh",
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    kernel: Annotated[str, typer.Option(help="ck, ntk or ntk_paper.")] = "ck",
+    n: Annotated[int, typer.Option(min=10, help="Number of samples.")] = 1000,
+    p: Annotated[int, typer.Option(min=2, help="Dimension.")] = 800,
+    classes: Annotated[int, typer.Option(min=1, help="Classes of the papers' Gaussian mixture.")] = 2,
+    mean: Annotated[float, typer.Option(help="Length of the class means.")] = 8.0,
+    gap: Annotated[float, typer.Option(help="Covariance gap: class a has C = (1 + gap a/√p) I.")] = 8.0,
+    form: Annotated[
+        str, typer.Option(help="refined (with what is known of finite n) or asymptotic.")
+    ] = "refined",
+    check: Annotated[bool, typer.Option(help="Draw a sample and compare with its exact eigenvalues.")] = True,
+    output: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("notsodeep-spectrum.png"),
+    overwrite: Annotated[bool, typer.Option(help="Replace the figure if it is there.")] = False,
+) -> None:
+    """Predict the eigenvalues of a DEQ's kernel with no data at all, and check them on a sample.
+
+    Example: notsodeep spectrum --activation relu --kernel ntk --n 2000 --p 1600
+    """
+    import numpy as np
+
+    from notsodeep import figures
+    from notsodeep.data import ClassStatistics, GaussianMixture
+    from notsodeep.equivalents.error import exact_kernel
+    from notsodeep.equivalents.spectrum import limiting_density
+    from notsodeep.models import DEQ
+
+    mixture = GaussianMixture.paper(p, classes=classes, mean=mean, gap=gap)
+    sizes = mixture.class_sizes(n)
+    model = DEQ(activation, sigma_a2).centred(ClassStatistics.of_mixture(mixture, sizes).tau0)
+    predicted = limiting_density(model, mixture, n, kernel, form=form)
+    console.print(predicted.describe(), highlight=False, markup=False)
+    exact = None
+    if check:
+        with _progress() as progress:
+            progress.add_task(f"exact {kernel} of {n} samples and its eigenvalues")
+            rows, _ = mixture.sample(n, seed=0)
+            exact = np.asarray(np.linalg.eigvalsh(exact_kernel(model, rows, kernel=kernel)), dtype=np.float64)
+        steps = np.arange(n + 1) / n
+        share = predicted.cdf(exact)
+        distance = float(np.maximum(np.abs(share - steps[1:]), np.abs(share - steps[:-1])).max())
+        console.print(
+            f"Kolmogorov distance to the exact eigenvalues of one sample: {distance:.3f}", highlight=False
+        )
+    drawing, panels = figures.new_figure()
+    figures.plot_spectrum(predicted, exact, panels[0])
+    panels[0].set_title(f"{activation} DEQ, {kernel}, n = {n}, p = {p}")
+    console.print(f"Figure: [bold]{figures.save(drawing, free_path(output, overwrite))}[/]", highlight=False)
 
 
 @app.command()

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from notsodeep.design import Design
+from notsodeep.equivalents.spectrum import LimitingSpectrum
 from notsodeep.files import written_whole
 
 Array = NDArray[np.float64]
@@ -58,7 +60,7 @@ def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None) -> Ax
         )
     axes.set_xlabel("rank of the eigenvalue")
     axes.set_ylabel("eigenvalue")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, frameon=False)
     return axes
 
 
@@ -82,6 +84,70 @@ def plot_kernel(
     axes.set_ylabel("class")
     if title:
         axes.set_title(title)
+    return axes
+
+
+def plot_spectrum(
+    spectrum: LimitingSpectrum, eigenvalues: Array | None = None, ax: Axes | None = None
+) -> Axes:
+    """Predicted density (line), atoms and isolated eigenvalues (markers), over a histogram of exact eigenvalues."""
+    axes = _panel(ax)
+    low, high = float(spectrum.edges.min()), float(spectrum.edges.max())
+    margin = 0.03 * (high - low)
+    wide = bool(len(spectrum.isolated)) and float(spectrum.isolated.max()) > 3.0 * high and low > 0.0
+    if eigenvalues is not None:
+        inside = eigenvalues[(eigenvalues >= low - margin) & (eigenvalues <= high + margin)]
+        heights, bins = np.histogram(
+            inside, bins=np.geomspace(inside.min(), inside.max(), 61) if wide else 60
+        )
+        # Of all n eigenvalues, so that it can be laid under the density without the isolated ones.
+        axes.stairs(
+            heights / (len(eigenvalues) * np.diff(bins)),
+            bins,
+            fill=True,
+            color=COLOURS[5],
+            alpha=0.6,
+            label="exact kernel",
+        )
+    axes.plot(spectrum.grid, spectrum.density, color=COLOURS[0], linewidth=1.8, label="predicted, no data")
+    if len(spectrum.isolated):
+        axes.plot(
+            spectrum.isolated, np.zeros(len(spectrum.isolated)), MARKERS[3], color=COLOURS[1], clip_on=False,
+            zorder=3, label="isolated, predicted",
+        )  # fmt: skip
+    if eigenvalues is not None:
+        outside = eigenvalues[(eigenvalues < low - margin) | (eigenvalues > high + margin)]
+        axes.plot(
+            outside,
+            np.zeros(len(outside)),
+            "x",
+            color=COLOURS[6],
+            clip_on=False,
+            zorder=4,
+            label="isolated, exact",
+        )
+    axes.set_ylim(bottom=0.0)
+    if wide:
+        axes.set_xscale("log")
+    axes.set_xlabel("eigenvalue")
+    axes.set_ylabel("density")
+    axes.legend(fontsize=8, frameon=False)
+    return axes
+
+
+def plot_design(design: Design, ax: Axes | None = None) -> Axes:
+    """The model's activation and the designed ones, where their pre-activations live."""
+    axes = _panel(ax)
+    for number, curve in enumerate(design.curves()):
+        axes.plot(
+            curve.x, curve.y, color=COLOURS[number % len(COLOURS)], linestyle=("-", "--", "-.", ":")[number % 4],
+            linewidth=1.8, label=curve.label,
+        )  # fmt: skip
+    axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
+    axes.set_xlabel("pre-activation (±3.5 standard deviations)")
+    axes.set_ylabel("activation, centred")
+    axes.set_title(f"{design.family} for the {design.kernel}: {'exact' if design.exact else 'closest'}")
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return axes
 
 

@@ -5,11 +5,13 @@ from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.error import OperatorDistance, distance_to_exact, equivalence_error
 from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients, sphere_equivalent
 
 __all__ = [
     "Coefficients",
     "Diagnosis",
+    "LimitingSpectrum",
     "OperatorDistance",
     "SphereCoefficients",
     "StructuredOperator",
@@ -18,6 +20,7 @@ __all__ = [
     "equivalence_error",
     "equivalent",
     "is_high_dimensional",
+    "limiting_density",
     "sphere_coefficients",
     "sphere_equivalent",
 ]

@@ -81,7 +81,9 @@ class NearPairs:
             # An odd function has an even derivative, an even one an odd derivative.
             turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
             exact = turned * (steep - angle / (2.0 * np.pi) * _drop(shape, np.sqrt(q1 * q2)))
-            use = (angle < 1.5 * np.sqrt(2.0 * CLOSE)) & (turned != 0.0)
+            # The expansion is for equal variances; where they differ by as much as the signals do, c has the digits.
+            equal = (np.sqrt(q1) - np.sqrt(q2)) ** 2 <= 1e-8 * spread
+            use = equal & (angle < 1.5 * np.sqrt(2.0 * CLOSE)) & (turned != 0.0)
         slope[self.i[use], self.j[use]] = (phi.amplitude * phi.gain) ** 2 * exact[use]
         self.distance = phi.amplitude**2 * steep * spread
         if parity == 1:
