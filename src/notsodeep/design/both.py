@@ -20,6 +20,7 @@ from notsodeep.design.reduce import Candidate
 from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
 from notsodeep.errors import InputError
 from notsodeep.gaussian.bivariate import dual
+from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.models import Explicit, as_tau
 from notsodeep.validation import as_rows
 
@@ -60,8 +61,11 @@ def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers
     features = rows @ rows.T
     tangent = rates[0] * features
     for phi, rate in zip(network.layers, rates[1:], strict=True):
-        q = features.diagonal()
+        q = features.diagonal().copy()
         features, slopes = dual(phi, q[:, None], q[None, :], features)
+        # At equal samples F' of a kink has a square root in the rounding; the one-dimensional moments have none.
+        np.fill_diagonal(features, second_moment(phi, q))
+        np.fill_diagonal(slopes, derivative_second_moment(phi, q))
         tangent = rate * features + tangent * slopes
     return np.asarray(tangent)
 

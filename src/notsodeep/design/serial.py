@@ -22,13 +22,18 @@ def activation_to_dict(phi: Activation) -> dict[str, Any]:
     Raises:
         InputError: for a custom callable, which is code and not a name with numbers.
     """
-    if phi.name not in BUILDERS:
+    if not _is_named(phi):
         raise InputError(
             f"The activation {phi.name!r} is a callable of its own and cannot be stored as text; "
             f"only named ones can: {', '.join(sorted(BUILDERS))}."
         )
     parameters = {key: list(value) if isinstance(value, tuple) else value for key, value in phi.parameters}
     return {"name": phi.name, "parameters": parameters, **{key: getattr(phi, key) for key in _AFFINE}}
+
+
+def _is_named(phi: Activation) -> bool:
+    """Whether name and parameters make it again; a callable may bear the name of a built-in one."""
+    return phi.name in BUILDERS and activation(phi.name, **dict(phi.parameters)).shape == phi.shape
 
 
 def activation_from_dict(data: Any) -> Activation:
@@ -48,7 +53,7 @@ def activation_from_dict(data: Any) -> Activation:
 def model_to_dict(model: DEQ | Explicit) -> dict[str, Any] | None:
     """A DEQ or an explicit network; None where an activation is a custom callable."""
     layers = (model.activation,) if isinstance(model, DEQ) else model.layers
-    if any(phi.name not in BUILDERS for phi in layers):
+    if not all(_is_named(phi) for phi in layers):
         return None
     stored = [activation_to_dict(phi) for phi in layers]
     if isinstance(model, Explicit):

@@ -1,0 +1,119 @@
+"""Designs as text: what goes out comes back, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from notsodeep.design import Design, activation_from_dict, activation_to_dict, design
+from notsodeep.errors import InputError
+from notsodeep.gaussian import activation, custom_activation
+from notsodeep.models import DEQ, Explicit
+
+CASES = [
+    ("tanh", "ck", "auto"),
+    ("softplus", "ck", "auto"),
+    ("swish", "ntk", "auto"),
+    ("elu", "ck", "leaky_relu"),
+    ("gelu", "ck", "cubic"),
+    ("tanh", "both", "auto"),
+    ("sigmoid", "ntk_paper", "auto"),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel", "family"), CASES)
+def test_a_design_comes_back_equal(name: str, kernel: str, family: str, tmp_path: Path) -> None:
+    made = design(DEQ(name, 0.2), 0.8, kernel, family)
+    assert Design.from_json(made.to_json()) == made
+    made.save(tmp_path / "design.json")
+    assert str(Design.load(tmp_path / "design.json")) == str(made)
+
+
+def test_a_network_and_a_polished_design_come_back() -> None:
+    network = Explicit([activation("hard_tanh", a=1.0, c=0.7)])
+    assert Design.from_json(design(network, 1.0).to_json()).model == network.centred(1.0)
+    X = np.random.default_rng(0).standard_normal((60, 30)) / 4.0
+    made = design(DEQ("tanh", 0.3), 1.3, X=X, samples=25)
+    assert Design.from_json(made.to_json()) == made
+
+
+def test_a_custom_model_is_stored_by_its_scalars() -> None:
+    made = design(DEQ(custom_activation(np.tanh), 0.2), 1.0)
+    back = Design.from_json(made.to_json())
+    assert back.model is None
+    assert back.target == made.target
+    assert back.network == made.network
+    with pytest.raises(InputError, match="cannot be stored"):
+        activation_to_dict(custom_activation(np.tanh))
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        activation("relu"),
+        activation("sigmoid", amplitude=2.0, gain=0.5, offset=-0.1),
+        activation("piecewise_linear", knots=[-1.0, 0.5], slopes=[0.1, 1.0, 0.2]),
+        activation("polynomial", coefficients=[0.1, 1.0, -0.3, 0.01]),
+        activation("elu", alpha=0.7).shifted(0.3),
+        activation("smooth_sum", linear=0.3, bend=1.0, sharpness=0.8, bounded=-0.2, clip=1.1),
+    ],
+)
+def test_activations_come_back_equal(phi: Any) -> None:
+    back = activation_from_dict(json.loads(json.dumps(activation_to_dict(phi))))
+    assert back == phi
+    x = np.linspace(-3, 3, 31)
+    np.testing.assert_array_equal(back(x), phi(x))
+
+
+def broken(change: Any) -> str:
+    data = json.loads(design(DEQ("tanh", 0.2), 1.0).to_json())
+    change(data)
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(format="other"),
+        lambda d: d.update(version=2),
+        lambda d: d.pop("target"),
+        lambda d: d.update(extra=1),
+        lambda d: d.update(tau0="1"),
+        lambda d: d.update(tau0=-1.0),
+        lambda d: d.update(tau0=2.0),
+        lambda d: d.update(kernel="both of them"),
+        lambda d: d.update(layers={}),
+        lambda d: d.update(layers=[]),
+        lambda d: d["layers"][0].update(name="__import__('os')"),
+        lambda d: d["layers"][0].update(name=3),
+        lambda d: d["layers"][0]["parameters"].update(a="1"),
+        lambda d: d["layers"][0]["parameters"].update(a=0.9),
+        lambda d: d["layers"][0]["parameters"].update(evil=1.0),
+        lambda d: d["layers"][0].pop("gain"),
+        lambda d: d["model"].update(sigma_a2=0.3),
+        lambda d: d["model"].update(kind="rnn"),
+        lambda d: d["target"].update(linear=0.1),
+        lambda d: d.update(tried=[["a"]]),
+        lambda d: d.update(drift=None),
+        lambda d: d.update(polish={"samples": 3}),
+        lambda d: d.update(tangent={"multipliers": [1.0], "target": d["target"]}),
+    ],
+)
+def test_changed_text_is_refused(change: Any) -> None:
+    with pytest.raises(InputError):
+        Design.from_json(broken(change))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"format": NaN}', "[" * 100_000])
+def test_text_that_is_no_design_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        Design.from_json(text)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        Design.load(tmp_path / "nothing.json")
