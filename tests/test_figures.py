@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import notsodeep as nsd
 from notsodeep import figures
+from notsodeep.design import design
 
 
 def test_eigenvalues_are_drawn_by_rank_with_a_legend() -> None:
@@ -34,3 +36,20 @@ def test_a_figure_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         figures.save(figure, tmp_path / "picture.nonsense")
     assert list(tmp_path.iterdir()) == []
     assert figures.save(figure, tmp_path / "new" / "picture.svg").stat().st_size > 0
+
+
+def test_a_spectrum_is_drawn_with_its_isolated_eigenvalues() -> None:
+    mixture = nsd.GaussianMixture.paper(80)
+    spectrum = nsd.limiting_density(nsd.DEQ("tanh", 0.2), mixture, 100)
+    exact = np.linalg.eigvalsh(nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), mixture.sample(100)[0]))
+    axes = figures.plot_spectrum(spectrum, exact)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["exact kernel", "predicted, no data", "isolated, predicted", "isolated, exact"]
+    np.testing.assert_array_equal(axes.get_lines()[1].get_xdata(), spectrum.isolated)
+
+
+def test_a_design_is_drawn_with_every_layer() -> None:
+    made = design(nsd.DEQ("relu", 0.2), 1.0)
+    axes = figures.plot_design(made)
+    assert len([line for line in axes.get_lines() if not line.get_label().startswith("_")]) == 3
+    assert "exact" in axes.get_title()

@@ -1,6 +1,7 @@
 """The command line as a newcomer uses it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
+from notsodeep.design import Design
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -65,3 +67,26 @@ def test_help_teaches(tmp_path: Path) -> None:
     text = run("--help", folder=tmp_path).stdout
     assert "notsodeep demo" in text
     assert "Example" in run("kernel", "--help", folder=tmp_path).stdout
+
+
+def test_spectrum_is_predicted_and_checked(tmp_path: Path) -> None:
+    done = run("spectrum", "--n", "500", "--p", "400", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "isolated eigenvalue" in done.stdout
+    distance = float(re.search(r"one sample:\s+([\d.]+)", done.stdout).group(1))  # type: ignore[union-attr]
+    assert distance < 0.05
+    assert (tmp_path / "notsodeep-spectrum.png").exists()
+
+
+def test_design_of_a_tanh_deq_is_a_hard_tanh_layer(tmp_path: Path) -> None:
+    done = run("design", "--activation", "tanh", "--json", "--save", "twin.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((tmp_path / "twin.json").read_text())
+    assert Design.load(tmp_path / "twin.json").exact
+
+
+def test_a_family_that_cannot_match_says_so_with_exit_code_three(tmp_path: Path) -> None:
+    done = run("design", "--activation", "swish", "--family", "leaky_relu", folder=tmp_path)
+    assert done.returncode == 3
+    assert "not exact" in done.stdout
+    assert "What to do" in done.stdout
