@@ -29,9 +29,10 @@ from scipy import special
 Array = NDArray[np.float64]
 
 _DIGITS = 40
-_MP_NODES = 36
+_MP_NODES = 28
 _MP_REACH = 18  # exp(-18^2/2) < 1e-70: enough for 60 Hermite polynomials at 30 digits
-_REACH = 10.5  # exp(-10.5^2/2) < 1e-23: enough for float64, also against polynomial growth
+_REACH = 9.5  # exp(-9.5^2/2) < 1e-19: enough for float64, also against polynomial growth
+_PANELS = 12  # at least so many edges over [-reach, reach], for the Gaussian itself
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -294,34 +295,29 @@ def mp_quadrature(
     """The same by composite Gauss-Legendre on the half line, even and odd parts apart (zeros stay zeros)."""
     with mp.workdps(digits):
         s = mpmath.sqrt(mpf(q))
-        rule = _mp_rule(tuple(_mp_edges(s, phi.kinks)), nodes, digits)
-        mehler = [mpf(0)] * max(terms, 5)
-        second = second_slope = slope_second = mpf(0)
-        for x, weight in rule:
-            up, down = phi.mp_value(s * x), phi.mp_value(-s * x)
-            squares = weight * (up * up + down * down)
-            second += squares
-            second_slope += squares * (x * x - 1)
-            slope_second += weight * (phi.mp_slope(s * x) ** 2 + phi.mp_slope(-s * x) ** 2)
-            _add_hermite(mehler, x, weight * (up + down), weight * (up - down))
-        return _finish(mehler, s, second, second_slope / (2 * s * s), slope_second)
+        edges = tuple(_mp_edges(s, phi.kinks))
+        x, weights = zip(*_mp_rule(edges, nodes, digits), strict=True)
+        table = _mp_hermite(edges, nodes, digits, max(terms, 5))
+        up, down = ([phi.mp_value(sign * s * t) for t in x] for sign in (1, -1))
+        parts = [a + b for a, b in zip(up, down, strict=True)], [a - b for a, b in zip(up, down, strict=True)]
+        mehler = [mp.fdot(parts[k % 2], row) for k, row in enumerate(table)]
+        squares = [a * a + b * b for a, b in zip(up, down, strict=True)]
+        slopes = [phi.mp_slope(s * t) ** 2 + phi.mp_slope(-s * t) ** 2 for t in x]
+        second = mp.fdot(squares, weights)
+        # x^2 - 1 is He_2, and the table has it divided by the root of 2!
+        second_slope = mp.fdot(squares, table[2]) * mpmath.sqrt(2) / (2 * s * s)
+        return _finish(mehler, s, second, second_slope, mp.fdot(slopes, weights))
 
 
-def _add_hermite(total: list[Any], x: Any, even: Any, odd: Any) -> None:
-    """Add even/odd times He_k(x)/sqrt(k!) to each coefficient, by the normalised recurrence."""
-    before, now = mpf(0), mpf(1)
-    for k in range(len(total)):
-        total[k] += (odd if k % 2 else even) * now
-        before, now = now, (x * now - _root(k) * before) / _root(k + 1)
-
-
-@lru_cache(maxsize=4096)
-def _root_at(k: int, precision: int) -> Any:
-    return mpmath.sqrt(k)
-
-
-def _root(k: int) -> Any:
-    return _root_at(k, mp.prec)
+@lru_cache(maxsize=16)
+def _mp_hermite(edges: tuple[Any, ...], nodes: int, digits: int, terms: int) -> list[list[Any]]:
+    """Row k holds weight times He_k(x)/sqrt(k!) at the nodes of the rule, by the normalised recurrence."""
+    x, weights = zip(*_mp_rule(edges, nodes, digits), strict=True)
+    rows = [[mpf(0)] * len(x), list(weights)]
+    for k in range(terms - 1):
+        low, high = mpmath.sqrt(k), 1 / mpmath.sqrt(k + 1)
+        rows.append([(t * now - low * old) * high for t, now, old in zip(x, rows[-1], rows[-2], strict=True)])
+    return rows[1:]
 
 
 def _finish(mehler: Sequence[Any], s: Any, second: Any, slope: Any, slope_second: Any) -> Moments:
@@ -472,15 +468,17 @@ class Dual(NamedTuple):
     slope: float
 
 
-def brute_dual(phi: Reference, q1: float, q2: float, rho: float, *, nodes: int = 12) -> Dual:
+def brute_dual(
+    phi: Reference, q1: float, q2: float, rho: float, *, nodes: int = 12, width: float | None = None
+) -> Dual:
     """F and F' by two-dimensional quadrature.
 
     u = s1 x with x on panels graded around every kink and around 0, at the scale of phi(u) and at the scale
     of the inner integral; v given u is N(rho s2 x, (s2 w)^2), w^2 = 1 - rho^2, on panels in y uniting those
-    of phi(v) with those of the Gaussian. |rho| = 1 leaves one integral.
+    of phi(v) with those of the Gaussian. |rho| = 1 leaves one integral. Who knows w better than from rho gives it.
     """
     s1, s2 = math.sqrt(q1), math.sqrt(q2)
-    width = math.sqrt((1 - rho) * (1 + rho))
+    width = math.sqrt((1 - rho) * (1 + rho)) if width is None else width
     x, weights = _panel_rule(_outer_edges(phi, s1, s2, rho, width), nodes)
     weights = weights * _density(x)
     if width == 0:
@@ -521,7 +519,7 @@ def _marks(phi: Reference, reach: float) -> Array:
 
 def _outer_edges(phi: Reference, s1: float, s2: float, rho: float, width: float) -> Array:
     """Panel edges in x; the inner integral is phi smoothed over s2 width: grade kinks at width/|rho|."""
-    parts = [np.linspace(-_REACH, _REACH, 18), _marks(phi, _REACH * s1) / s1]
+    parts = [np.linspace(-_REACH, _REACH, _PANELS), _marks(phi, _REACH * s1) / s1]
     if rho != 0:
         own = s2 * rho
         parts.append(_marks(phi, _REACH * s2) / own)
@@ -548,7 +546,7 @@ def _conditional(phi: Reference, mean: Array, deviation: float, s2: float, nodes
     """E[phi(v)] and E[phi'(v)], v ~ N(mean, deviation^2): one row of panels per mean, empty ones left out."""
     marks = _marks(phi, 2 * _REACH * s2)
     edges = (marks[None, :] - mean[:, None]) / deviation
-    fixed = np.broadcast_to(np.linspace(-_REACH, _REACH, 18), (mean.size, 18))
+    fixed = np.broadcast_to(np.linspace(-_REACH, _REACH, _PANELS), (mean.size, _PANELS))
     edges = np.sort(np.clip(np.concatenate([edges, fixed], axis=1), -_REACH, _REACH), axis=1)
     half = np.diff(edges, axis=1) / 2
     rows, columns = np.nonzero(half > 0)
@@ -678,7 +676,7 @@ def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
     q = drive if drive > 0 else sigma_a2 * at_zero(phi) ** 2
     for _ in range(400):
         after = sigma_a2 * exact_dual(phi, q, q, 1.0).value + drive
-        if abs(after - q) <= 2e-16 * after:
+        if abs(after - q) <= 1e-15 * after:
             return after
         q = after
     raise ArithmeticError(f"the oracle found no fixed point for {phi} at sigma_a2={sigma_a2}, drive={drive}")
@@ -780,6 +778,101 @@ def _pair(preactivation: float, dual: Dual, sigma_a2: float) -> Pair:
     g, d = dual
     rest = 1 - sigma_a2 * d
     return Pair(preactivation, g, d, g + d * preactivation / rest, g / rest, preactivation / rest)
+
+
+def mp_pair(phi: Reference, sigma_a2: float, variances: tuple[float, float], rows: Sequence[Array]) -> Pair:
+    """`brute_pair` at 34 digits from the rows on, for a phi with a closed form or piecewise linear.
+
+    Near rho = +-1 the inner product of two rows in float64 does not know their angle, and neither does any
+    oracle that starts from it. `variances` are sigma_b2 and bias2.
+    """
+    with mp.workdps(34):
+        x, y = ([mpf(float(t)) for t in row] for row in rows)
+        sa, sb, bias = (mpf(t) for t in (sigma_a2, *variances))
+        q1, q2 = (_mp_variance(phi, sa, sb * mp.fdot(row, row) + bias) for row in (x, y))
+        drive = sb * mp.fdot(x, y) + bias
+        scale = mpmath.sqrt(q1 * q2)
+        # 16 digits of the answer to start from, so that two or three costly steps are left
+        floats = float(sb * mp.fdot(x, x) + bias), float(sb * mp.fdot(y, y) + bias), float(drive)
+        now = min(max(mpf(brute_pair(phi, sigma_a2, floats[:2], floats[2]).preactivation), -scale), scale)
+        for _ in range(60):
+            value, slope = _mp_closed_dual(phi, q1, q2, now)
+            step = (sa * value + drive - now) / (1 - sa * slope)
+            now = min(max(now + step, -scale), scale)
+            if abs(step) < mpf(10) ** -26 * scale:
+                return _pair(float(now), Dual(float(value), float(slope)), sigma_a2)
+    raise ArithmeticError(f"the oracle did not converge for {phi}")
+
+
+def _mp_variance(phi: Reference, sigma_a2: Any, drive: Any) -> Any:
+    q = drive
+    for _ in range(60):
+        second, slope = _mp_second(phi, q)
+        step = (sigma_a2 * second + drive - q) / (1 - sigma_a2 * slope)
+        q += step
+        if abs(step) < mpf(10) ** -32 * q:
+            return q
+    raise ArithmeticError(f"the oracle found no fixed point for {phi}")
+
+
+def _mp_second(phi: Reference, q: Any) -> tuple[Any, Any]:
+    """S and S' from a closed form."""
+    if phi.name == "erf":
+        return 2 / mp.pi * mpmath.asin(2 * q / (1 + 2 * q)), 4 / mp.pi / (
+            (1 + 2 * q) * mpmath.sqrt(1 + 4 * q)
+        )
+    moments = _mp_wave(phi.name, q, 5) if phi.wave else _mp_pieces(phi.pieces or ((), (), 0), q, 5)
+    return moments.second, moments.second_slope
+
+
+def _mp_closed_dual(phi: Reference, q1: Any, q2: Any, c: Any) -> tuple[Any, Any]:
+    """F and F' of (u, v) with covariance c: arcsine, waves, or Price's integral over the kinks."""
+    if phi.name == "erf":
+        rest = mpmath.sqrt((1 + 2 * q1) * (1 + 2 * q2) - 4 * c * c)
+        return 2 / mp.pi * mpmath.atan2(2 * c, rest), 4 / mp.pi / rest
+    if phi.wave:
+        same, opposite = (mpmath.exp(-(q1 + q2) / 2 + sign * c) / 2 for sign in (1, -1))
+        minus, plus = same - opposite, same + opposite
+        return (minus, plus) if phi.name == "sin" else (plus, minus)
+    return _mp_price(phi.pieces or ((), (), 0), q1, q2, c)
+
+
+def _mp_price(
+    pieces: tuple[Sequence[float], Sequence[float], float], q1: Any, q2: Any, c: Any
+) -> tuple[Any, Any]:
+    """Theory, section 3: start at rho = 0 and integrate over t = sqrt(q1 q2) sin(theta), kink by kink."""
+    first, second = (_mp_pieces(pieces, q, 5).mean for q in (q1, q2))
+    scale, sign = mpmath.sqrt(q1 * q2), 1 if c >= 0 else -1
+    jumps = [mpf(right) - mpf(left) for left, right in pairwise(pieces[1])]
+    end = mpmath.atan2(mpmath.sqrt(max(q1 * q2 - c * c, mpf(0))), abs(c))  # the angle that is left at the end
+    rule = _mp_price_rule(end, mp.prec)
+    value = slope = mpf(0)
+    for knot, jump in zip(pieces[0], jumps, strict=True):
+        for other, weight in zip(pieces[0], jumps, strict=True):
+            a, b = mpf(knot) / mpmath.sqrt(q1), sign * mpf(other) / mpmath.sqrt(q2)
+            for cosine, sine2, w in rule:
+                bump = w * jump * weight * mpmath.exp(-(a * a - 2 * a * b * cosine + b * b) / (2 * sine2))
+                slope += bump
+                value += (c - sign * scale * cosine) * bump
+    turned = sign / (2 * mp.pi)
+    return first[0] * second[0] + c * first[1] * second[1] + turned * value, first[1] * second[
+        1
+    ] + turned * slope
+
+
+@lru_cache(maxsize=64)
+def _mp_price_rule(end: Any, precision: int) -> list[tuple[Any, Any, Any]]:
+    """Panels doubling from the angle `end` to pi/2: (cos, sin^2, weight) of the angle that is left."""
+    edges = [end]
+    while edges[-1] < mp.pi / 2:
+        edges.append(min(max(2 * edges[-1], mpf(10) ** -14), mp.pi / 2))
+    points, weights = _mp_legendre(20, mp.dps)
+    rule = []
+    for left, right in pairwise(edges):
+        half, middle = (right - left) / 2, (right + left) / 2
+        angles = [middle + half * t for t in points]
+        rule += [(mpmath.cos(t), mpmath.sin(t) ** 2, half * w) for t, w in zip(angles, weights, strict=True)]
+    return rule
 
 
 def exact_gram(rows: Array) -> Array:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import mpmath
 import numpy as np
 import oracles
 import pytest
-from mpmath import mp, mpf
 from oracles import ALL, Reference
 from tolerances import Oracle, tolerance
 
@@ -141,33 +139,50 @@ def test_explicit_networks(labels: tuple[str, ...]) -> None:
             assert abs(kernel[i, j] - value) <= RELATIVE * math.sqrt(kernel[i, i] * kernel[j, j])
 
 
-def mp_relu_tangent(x: np.ndarray, y: np.ndarray, sigma_a2: float) -> float:
-    """The tangent kernel of a ReLU DEQ for two unit-free rows, at 50 digits from the inner products on."""
-    with mp.workdps(50):
-        rows = [[mpf(float(t)) for t in row] for row in (x, y)]
-        drives = [(1 - mpf(sigma_a2)) * mp.fdot(row, row) for row in rows]
-        drive = (1 - mpf(sigma_a2)) * mp.fdot(*rows)
-        scale = mpmath.sqrt(drives[0] * drives[1]) / (1 - mpf(sigma_a2) / 2)
-        now = drive
-        for _ in range(300):
-            theta = mpmath.acos(min(now / scale, mpf(1)))
-            feature = scale * (mpmath.sin(theta) + (mp.pi - theta) * mpmath.cos(theta)) / (2 * mp.pi)
-            now = sigma_a2 * feature + drive
-        slope = (mp.pi - theta) / (2 * mp.pi)
-        return float(feature + slope * now / (1 - sigma_a2 * slope))
+# angle, ratio of norms less 1, norm, sign
+NEARLY_PARALLEL = (
+    (0.0, 0.0, 1.0, 1.0),
+    (1e-8, 0.0, 1.0, 1.0),
+    (1e-6, 0.0, 30.0, -1.0),
+    (0.0, 2.7, 1.0, 1.0),
+    (1e-8, 2.7, 0.1, -1.0),
+    (0.0, 5e-6, 0.2, 1.0),
+    (2e-9, 6e-8, 0.5, 1.0),
+    (0.0, 2.6e-6, 7.0, 1.0),
+    (0.0, 1.3e-4, 600.0, -1.0),
+    (0.0, 3e-4, 500.0, 1.0),
+)
 
 
-@pytest.mark.parametrize("angle", [0.0, 1e-12, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4])
-@pytest.mark.parametrize("ratio", [1.0, 3.7])
-def test_nearly_parallel_rows(angle: float, ratio: float) -> None:
-    """A ReLU tangent kernel falls linearly with the angle, which a Gram matrix only knows to 1e-8."""
-    generator = np.random.default_rng(11)
-    x, away = generator.normal(size=(2, 40))
+def nearly_parallel(angle: float, ratio: float, norm: float, sign: float) -> np.ndarray:
+    x, away = np.random.default_rng(11).normal(size=(2, 20))
     away -= (away @ x) / (x @ x) * x
-    y = ratio * (x + angle * np.linalg.norm(x) / np.linalg.norm(away) * away)
-    kernel = nsd.tangent_kernel(nsd.DEQ("relu", 0.3), np.array([x, y]))
-    expected = mp_relu_tangent(x, y, 0.3)
-    assert abs(kernel[0, 1] - expected) <= RELATIVE * math.sqrt(kernel[0, 0] * kernel[1, 1])
+    x, away = norm * x / np.linalg.norm(x), norm * away / np.linalg.norm(away)
+    return np.array([x, sign * (1 + ratio) * (x + angle * away)])
+
+
+@pytest.mark.parametrize(
+    ("label", "bias2"),
+    [
+        ("relu", 0.0),
+        ("relu", 0.1),
+        ("abs", 0.1),
+        ("hard_tanh", 0.0),
+        ("hard_sigmoid", 0.1),
+        ("piecewise_linear", 0.0),
+        ("erf", 0.0),
+    ],
+)
+def test_nearly_parallel_rows(label: str, bias2: float) -> None:
+    """With kinks, F' falls linearly with the angle of two rows, which their inner product only knows to 1e-8."""
+    phi, sigma_a2, sigma_b2 = oracles.reference(label), 0.3, 0.7
+    model = nsd.DEQ(made(phi), sigma_a2, sigma_b2=sigma_b2, bias2=bias2)
+    for case in NEARLY_PARALLEL:
+        X = nearly_parallel(*case)
+        exact = oracles.mp_pair(phi, sigma_a2, (sigma_b2, bias2), X)._asdict()
+        for field, kernel in all_kernels(model, X).items():
+            error = abs(kernel[0, 1] - exact[field]) / math.sqrt(kernel[0, 0] * kernel[1, 1])
+            assert error <= RELATIVE, f"{field} at (angle, ratio, norm, sign) = {case}: {error:.1e}"
 
 
 @pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "elu"])
