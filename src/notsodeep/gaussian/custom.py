@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import quadrature
-from notsodeep.gaussian.shapes import Shape, in_chunks
+from notsodeep.gaussian.shapes import FINER, Shape, in_chunks
 
 Array = NDArray[np.float64]
 
@@ -179,6 +179,13 @@ class Custom(Shape):
         self._check_growth(float(scales.max()))
         edges = self.breakpoints(quadrature.REACH * float(scales.max()))
         return quadrature.split_rule(np.maximum(scales, 1e-150), edges, degree)
+
+    def _finer_second_moment(self, q: Array) -> Array:
+        edges = self.breakpoints(quadrature.REACH * float(np.sqrt(q.max())))
+        halved = np.sort(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))
+        scales = np.sqrt(np.maximum(q, 1e-300))
+        points, weights = quadrature.split_rule(scales, halved, FINER)
+        return np.asarray((self(scales[:, None] * points) ** 2 * weights).sum(axis=1))
 
     def mehler(self, q: Array, terms: int) -> Array:
         """Rows of nodes differ, so the Hermite functions are summed row by row."""
