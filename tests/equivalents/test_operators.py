@@ -58,39 +58,39 @@ def _operator(request):
     return OPERATORS[request.param]
 
 
-def identity_close(actual, expected, digits_lost=0.0):
+def assert_identity(actual, expected, digits_lost=0.0):
     assert_close(actual, expected, Oracle.IDENTITY, scale=10.0**digits_lost * np.max(np.abs(expected)))
 
 
 def test_multiplies(operator):
     dense = operator.to_dense()
     vector, block = RNG.standard_normal(N), RNG.standard_normal((N, 4))
-    identity_close(operator @ vector, dense @ vector)
-    identity_close(operator @ block, dense @ block)
-    identity_close(operator.T @ vector, dense.T @ vector)
-    identity_close(operator.matvec(vector[:, None]), (dense @ vector)[:, None])
+    assert_identity(operator @ vector, dense @ vector)
+    assert_identity(operator @ block, dense @ block)
+    assert_identity(operator.T @ vector, dense.T @ vector)
+    assert_identity(operator.matvec(vector[:, None]), (dense @ vector)[:, None])
     assert (operator @ vector).shape == (N,)
     assert isinstance(operator, LinearOperator)
 
 
 def test_is_symmetric(operator):
-    identity_close(operator.to_dense(), operator.to_dense().T)
+    assert_identity(operator.to_dense(), operator.to_dense().T)
 
 
 def test_has_the_diagonal_and_trace_of_its_dense_self(operator):
     dense = operator.to_dense()
-    identity_close(operator.diagonal(), np.diagonal(dense))
-    identity_close(operator.trace(), np.trace(dense), digits_lost=1)
+    assert_identity(operator.diagonal(), np.diagonal(dense))
+    assert_identity(operator.trace(), np.trace(dense), digits_lost=1)
 
 
 def test_eigenvalues(operator):
     expected = linalg.eigvalsh(operator.to_dense())
     values = operator.eigvalsh()
     assert values.shape == (N,)
-    identity_close(values, expected, digits_lost=1)
+    assert_identity(values, expected, digits_lost=1)
     for k in (1, 5, N):
         chosen = expected[np.argsort(-np.abs(expected), kind="stable")[:k]]
-        identity_close(np.abs(np.sort(operator.eigvalsh(k))), np.abs(np.sort(chosen)), digits_lost=1)
+        assert_identity(np.abs(np.sort(operator.eigvalsh(k))), np.abs(np.sort(chosen)), digits_lost=1)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
@@ -99,7 +99,7 @@ def test_solves(operator, ridge):
     conditioning = np.log10(np.linalg.cond(dense))
     for right in (RNG.standard_normal(N), RNG.standard_normal((N, 3))):
         solution = operator.solve(right, ridge=ridge)
-        identity_close(solution, linalg.solve(dense, right), digits_lost=conditioning)
+        assert_identity(solution, linalg.solve(dense, right), digits_lost=conditioning)
         assert solution.shape == right.shape
 
 
@@ -151,8 +151,8 @@ def test_many_columns_are_left_to_the_iteration_and_taken_back_where_it_fails(mo
 def test_a_sum_with_another_kind_of_operator_is_still_an_operator():
     other = aslinearoperator(SYMMETRIC)
     vector = RNG.standard_normal(N)
-    identity_close((SINGLE + other) @ vector, SINGLE.to_dense() @ vector + SYMMETRIC @ vector)
-    identity_close((SINGLE @ SINGLE) @ vector, SINGLE.to_dense() @ SINGLE.to_dense() @ vector)
+    assert_identity((SINGLE + other) @ vector, SINGLE.to_dense() @ vector + SYMMETRIC @ vector)
+    assert_identity((SINGLE @ SINGLE) @ vector, SINGLE.to_dense() @ SINGLE.to_dense() @ vector)
 
 
 def test_terms_on_the_same_rows_are_multiplied_together():
