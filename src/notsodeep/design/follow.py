@@ -24,11 +24,12 @@ Array = NDArray[np.float64]
 
 # Squared norms, relative to τ0², at which two kernels are compared.
 NORMS = np.array([0.8, 1.25])
-# A drift, as a share of the diagonal, that is small enough to take the simplest family, and one that is large enough
-# to take a layer more. Tangent kernels of plain networks are closer to the DEQ's to begin with: less is allowed.
-DRIFT, TANGENT_DRIFT, DEEPER = 0.025, 0.01, 0.05
-# Candidates looked at, networks evaluated in the refinement, and what the drift weighs there against the equations.
-_LOOK, _EVALUATIONS, _WEIGHT = 12, 72, 0.1
+# Drifts, as shares of the diagonal, small enough to take the simplest family of a depth, and large enough to take a
+# layer more. Tangent kernels of plain networks are closer to the DEQ's to begin with: less is allowed.
+DRIFT, DEEPER = {"ck": 0.025, "ntk": 0.01}, {"ck": 0.05, "ntk": 0.02}
+# Candidates looked at; in the refinement: networks evaluated, what the drift weighs against the equations, and the
+# relative gain below which it stops.
+_LOOK, _EVALUATIONS, _WEIGHT, _GAIN = 12, 120, 0.1, 0.05
 
 
 class Response:
@@ -42,7 +43,12 @@ class Response:
     @property
     def allowed(self) -> float:
         """The drift up to which no other family of the same depth is tried."""
-        return DRIFT if self.kernel == "ck" else TANGENT_DRIFT
+        return DRIFT["ck" if self.kernel == "ck" else "ntk"]
+
+    @property
+    def tolerable(self) -> float:
+        """The drift up to which no deeper network is tried."""
+        return DEEPER["ck" if self.kernel == "ck" else "ntk"]
 
     def _of(self, model: DEQ | Explicit) -> Array:
         squares = self.tau0**2 * NORMS
@@ -90,5 +96,5 @@ def _refined(goal: Goal, units: Sequence[Unit], start: Candidate, response: Resp
         return np.concatenate([problem.residuals(vector), _WEIGHT * response.mismatch(network)])
 
     vector = problem.vector(start)
-    near = descend(together, vector, problem.bounds, _EVALUATIONS // len(vector), least_gain=0.05)
+    near = descend(together, vector, problem.bounds, _EVALUATIONS // len(vector), least_gain=_GAIN)
     return problem.candidate(descend(problem.residuals, near, problem.bounds, 40))

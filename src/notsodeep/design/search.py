@@ -11,7 +11,7 @@ from scipy import optimize
 
 from notsodeep.design.families import LAST, Chain, Family
 from notsodeep.design.fit import Effort, least_squares, residuals
-from notsodeep.design.follow import DEEPER, Response, best_follower
+from notsodeep.design.follow import Response, best_follower
 from notsodeep.design.goal import Goal
 from notsodeep.design.parts import EXACT, Attempt, relative_residuals
 from notsodeep.design.reduce import Candidate
@@ -90,7 +90,7 @@ def first_exact(
 def _settled(exact: Found, following: Chain, response: Response) -> bool:
     """Whether an exact design is good enough not to try the following family."""
     deeper = following.layers > exact.chain.layers
-    return following.name in LAST or exact.drift <= (DEEPER if deeper else response.allowed)
+    return following.name in LAST or exact.drift <= (response.tolerable if deeper else response.allowed)
 
 
 def fit_family(family: Family, target: Coefficients) -> Explicit:

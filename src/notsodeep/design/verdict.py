@@ -77,6 +77,11 @@ def obstruction(goal: Goal, chain: Chain) -> str:
             if goal.norm
             else "layers without an odd part have α̃3 ≤ 2α̃2 always; the target has α2 = 0"
         )
+    if goal.tangent and goal.trace * chain.layers < goal.norm * (chain.layers + 2):
+        return (
+            f"order 2 in the first of {chain.layers} layers has 2β̃2/β̃3 = {chain.layers}/{chain.layers + 2}, later ones "
+            f"less; the target has {goal.norm / goal.trace:.4g}, and an odd layer that raises it costs energy"
+        )
     return _energy(goal, chain)
 
 
