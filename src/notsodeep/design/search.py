@@ -77,14 +77,17 @@ def first_exact(
         if not found.exact:
             attempts.append(Attempt(chain.label, found.residual, obstruction(goal, chain)))
             inexact = found if inexact is None or found.residual < inexact.residual else inexact
-        elif exact is None or found.drift < exact.drift * (
-            1.0 if chain.layers == exact.chain.layers else 0.5
-        ):
+        elif exact is None or found.drift < _beaten_by(exact, chain):
             exact = found
     best = exact or inexact
     if best is None:
         raise InputError("There is no family to try.")
     return best, [entry for entry in attempts if entry.family != best.chain.label]
+
+
+def _beaten_by(exact: Found, challenger: Chain) -> float:
+    """The drift below which another family replaces an exact one: a deeper network must earn its layer."""
+    return exact.drift * (1.0 if challenger.layers == exact.chain.layers else 0.7)
 
 
 def _settled(exact: Found, following: Chain, response: Response) -> bool:
