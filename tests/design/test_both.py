@@ -18,7 +18,7 @@ NETWORK = Explicit(["gelu", activation("leaky_relu", a=1.2, b=0.3), "tanh"]).cen
 
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
-    X = np.random.default_rng(5).standard_normal((24, 40))
+    X = np.random.default_rng(5).standard_normal((8, 40))
     return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True))
 
 

@@ -15,7 +15,7 @@ from notsodeep.data import GaussianMixture, MixtureStatistics
 from notsodeep.design import FAMILIES, Design, Family, design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian import activation, custom_activation
+from notsodeep.gaussian import Activation, activation, custom_activation
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
@@ -147,16 +147,52 @@ def test_polishing_on_data_helps_and_says_by_how_much(mixture: tuple[np.ndarray,
 # --- properties ---------------------------------------------------------------------------------------------------
 
 
-slope = st.floats(0.2, 2.0)
+unit = st.floats(0.0, 1.0)
 
 
-@settings(max_examples=15, deadline=None)
-@given(slope, st.floats(-0.5, 0.15), slope, st.floats(-0.5, 0.15), st.floats(0.4, 2.5))
+def own_layer(family: str, draws: tuple[float, ...]) -> Activation:
+    """A layer of the family, from four numbers between 0 and 1."""
+    u, v, w, k = draws
+    if family == "leaky_relu":
+        return activation("leaky_relu", a=0.2 + 1.8 * u, b=1.5 * v - 0.5)
+    if family == "piecewise_linear":
+        knot = 0.3 + 1.5 * k
+        slopes = [1.8 * value - 0.3 for value in (u, v, w)]
+        return activation("piecewise_linear", knots=[-knot, knot], slopes=slopes)
+    if family == "smooth":
+        return activation(
+            "smooth_sum", linear=0.2 + u, bend=2 * v - 1, sharpness=0.4 + k, bounded=2 * w - 1, clip=0.5 + k
+        )
+    cubes = [0.3 * w - 0.15] if family == "cubic" else []
+    return activation("polynomial", coefficients=[0.0, 0.3 + 0.9 * u, v - 0.5, *cubes])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(["leaky_relu", "piecewise_linear", "smooth", "cubic", "quadratic"]),
+    st.tuples(unit, unit, unit, unit),
+    st.tuples(unit, unit, unit, unit),
+    st.floats(0.4, 2.0),
+    st.sampled_from(["ck", "ntk"]),
+)
 def test_a_network_of_the_family_gets_its_own_scalars_back(
-    a1: float, b1: float, a2: float, b2: float, tau0: float
+    family: str, first: tuple[float, ...], second: tuple[float, ...], tau0: float, kernel: str
 ) -> None:
-    network = Explicit([activation("leaky_relu", a=a1, b=b1), activation("leaky_relu", a=a2, b=b2)])
-    check_exact(design(network, tau0, family="leaky_relu"), network, "ck")
+    network = Explicit([own_layer(family, first), own_layer(family, second)])
+    made = design(network, tau0, kernel, family, layers=2)
+    assert made.exact, f"{network} at {tau0}: {made}"
+
+
+@pytest.mark.parametrize("name", ["identity", "abs", "mish", "hard_sigmoid"])
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+def test_further_activations_are_matched(name: str, kernel: str) -> None:
+    check_exact(design(DEQ(name, 0.2), 1.0, kernel), DEQ(name, 0.2), kernel)
+
+
+def test_a_network_that_is_a_deq_without_recurrence_needs_one_layer() -> None:
+    made = design(DEQ("relu", 0.0), 1.0)
+    check_exact(made, DEQ("relu", 0.0), "ck")
+    assert len(made.network.layers) == 1
 
 
 @settings(max_examples=10, deadline=None)
@@ -172,7 +208,7 @@ def test_a_hard_tanh_layer_is_found_again(a: float, c: float, tau0: float, kerne
         assert found["c"] == pytest.approx(c, rel=1e-6)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.sampled_from(["relu", "gelu", "tanh", "elu"]), st.floats(0.3, 3.0), st.sampled_from(["ck", "ntk"]))
 def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> None:
     """φ_t(x) = t φ(x/t) at τ0 = t has the design of φ at τ0 = 1, its layers scaled in the same way."""
@@ -276,6 +312,7 @@ def test_a_custom_activation_can_be_designed_for() -> None:
         ({"infeasible": "ignore"}, "infeasible"),
         ({"model": DEQ("tanh", 0.2, bias2=0.1)}, "bias2"),
         ({"X": np.ones((2, 3))}, "at least 4"),
+        ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
         ({"kernel": "both", "family": Family("f", lambda p: [], [(0.0, 1.0)])}, "built-in"),
         ({"family": Family("f", lambda p: [], [(0.0, 1.0)])}, "list of Activations"),
         ({"family": Family("f", lambda p: [1 / 0], [(0.0, 1.0)])}, "failed"),

@@ -58,6 +58,10 @@ def design(
     scale = as_tau(tau0)
     centred = _centred(model, scale)
     target = coefficients(centred, scale, "ck" if kernel == "both" else kernel)
+    if target.diagonal <= 0.0:
+        raise InputError(
+            f"The centred activation of {centred} is constant: its kernel is zero and there is nothing to match."
+        )
     if isinstance(family, Family):
         made = _from_family(family, centred, scale, kernel, target)
     else:

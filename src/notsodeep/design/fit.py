@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 AIM = 1e-13
 # Angles stay off the corners, where a weight vanishes and with it the derivative.
 _CORNER = 1e-9
+# Part of the diagonal below which a coefficient counts as small in the first steps.
+_SOFT = 0.05
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,16 @@ class _Slot:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: starting points, and steps from each."""
+    """How long to search: starting points, steps from each, and whether small coefficients wait for the large ones."""
 
     starts: int
     steps: int
+    soften: bool
 
 
 # A solution that exists is found in some ten steps; the thorough search is for the best approximation.
-QUICK = Effort(starts=3, steps=25)
-THOROUGH = Effort(starts=6, steps=120)
+QUICK = Effort(starts=3, steps=25, soften=False)
+THOROUGH = Effort(starts=6, steps=120, soften=True)
 
 
 class Problem:
@@ -127,6 +130,11 @@ class Problem:
         """Relative residuals of the four equations."""
         return residuals(self.goal, self.candidate(vector), self._scales)
 
+    def softened(self, vector: Array) -> Array:
+        """Residuals relative to no less than a part of the diagonal."""
+        floor = _SOFT * self.goal.diagonal
+        return residuals(self.goal, self.candidate(vector), np.maximum(self._scales, floor))
+
     def starts(self) -> Iterator[Array]:
         """Starting points: the linear share spread over the layers, its rest even, odd or between."""
         low, high = self.bounds
@@ -165,6 +173,9 @@ def least_squares(goal: Goal, units: Sequence[Unit], effort: Effort) -> Candidat
     problem = Problem(goal, units)
     best: tuple[float, Array] | None = None
     for start in itertools.islice(problem.starts(), effort.starts):
+        if effort.soften:
+            # Where a coefficient is small, its relative error would be all that the first steps see.
+            start = descend(problem.softened, start, problem.bounds, effort.steps, least_gain=1e-3)
         vector = descend(problem.residuals, start, problem.bounds, effort.steps)
         worst = float(np.abs(problem.residuals(vector)).max())
         if best is None or worst < 0.999 * best[0]:
