@@ -159,6 +159,20 @@ class Shape:
         return in_chunks(lambda part: self(np.sqrt(part)[:, None] * points) @ matrix, q, len(points))
 
 
+def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
+    """∫ξ^r dN(ξ), r = 0, 1, 2, between neighbouring ends (last axis).
+
+    Anchored at zero and written with erf, expm1 and the incomplete gamma function, so that narrow segments under a
+    wide bell keep all their digits.
+    """
+    with np.errstate(over="ignore"):
+        half = 0.5 * ends**2
+    zeroth = 0.5 * special.erf(ends / np.sqrt(2.0))
+    first = -np.expm1(-half) / quadrature.SQRT_2PI
+    second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
+    return np.diff(zeroth, axis=-1), np.diff(first, axis=-1), np.diff(second, axis=-1)
+
+
 def _bell(x: Array) -> Array:
     return np.asarray(np.exp(-0.5 * x**2) / quadrature.SQRT_2PI)
 
@@ -223,20 +237,12 @@ class PiecewiseLinear(ClosedForm):
         return slope if order == 1 else np.asarray(slope * x + self.intercepts[segment])
 
     def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
-        """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments).
-
-        Anchored at zero and written with erf, expm1 and the incomplete gamma function, so that narrow segments
-        under a wide bell keep all their digits.
-        """
+        """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments)."""
         scales = np.sqrt(np.maximum(q, TINY))
         far = np.full((len(q), 1), np.inf)
         with np.errstate(over="ignore"):
             ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
-            half = 0.5 * ends**2
-        zeroth = 0.5 * special.erf(ends / np.sqrt(2.0))
-        first = -np.expm1(-half) / quadrature.SQRT_2PI
-        second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
-        return scales, np.diff(zeroth, axis=1), np.diff(first, axis=1), np.diff(second, axis=1)
+        return scales, *segment_moments(ends)
 
     def mean_derivative(self, q: Array, k: int) -> Array:
         scales, zeroth, _, _ = self._segments(q)

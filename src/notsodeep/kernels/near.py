@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.shapes import PiecewiseLinear, Shape
+from notsodeep.gaussian.shapes import PiecewiseLinear, segment_moments
 from notsodeep.kernels.sides import Equation, Side
 
 Array = NDArray[np.float64]
@@ -68,24 +69,27 @@ class NearPairs:
         feedback = (phi.gain * phi.amplitude) ** 2 * equation.feedback
         if feedback > 0.0 or equation.constant:
             self.keep_parallel(parity == -1 and not equation.constant)
-        q1, q2 = sides[0].inner[rows][self.i], sides[1].inner[columns][self.j]
-        steep = np.sqrt(sides[0].slope_energy[rows][self.i] * sides[1].slope_energy[columns][self.j])
-        spread = phi.gain**2 * equation.gain * self.distance / np.maximum(1.0 - feedback * steep, 1e-3)
+        s1, s2 = sides[0].root[rows][self.i], sides[1].root[columns][self.j]
         # Nothing but the product of the scales enters: parallel rows of different length count as well.
         keeps_angles = shape.dual == "homogeneous" and not phi.offset and not equation.constant
-        if isinstance(shape, PiecewiseLinear) and keeps_angles and np.all(np.isfinite(self.angle)):
-            exact, use = _homogeneous_slope(shape, self.sign, self.angle), np.ones(len(self.i), dtype=bool)
-        else:
+        if not isinstance(shape, PiecewiseLinear):
+            # Only here for its distances: a smooth function has no angle to lose.
+            steep = np.sqrt(sides[0].slope_energy[rows][self.i] * sides[1].slope_energy[columns][self.j])
             self.angle = np.full_like(self.angle, np.nan)
-            angle = _angle(q1, q2, spread)
-            # An odd function has an even derivative, an even one an odd derivative.
-            turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
-            exact = turned * (steep - angle / (2.0 * np.pi) * _drop(shape, np.sqrt(q1 * q2)))
-            # The expansion is for equal variances; where they differ by as much as the signals do, c has the digits.
-            equal = (np.sqrt(q1) - np.sqrt(q2)) ** 2 <= 1e-8 * spread
-            use = equal & (angle < 1.5 * np.sqrt(2.0 * CLOSE)) & (turned != 0.0)
-        slope[self.i[use], self.j[use]] = (phi.amplitude * phi.gain) ** 2 * exact[use]
-        self.distance = phi.amplitude**2 * steep * spread
+            self.distance = (phi.amplitude * phi.gain) ** 2 * steep * self.distance
+        else:
+            source = phi.gain**2 * equation.gain * self.distance
+            exact, moved, angle = _expanded(shape, s1, s2, source, feedback)
+            if keeps_angles and np.all(np.isfinite(self.angle)):
+                exact = _homogeneous_slope(shape, self.sign, self.angle)
+                known = np.ones(len(self.i), dtype=bool)
+            else:
+                self.angle = np.full_like(self.angle, np.nan)
+                # An odd function has an even derivative, an even one an odd derivative.
+                turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
+                exact, known = turned * exact, (turned != 0.0) & (angle < 1.5 * np.sqrt(2.0 * CLOSE))
+            slope[self.i[known], self.j[known]] = (phi.amplitude * phi.gain) ** 2 * exact[known]
+            self.distance = phi.amplitude**2 * moved
         if parity == 1:
             self.sign = np.ones_like(self.sign)
         else:
@@ -103,19 +107,45 @@ def _homogeneous_slope(shape: PiecewiseLinear, sign: Array, angle: Array) -> Arr
     return np.asarray(mean**2 + sign * half**2 * (1.0 - 2.0 * angle / np.pi))
 
 
-def _drop(shape: Shape, q: Array) -> Array:
-    """2π times how fast F' falls with the angle: every kink counts with the square of its jump."""
-    if not shape.kinks:
-        return np.zeros_like(q)
-    heights = np.exp(-0.5 * np.array(shape.kinks) ** 2 / q[:, None])
-    return np.asarray((shape.jumps(1) ** 2 * heights).sum(axis=1))
+def _expanded(
+    shape: PiecewiseLinear, s1: Array, s2: Array, source: Array, feedback: float
+) -> tuple[Array, Array, Array]:
+    """F', E|φ(u) - φ(v)|² and the angle of nearly equal u and v, to first order in e = s1 s2 - Λ.
+
+    |u - v|² = (s1 - s2)² + 2e is also source + feedback E|φ(u) - φ(v)|², where source is what the inputs contribute,
+    and E|φ(u) - φ(v)|² = E(φ(s1 ξ) - φ(s2 ξ))² + 2eF'.  Every term is relatively accurate; e gives the angle.
+    """
+    level, apart = _along(shape, s1, s2)
+    excess = source + feedback * apart - (s1 - s2) ** 2
+    half = np.maximum(excess, 0.0) / (2.0 * np.maximum(1.0 - feedback * level, 1e-3))
+    angle = np.maximum(np.sqrt(2.0 * half / (s1 * s2)), 1e-150)[:, None]
+    knots = np.array(shape.knots)
+    shift = np.abs(knots / s1[:, None] - knots / s2[:, None])
+    ratio = np.minimum(shift / angle, 40.0)
+    # ∫ exp(-shift²/2δ²) dδ from 0 to the angle: how much of each kink the angle opens.
+    opened = angle * np.exp(-0.5 * ratio**2) - shift * np.sqrt(np.pi / 2.0) * special.erfc(
+        ratio / np.sqrt(2.0)
+    )
+    heights = shape.weights**2 * np.exp(-0.5 * np.minimum(knots**2 / (s1 * s2)[:, None], 1400.0))
+    slope = level - (heights * opened).sum(axis=1) / (2.0 * np.pi)
+    return slope, apart + 2.0 * level * half, angle[:, 0]
 
 
-def _angle(q1: Array, q2: Array, spread: Array) -> Array:
-    """The angle whose cosine is ρ, from |u - v|² = (s1 - s2)² + 2 s1 s2 (1 - ρ)."""
-    roots = np.sqrt(q1), np.sqrt(q2)
-    apart = np.maximum(spread - (roots[0] - roots[1]) ** 2, 0.0)
-    return np.asarray(np.sqrt(apart / (roots[0] * roots[1])))
+def _along(shape: PiecewiseLinear, s1: Array, s2: Array) -> tuple[Array, Array]:
+    """E[φ'(s1 ξ) φ'(s2 ξ)] and E(φ(s1 ξ) - φ(s2 ξ))²: the same ξ, so piecewise polynomials in it."""
+    knots, slopes, intercepts = np.array(shape.knots), np.array(shape.slopes), shape.intercepts
+    scales = s1[:, None], s2[:, None]
+    inner = np.sort(np.concatenate([knots / scale for scale in scales], axis=1), axis=1)
+    far = np.full((len(s1), 1), np.inf)
+    ends = np.concatenate([-far, inner, far], axis=1)
+    bounded = np.clip(ends, -1e150, 1e150)
+    middle = 0.5 * (bounded[:, 1:] + bounded[:, :-1])
+    segments = [np.searchsorted(knots, middle * scale) for scale in scales]
+    zeroth, first, second = segment_moments(ends)
+    rise = slopes[segments[0]] * scales[0] - slopes[segments[1]] * scales[1]
+    step = intercepts[segments[0]] - intercepts[segments[1]]
+    level = (slopes[segments[0]] * slopes[segments[1]] * zeroth).sum(axis=1)
+    return level, (rise**2 * second + 2.0 * rise * step * first + step**2 * zeroth).sum(axis=1)
 
 
 def find(c: Array, left: Array, right: Array, *, diagonal: bool) -> NearPairs | None:
