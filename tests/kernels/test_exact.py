@@ -185,6 +185,29 @@ def test_nearly_parallel_rows(label: str, bias2: float) -> None:
             assert error <= RELATIVE, f"{field} at (angle, ratio, norm, sign) = {case}: {error:.1e}"
 
 
+def explicit_errors(labels: tuple[str, ...], X: np.ndarray) -> list[float]:
+    """Relative errors of the two kernels of an explicit network for one pair of rows, against 34 digits."""
+    layers = [oracles.reference(label) for label in labels]
+    model = nsd.Explicit([made(phi) for phi in layers])
+    kernels = nsd.conjugate_kernel(model, X), nsd.tangent_kernel(model, X)
+    exact = oracles.mp_layers(layers, X)
+    return [
+        abs(kernel[0, 1] - value) / math.sqrt(kernel[0, 0] * kernel[1, 1])
+        for kernel, value in zip(kernels, exact, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize(
+    "labels",
+    [("hard_sigmoid",), ("erf", "leaky_relu"), ("sin", "relu"), ("hard_tanh", "abs"), ("cos", "hard_tanh")],
+)
+def test_opposite_and_equal_rows_through_layers(labels: tuple[str, ...], sign: float) -> None:
+    """Odd and even layers keep rho at exactly +-1, and odd ones plus a constant have the derivative of odd ones."""
+    for norm in (0.3, 20.0):
+        assert max(explicit_errors(labels, nearly_parallel(0.0, 0.0, norm, sign))) <= RELATIVE
+
+
 @pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "elu"])
 @pytest.mark.parametrize("p", [3, 64, 301])
 def test_duplicates_are_the_diagonal(name: str, p: int) -> None:
