@@ -270,6 +270,14 @@ def test_quadratic_layers_match_none() -> None:
         assert not design(DEQ(name, 0.2), 1.0, family="quadratic").exact
 
 
+def test_the_papers_tangent_kernel_of_other_activations_gets_a_verdict() -> None:
+    made = design(DEQ("swish", 0.2), 1.0, "ntk_paper")
+    assert not made.exact
+    assert made.residual < 0.1
+    assert "2β̃2/β̃3" in made.explain()
+    assert "kernel='ntk'" in made.explain()
+
+
 def test_infeasible_may_raise() -> None:
     with pytest.raises(ConvergenceError, match="α̃3 ≤ 2α̃2"):
         design(DEQ("elu", 0.2), 1.0, family="leaky_relu", infeasible="raise")

@@ -14,7 +14,7 @@ from notsodeep.design import serial
 from notsodeep.design.goal import EQUATIONS
 from notsodeep.design.load import FORMAT, VERSION, stored_fields
 from notsodeep.design.parts import EXACT, Attempt, Curve, Polish, Tangent, relative_residuals
-from notsodeep.design.verdict import explain
+from notsodeep.design.verdict import KERNEL_WORDS, explain
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -152,7 +152,8 @@ class Design:
 
     def __str__(self) -> str:
         verdict = "exact" if self.exact else f"not exact, {self.residual:.1e} off"
-        head = f"{self.family} for the {self.kernel} of {self.model or 'a model'} at tau0 = {self.tau0:g}: {verdict}"
+        what = f"{KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
+        head = f"{self.family} for the {what}: {verdict}"
         lines = [head, *(f"  layer {i}: {layer}" for i, layer in enumerate(self.network.layers, 1))]
         lines += _table(self.target, self.reached, self.residuals)
         if self.tangent is not None:

@@ -38,7 +38,6 @@ class Basis:
         odd_third: √6 times the third Hermite coefficient of O, which is E[u² O'].
         odd_slope: E[O O' u].
         odd_roughness: E[O'²].
-        has_odd: whether the family has an odd part at all.
     """
 
     even_second: float
@@ -47,7 +46,6 @@ class Basis:
     odd_third: float = 0.0
     odd_slope: float = 0.0
     odd_roughness: float = 0.0
-    has_odd: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,6 @@ class Layer:
         """E1 for a layer that keeps variance 1."""
         b = self.basis
         return self.linear**2 + self.even**2 * b.even_roughness + self.odd**2 * b.odd_roughness
-
-    @property
-    def slope_drift(self) -> float:
-        """½ M_3/M_1: how the slope changes, relatively, with the variance of the input, (2.5)."""
-        return 0.5 * self.odd * self.basis.odd_third / self.linear if self.linear else 0.0
 
 
 class Unit(ABC):
@@ -159,7 +152,7 @@ def _hinge_basis(k: float, *, has_odd: bool) -> Basis:
     second = 2.0 * bell**2 / even_variance
     even = (second, (2.0 * tail - 2.0 * m.even_mean * bell) / even_variance, 2.0 * tail / even_variance)
     if not has_odd:
-        return Basis(*even, has_odd=False)
+        return Basis(*even)
     odd_variance = m.odd_size**2
     return Basis(
         *even,
@@ -236,7 +229,7 @@ class Cubic(Unit):
 
     def basis(self, knots: tuple[float, ...]) -> Basis:
         """The numbers of E and O."""
-        return Basis(1.0, 2.0, 2.0, SQRT6, 3.0, 3.0, has_odd=self.has_odd)
+        return Basis(1.0, 2.0, 2.0, SQRT6, 3.0, 3.0)
 
     def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
         """output_scale · ρ(x/input_scale), up to a constant."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from notsodeep.design.families import Chain
 from notsodeep.design.goal import Goal
-from notsodeep.design.parts import Attempt, Polish, Tangent
+from notsodeep.design.parts import EXACT, Attempt, Polish, Tangent
 from notsodeep.models import DEQ, Explicit
 
 _NAMES = {
@@ -15,6 +15,14 @@ _NAMES = {
     "linear": "the coefficient of XXᵀ",
     "norm": "the coefficient of the norms",
     "trace": "the coefficient of T",
+}
+
+
+KERNEL_WORDS = {
+    "ck": "conjugate kernel",
+    "ntk": "tangent kernel",
+    "ntk_paper": "papers' tangent kernel",
+    "both": "two kernels",
 }
 
 
@@ -120,14 +128,18 @@ def explain(design: Explainable) -> str:
 
 
 def _headline(design: Explainable) -> str:
-    what = f"The network {design.family} for the {design.kernel} of {design.model or 'the model'}"
+    what = (
+        f"The network {design.family} for the {KERNEL_WORDS[design.kernel]} of {design.model or 'the model'}"
+    )
     if design.exact:
         return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
+    if design.tangent is not None and max(design.residuals.values()) <= EXACT:
+        return f"{what} has the conjugate kernel exactly and the tangent kernel approximately."
     return f"{what} is the best approximation of this family, not exact."
 
 
 def _worst(design: Explainable) -> str:
-    off = {name: value for name, value in design.residuals.items() if value > 1e-9}
+    off = {name: value for name, value in design.residuals.items() if value > EXACT}
     if not off:
         return ""
     words = ", ".join(f"{_NAMES[name]} by {100 * value:.3g} %" for name, value in off.items())
@@ -141,6 +153,10 @@ def _reason(design: Explainable) -> str:
 def _remedy(design: Explainable) -> str:
     if design.tangent is not None or design.polish is not None:
         return ""
+    if design.kernel == "ntk_paper":
+        return (
+            "What to do: match the true tangent kernel, kernel='ntk'; the papers' one is that of no network."
+        )
     return "What to do: family='auto' takes the simplest family that matches; 'smooth' and 'cubic' reach furthest."
 
 
@@ -152,7 +168,7 @@ def _both(design: Explainable) -> str:
     if design.tangent is None:
         return ""
     off = design.tangent.residual
-    if off <= 1e-9:
+    if off <= EXACT:
         return "With the multipliers the tangent kernel agrees as well."
     worst = max(
         design.tangent.residuals, key=lambda name: design.tangent.residuals[name] if design.tangent else 0.0
