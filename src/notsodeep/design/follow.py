@@ -29,7 +29,7 @@ NORMS = np.array([0.8, 1.25])
 DRIFT, DEEPER = {"ck": 0.025, "ntk": 0.01}, {"ck": 0.05, "ntk": 0.02}
 # Candidates looked at; in the refinement: networks evaluated, what the drift weighs against the equations, and the
 # relative gain below which it stops.
-_LOOK, _EVALUATIONS, _WEIGHT, _GAIN = 12, 120, 0.1, 0.05
+_LOOK, _EVALUATIONS, _WEIGHT, _GAIN = 12, 100, 0.1, 0.05
 
 
 class Response:

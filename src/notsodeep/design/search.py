@@ -91,9 +91,10 @@ def _beaten_by(exact: Found, challenger: Chain) -> float:
 
 
 def _settled(exact: Found, following: Chain, response: Response) -> bool:
-    """Whether an exact design is good enough not to try the following family."""
-    deeper = following.layers > exact.chain.layers
-    return following.name in LAST or exact.drift <= (response.tolerable if deeper else response.allowed)
+    """Whether an exact design is good enough not to try the following family; one layer is never given up."""
+    if following.layers > exact.chain.layers:
+        return exact.chain.layers == 1 or following.name in LAST or exact.drift <= response.tolerable
+    return following.name in LAST or exact.drift <= response.allowed
 
 
 def fit_family(family: Family, target: Coefficients) -> Explicit:
