@@ -85,9 +85,12 @@ class NearPairs:
                 known = np.ones(len(self.i), dtype=bool)
             else:
                 self.angle = np.full_like(self.angle, np.nan)
-                # An odd function has an even derivative, an even one an odd derivative.
-                turned = np.where(self.sign > 0, 1.0, -float(shape.parity))
-                exact, known = turned * exact, (turned != 0.0) & (angle < 1.5 * np.sqrt(2.0 * CLOSE))
+                # An odd function has an even derivative, an even one an odd derivative; one kink at zero is closed.
+                turned = np.where(self.sign > 0, 1.0, -float(shape.parity)) * exact
+                if shape.dual == "homogeneous":
+                    turned = np.where(self.sign > 0, exact, _homogeneous_slope(shape, self.sign, angle))
+                understood = (self.sign > 0) | (shape.parity != 0) | (shape.dual == "homogeneous")
+                exact, known = turned, understood & (angle < 1.5 * np.sqrt(2.0 * CLOSE))
             slope[self.i[known], self.j[known]] = (phi.amplitude * phi.gain) ** 2 * exact[known]
             self.distance = phi.amplitude**2 * moved
         if parity == 1:
