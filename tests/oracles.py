@@ -674,7 +674,7 @@ def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
     if drive == 0 and at_zero(phi) == 0:
         return 0.0
     q = drive if drive > 0 else sigma_a2 * at_zero(phi) ** 2
-    for _ in range(400):
+    for _ in range(4000):
         after = sigma_a2 * exact_dual(phi, q, q, 1.0).value + drive
         if abs(after - q) <= 1e-15 * after:
             return after
@@ -818,7 +818,8 @@ def mp_layers(layers: Sequence[Reference], rows: Sequence[Array]) -> tuple[float
 
 
 def _mp_variance(phi: Reference, sigma_a2: Any, drive: Any) -> Any:
-    q = drive
+    """The root that plain iteration finds, polished by Newton: there may be others."""
+    q = mpf(brute_variance(phi, float(sigma_a2), float(drive)))
     for _ in range(60):
         second, slope = _mp_second(phi, q)
         step = (sigma_a2 * second + drive - q) / (1 - sigma_a2 * slope)

@@ -94,6 +94,30 @@ def test_scaled_and_shifted_activations(label: str) -> None:
         assert relative_error(kernel, expected[field]) <= RELATIVE, field
 
 
+@pytest.mark.parametrize(
+    ("label", "sigma_a2", "norm"),
+    [
+        ("erf", 0.9, 0.15),
+        ("tanh", 0.99, 0.1),
+        ("sin", 1.0, 0.2),
+        ("relu", 1.95, 1.0),
+        ("hard_tanh", 1.6, 0.3),
+        ("elu", 1.02, 0.1),
+    ],
+)
+def test_slow_contraction(label: str, sigma_a2: float, norm: float) -> None:
+    """sigma_a2 D close to 1 for correlated rows: plain iteration gains little a step, and must not stop early."""
+    phi = oracles.reference(label)
+    x, y = np.random.default_rng(2).normal(size=(2, 4))
+    X = np.array([x, x + 0.02 * y, -x, y])
+    X *= norm / np.linalg.norm(X, axis=1, keepdims=True)
+    expected = oracles.brute_kernels(phi, sigma_a2, 0.1, 0.0, oracles.exact_gram(X))
+    slopes = np.abs(expected["slope"])
+    assert 0.9 < sigma_a2 * slopes.max() < 0.999, "the test is meant for slow contraction"
+    for field, kernel in all_kernels(nsd.DEQ(made(phi), sigma_a2, sigma_b2=0.1), X).items():
+        assert relative_error(kernel, expected[field]) <= RELATIVE, field
+
+
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("label", ["relu", "tanh", "gelu", "hard_tanh", "abs", "piecewise_linear"])
 def test_finite_depth(label: str, depth: int) -> None:
