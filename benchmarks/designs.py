@@ -32,7 +32,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
-from notsodeep.design import design
+from notsodeep.designs import design
 from notsodeep.equivalents.error import operator_norm
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import conjugate_kernel, tangent_kernel

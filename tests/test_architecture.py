@@ -24,7 +24,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("data",),
     ("kernels",),
     ("equivalents",),
-    ("design",),
+    ("designs",),
     ("nets",),
     ("convergence",),
     ("scale", "estimators"),
@@ -220,7 +220,7 @@ BROKEN = {
         upward_imports,
     ),
     "a room above, in a function": (
-        {"kernels/a.py": "def f():\n    import notsodeep.design.match", "design/match.py": ""},
+        {"kernels/a.py": "def f():\n    import notsodeep.designs.match", "designs/match.py": ""},
         upward_imports,
     ),
     "a room above, as a submodule of the front door": (

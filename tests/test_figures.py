@@ -7,7 +7,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import figures
-from notsodeep.design import design
+from notsodeep.designs import design
 
 
 def test_eigenvalues_are_drawn_by_rank_with_a_legend() -> None:

@@ -31,11 +31,12 @@ _HOMES = {
     "equivalence_error": "equivalents",
     "is_high_dimensional": "equivalents",
     "limiting_density": "equivalents",
-    "design": "design",
+    "design": "designs",
+    "Design": "designs",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels", "equivalents")
+_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs")
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 

@@ -129,7 +129,7 @@ def _demo_equivalents(sigma_a2: float, rows: Any, labels: Any) -> None:
     import numpy as np
 
     from notsodeep.data import MixtureStatistics
-    from notsodeep.design import design as make_design
+    from notsodeep.designs import design as make_design
     from notsodeep.equivalents import equivalence_error
     from notsodeep.models import DEQ
 
@@ -188,7 +188,7 @@ def design(
     """
     import numpy as np
 
-    from notsodeep.design import design as make_design
+    from notsodeep.designs import design as make_design
     from notsodeep.models import DEQ
 
     rows = None if data is None else _read_rows(data, samples, data_dir)
@@ -221,7 +221,7 @@ def _print_distance(made: Any, rows: Any) -> None:
     """Exact kernels of the DEQ, its twin and the undesigned network (its own activation in one layer)."""
     from scipy.sparse.linalg import aslinearoperator
 
-    from notsodeep.design import tangent_kernel_with_multipliers
+    from notsodeep.designs import tangent_kernel_with_multipliers
     from notsodeep.equivalents.error import exact_kernel, operator_norm
     from notsodeep.models import Explicit
 

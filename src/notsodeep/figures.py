@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from notsodeep.design import Design
+from notsodeep.designs import Design
 from notsodeep.equivalents.spectrum import LimitingSpectrum
 from notsodeep.files import written_whole
 

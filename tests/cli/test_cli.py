@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep.design import Design
+from notsodeep.designs import Design
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design import serial
-from notsodeep.design.goal import EQUATIONS
-from notsodeep.design.load import FORMAT, VERSION, stored_fields
-from notsodeep.design.parts import EXACT, Attempt, Curve, Polish, Tangent, relative_residuals
-from notsodeep.design.verdict import KERNEL_WORDS, explain
+from notsodeep.designs import serial
+from notsodeep.designs.goal import EQUATIONS
+from notsodeep.designs.load import FORMAT, VERSION, stored_fields
+from notsodeep.designs.parts import EXACT, Attempt, Curve, Polish, Tangent, relative_residuals
+from notsodeep.designs.verdict import KERNEL_WORDS, explain
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.design import serial
-from notsodeep.design.both import tangent_coefficients
-from notsodeep.design.parts import Attempt, Polish, Tangent
+from notsodeep.designs import serial
+from notsodeep.designs.both import tangent_coefficients
+from notsodeep.designs.parts import Attempt, Polish, Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.models import Explicit, as_tau
 
-FORMAT, VERSION = "notsodeep.design", 1
+FORMAT, VERSION = "notsodeep.designs", 1
 _KEYS = (
     "format",
     "version",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design.goal import EQUATIONS, NEGLIGIBLE
+from notsodeep.designs.goal import EQUATIONS, NEGLIGIBLE
 from notsodeep.equivalents.coefficients import Coefficients
 
 Array = NDArray[np.float64]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from notsodeep.design.goal import Goal
-from notsodeep.design.reduce import (
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.reduce import (
     Candidate,
     hard_tanh_layer,
     leaky_relu_layers,
@@ -21,7 +21,7 @@ from notsodeep.design.reduce import (
     three_layers,
     two_layers,
 )
-from notsodeep.design.units import Cubic, HardTanh, LeakyReLU, Quadratic, SmoothSum, TwoKnots, Unit
+from notsodeep.designs.units import Cubic, HardTanh, LeakyReLU, Quadratic, SmoothSum, TwoKnots, Unit
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from notsodeep.design.parts import Polish
-from notsodeep.design.result import Design
+from notsodeep.designs.parts import Polish
+from notsodeep.designs.result import Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.design import FAMILIES, Design, Family, design
+from notsodeep.designs import FAMILIES, Design, Family, design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import Activation, activation, custom_activation

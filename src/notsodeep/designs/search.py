@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from notsodeep.design.families import LAST, Chain, Family
-from notsodeep.design.fit import Effort, least_squares, residuals
-from notsodeep.design.follow import Response, best_follower
-from notsodeep.design.goal import Goal
-from notsodeep.design.parts import EXACT, Attempt, relative_residuals
-from notsodeep.design.reduce import Candidate
-from notsodeep.design.verdict import obstruction
+from notsodeep.designs.families import LAST, Chain, Family
+from notsodeep.designs.fit import Effort, least_squares, residuals
+from notsodeep.designs.follow import Response, best_follower
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.parts import EXACT, Attempt, relative_residuals
+from notsodeep.designs.reduce import Candidate
+from notsodeep.designs.verdict import obstruction
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation

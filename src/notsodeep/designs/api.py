@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from notsodeep.design.both import closest, matched_together, tangent_coefficients
-from notsodeep.design.families import Chain, Family, auto_order, named
-from notsodeep.design.fit import QUICK, THOROUGH
-from notsodeep.design.follow import Response, network_of
-from notsodeep.design.goal import Goal
-from notsodeep.design.parts import EXACT, Attempt, Tangent
-from notsodeep.design.polish import polish_design
-from notsodeep.design.result import Design
-from notsodeep.design.search import Found, exact_candidates, first_exact, fit_family
-from notsodeep.design.verdict import obstruction
+from notsodeep.designs.both import closest, matched_together, tangent_coefficients
+from notsodeep.designs.families import Chain, Family, auto_order, named
+from notsodeep.designs.fit import QUICK, THOROUGH
+from notsodeep.designs.follow import Response, network_of
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.parts import EXACT, Attempt, Tangent
+from notsodeep.designs.polish import polish_design
+from notsodeep.designs.result import Design
+from notsodeep.designs.search import Found, exact_candidates, first_exact, fit_family
+from notsodeep.designs.verdict import obstruction
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.models import DEQ, Explicit, as_tau

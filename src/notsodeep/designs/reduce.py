@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from notsodeep.design.goal import Goal
-from notsodeep.design.units import HardTanh, Layer, LeakyReLU, Unit
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.units import HardTanh, Layer, LeakyReLU, Unit
 
 # Rounding may leave a share a little above one.
 _ROUNDING = 1e-12

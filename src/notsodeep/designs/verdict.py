@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from notsodeep.design.families import Chain
-from notsodeep.design.goal import Goal
-from notsodeep.design.parts import EXACT, Attempt, Polish, Tangent
+from notsodeep.designs.families import Chain
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.parts import EXACT, Attempt, Polish, Tangent
 from notsodeep.models import DEQ, Explicit
 
 _NAMES = {

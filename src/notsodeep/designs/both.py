@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from notsodeep.design.fit import Problem, descend
-from notsodeep.design.goal import Goal, reached
-from notsodeep.design.parts import EXACT
-from notsodeep.design.reduce import Candidate
+from notsodeep.designs.fit import Problem, descend
+from notsodeep.designs.goal import Goal, reached
+from notsodeep.designs.parts import EXACT
+from notsodeep.designs.reduce import Candidate
 from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
 from notsodeep.errors import InputError
 from notsodeep.gaussian.bivariate import dual

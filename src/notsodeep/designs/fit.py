@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design.goal import Goal, reached
-from notsodeep.design.parts import EXACT
-from notsodeep.design.reduce import Candidate
-from notsodeep.design.units import HardTanh, Layer, Unit
+from notsodeep.designs.goal import Goal, reached
+from notsodeep.designs.parts import EXACT
+from notsodeep.designs.reduce import Candidate
+from notsodeep.designs.units import HardTanh, Layer, Unit
 
 Array = NDArray[np.float64]
 

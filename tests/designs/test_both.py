@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tolerances import Oracle, assert_close
 
-from notsodeep.design import design, tangent_coefficients, tangent_kernel_with_multipliers
+from notsodeep.designs import design, tangent_coefficients, tangent_kernel_with_multipliers
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation

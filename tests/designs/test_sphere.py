@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from notsodeep.design import sphere_design
+from notsodeep.designs import sphere_design
 from notsodeep.errors import InputError
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from notsodeep.design import Design, activation_from_dict, activation_to_dict, design
+from notsodeep.designs import Design, activation_from_dict, activation_to_dict, design
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation, custom_activation
 from notsodeep.models import DEQ, Explicit

@@ -4,13 +4,13 @@ made = design(DEQ("tanh", 0.2), tau0=1.0)
 made.network, made.exact, made.residual, print(made), made.explain()
 """
 
-from notsodeep.design.api import design
-from notsodeep.design.both import tangent_coefficients, tangent_kernel_with_multipliers
-from notsodeep.design.families import FAMILIES, Family
-from notsodeep.design.parts import Curve, Polish, Tangent
-from notsodeep.design.result import Design
-from notsodeep.design.serial import activation_from_dict, activation_to_dict
-from notsodeep.design.sphere import SphereDesign, sphere_design
+from notsodeep.designs.api import design
+from notsodeep.designs.both import tangent_coefficients, tangent_kernel_with_multipliers
+from notsodeep.designs.families import FAMILIES, Family
+from notsodeep.designs.parts import Curve, Polish, Tangent
+from notsodeep.designs.result import Design
+from notsodeep.designs.serial import activation_from_dict, activation_to_dict
+from notsodeep.designs.sphere import SphereDesign, sphere_design
 
 __all__ = [
     "FAMILIES",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design.units import Layer
+from notsodeep.designs.units import Layer
 from notsodeep.equivalents.coefficients import Coefficients
 
 Array = NDArray[np.float64]

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design.shapes import smooth_layer
+from notsodeep.designs.shapes import smooth_layer
 from notsodeep.gaussian.activations import Activation, activation
 
 Array = NDArray[np.float64]

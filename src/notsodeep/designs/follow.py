@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.design.fit import Problem, descend, residuals
-from notsodeep.design.goal import Goal
-from notsodeep.design.parts import EXACT
-from notsodeep.design.reduce import Candidate
-from notsodeep.design.units import HardTanh, LeakyReLU, Unit
+from notsodeep.designs.fit import Problem, descend, residuals
+from notsodeep.designs.goal import Goal
+from notsodeep.designs.parts import EXACT
+from notsodeep.designs.reduce import Candidate
+from notsodeep.designs.units import HardTanh, LeakyReLU, Unit
 from notsodeep.equivalents.expansion import exact_diagonal, expand
 from notsodeep.models import DEQ, Explicit
 
