@@ -12,6 +12,8 @@ from numba import njit
 
 WIDTH = 64
 MAX_STEPS = 40
+# Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
+STEEPEST = 1e-4
 FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
@@ -25,8 +27,8 @@ def mehler_tile(  # type: ignore[no-untyped-def]
     `c` are Gram entries and r = (kappa c + shift_i + shift_j)/(s_i s_j); `left` and `right` hold a_k/s, one row for
     each term kept (all, or only odd or even ones, by parity), of which the tile starts at columns `top` and `side`;
     `levels` are numbers of terms and `limits` says up to which |ρ| each keeps the truncation below the tolerance.
-    F, F' and the pairs that no level can bound go to `value`, `slope` and `todo`.  Returns Newton steps, estimated
-    residual, largest |ρ| and the number of pairs left.
+    F, F' and the pairs that no level can bound, or that did not converge, go to `value`, `slope` and `todo`.
+    Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
     series = np.zeros((levels[-1], WIDTH))
@@ -44,7 +46,7 @@ def mehler_tile(  # type: ignore[no-untyped-def]
                 rho[j] = r[j]
             if feedback > 0.0:
                 _linear_guess(rho, left, right, top + i, side + start, width, feedback, parity)
-            filled, level = 0, -1
+            filled, level, stuck = 0, -1, False
             while True:
                 needed = _level_for(rho, width, limits)
                 if needed <= level:
@@ -58,7 +60,9 @@ def mehler_tile(  # type: ignore[no-untyped-def]
                 taken, left_residual = _newton(
                     series, terms, r, rho, power, p, dp, feedback, parity, tolerance
                 )
-                steps, residual = max(steps, taken), max(residual, left_residual)
+                stuck = taken == MAX_STEPS
+                steps = max(steps, taken)
+                residual = max(residual, 0.0 if stuck else left_residual)
             for j in range(width):
                 value[i, start + j] = p[j] * root_left[i] * root_right[start + j]
             if want_slope:
@@ -67,10 +71,12 @@ def mehler_tile(  # type: ignore[no-untyped-def]
             peak = _largest(rho, width)
             highest = max(highest, peak)
             for j in range(width):
-                todo[i, start + j] = False
+                todo[i, start + j] = stuck
             if peak > limits[level]:
                 for j in range(width):
-                    todo[i, start + j] = abs(rho[j]) > limits[level]
+                    todo[i, start + j] = stuck or abs(rho[j]) > limits[level]
+            if stuck or peak > limits[level]:
+                for j in range(width):
                     left_over += todo[i, start + j]
     return steps, residual, highest, left_over
 
@@ -84,7 +90,7 @@ def _linear_guess(rho, left, right, i, start, width, feedback, parity):  # type:
         linear = first if parity == -1 else 0.0
         if parity == 0 and left.shape[0] > 1:
             linear = left[1, i] * right[1, start + j]
-        guess = (rho[j] + feedback * constant) / max(1.0 - feedback * linear, 0.05)
+        guess = (rho[j] + feedback * constant) / max(1.0 - feedback * linear, STEEPEST)
         rho[j] = min(max(guess, -1.0), 1.0)
 
 
@@ -117,7 +123,7 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  
         if feedback == 0.0:
             return 0, 0.0
         for j in range(WIDTH):
-            move = (r[j] + feedback * p[j] - rho[j]) / max(1.0 - feedback * dp[j], 0.05)
+            move = (r[j] + feedback * p[j] - rho[j]) / max(1.0 - feedback * dp[j], STEEPEST)
             fresh = min(max(rho[j] + move, -1.0), 1.0)
             power[j] = fresh - rho[j]
             rho[j] = fresh

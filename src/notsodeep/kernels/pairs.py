@@ -119,7 +119,10 @@ class PairSolver:
             )  # fmt: skip
             if left_over == 0 or table.complete:
                 break
-            table = self._grown(highest)
+            larger = self._grown(highest)
+            if larger is table:
+                break
+            table = larger
         careful = KernelInfo(0, 0.0, 0.0, 0)
         if left_over:
             careful = self._careful(c, rows, columns, value, slope, np.nonzero(todo))
@@ -178,14 +181,14 @@ def solve_pairs(
     for step in range(1, 61):
         f, df = shape_dual(shape, q1[active], q2[active], covariance[active])
         gap = feedback * f + target[active] - covariance[active]
-        worst = float(np.max(np.abs(gap) / bound[active]))
-        move = gap / np.maximum(1.0 - feedback * df, 0.05)
-        fresh = np.clip(covariance[active] + move, -bound[active], bound[active])
-        moved = np.abs(fresh - covariance[active]) > 1e-14 * bound[active]
-        covariance[active] = fresh
-        active = active[moved]
-        if not len(active):
-            return covariance, step, min(worst, 1e-14)
+        sizes = np.abs(gap) / bound[active]
+        worst = float(sizes.max())
+        move = gap / np.maximum(1.0 - feedback * df, compiled.STEEPEST)
+        covariance[active] = np.clip(covariance[active] + move, -bound[active], bound[active])
+        active = active[sizes > 1e-14]
+        # Late in the iteration what is left of the gap is the rounding of F.
+        if not len(active) or (step > 10 and worst < 1e-12):
+            return covariance, step, worst
     raise ConvergenceError(
         f"The pair equation Λ = σ_a² F(Λ) + … did not converge for {len(active)} pairs (residual {worst:.1e}).",
         "Lower sigma_a2: the map is too close to losing its contraction, σ_a² E[φ'φ'] ≥ 1.",
