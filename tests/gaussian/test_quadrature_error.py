@@ -5,7 +5,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep.gaussian import moments
-from notsodeep.gaussian.shapes import Smooth
+from notsodeep.gaussian.smooth import Smooth
 
 SCALES = np.array([1e-6, 1e-2, 1.0, 30.0, 1e4])
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, register_activation
-from notsodeep.gaussian.shapes import Array, Shape, Smooth
+from notsodeep.gaussian.shapes import Array, Shape
+from notsodeep.gaussian.smooth import Smooth
 
 NAME = "smooth_sum"
 _SOFTPLUS, _TANH = Smooth("softplus"), Smooth("tanh")

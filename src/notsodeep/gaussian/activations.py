@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.shapes import MAX_ORDER, PiecewiseLinear, Polynomial, Shape, Smooth, Wave
+from notsodeep.gaussian.shapes import MAX_ORDER, PiecewiseLinear, Polynomial, Shape, Wave
+from notsodeep.gaussian.smooth import Smooth
 
 Array = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -107,7 +107,7 @@ class Shape:
         if large.any():
             order = min(k, 2)
             part = q[large]
-            mean = self.expectation(part, lambda xi, x: self(x, order) * _hermite(xi, k - order))
+            mean = self.expectation(part, lambda xi, x: self(x, order) * hermite(xi, k - order))
             result[large] = mean / part ** ((k - order) / 2) + self._jump_part(part, k, order)
         if (~large).any():
             part = q[~large]
@@ -124,7 +124,7 @@ class Shape:
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
                     total += (
-                        jump * _hermite(kink / scales, k - 1 - j) * _bell(kink / scales) / scales ** (k - j)
+                        jump * hermite(kink / scales, k - 1 - j) * bell(kink / scales) / scales ** (k - j)
                     )
         return total
 
@@ -145,7 +145,7 @@ class Shape:
             if self.kinks:
                 scales = np.sqrt(np.maximum(part, TINY))[:, None]
                 at_kinks = self(np.array(self.kinks)) * self.jumps(1)
-                result[~large] += (at_kinks * _bell(np.array(self.kinks) / scales) / scales).sum(axis=1)
+                result[~large] += (at_kinks * bell(np.array(self.kinks) / scales) / scales).sum(axis=1)
         return result
 
     def derivative_second_moment(self, q: Array) -> Array:
@@ -173,11 +173,12 @@ def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
     return np.diff(zeroth, axis=-1), np.diff(first, axis=-1), np.diff(second, axis=-1)
 
 
-def _bell(x: Array) -> Array:
+def bell(x: Array) -> Array:
+    """The density of a standard normal variable."""
     return np.asarray(np.exp(-0.5 * x**2) / quadrature.SQRT_2PI)
 
 
-def _hermite(x: Array, degree: int) -> Array:
+def hermite(x: Array, degree: int) -> Array:
     """Probabilists' Hermite polynomial He_degree."""
     return np.asarray(special.eval_hermitenorm(degree, x))
 
@@ -257,9 +258,9 @@ class PiecewiseLinear(ClosedForm):
         with np.errstate(over="ignore"):
             position = np.array(self.knots) / scales[:, None]
         terms = self.weights * np.where(
-            np.abs(position) < 40, _hermite(np.clip(position, -40, 40), k - 2), 0.0
+            np.abs(position) < 40, hermite(np.clip(position, -40, 40), k - 2), 0.0
         )
-        return np.asarray((terms * _bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
+        return np.asarray((terms * bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
 
     def second_moment(self, q: Array) -> Array:
         _, zeroth, first, second = self._segments(q)
@@ -288,10 +289,10 @@ class PiecewiseLinear(ClosedForm):
         if terms > 2:
             with np.errstate(over="ignore"):
                 position = np.clip(np.array(self.knots) / scales[:, None], -40, 40)
-            bell = np.where(np.abs(position) < 40, _bell(position), 0.0) * self.weights
+            heights = np.where(np.abs(position) < 40, bell(position), 0.0) * self.weights
             functions = quadrature.hermite_functions(position, terms - 2)
             orders = np.arange(2.0, terms)
-            sums = np.einsum("kns,ns->nk", functions, bell)
+            sums = np.einsum("kns,ns->nk", functions, heights)
             result[:, 2:] = scales[:, None] * sums / np.sqrt(orders * (orders - 1.0))
         return result
 
@@ -372,152 +373,3 @@ class Wave(ClosedForm):
         signs = np.array([(0.0, 1.0, 0.0, -1.0)[(j + (0 if self.sine else 1)) % 4] for j in k])
         log_root = 0.5 * np.log(np.maximum(q, TINY))[:, None]
         return np.asarray(signs * np.exp(-0.5 * q[:, None] + k * log_root - 0.5 * special.gammaln(k + 1.0)))
-
-
-# --- smooth shapes, moments by quadrature -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Smooth(Shape):
-    """A named function with derivatives up to order 4."""
-
-    name: str
-    parameters: tuple[float, ...] = ()
-
-    @property
-    def _entry(self) -> SmoothEntry:
-        return SMOOTH[self.name]
-
-    @property
-    def kinks(self) -> tuple[float, ...]:  # type: ignore[override]
-        return self._entry.kinks
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        return self._entry.parity
-
-    @property
-    def feature(self) -> float:  # type: ignore[override]
-        return self._entry.feature
-
-    @property
-    def dual(self) -> str:  # type: ignore[override]
-        return "erf" if self.name == "erf" else "general"
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        return np.asarray(self._entry.function(x, order, *self.parameters))
-
-
-@dataclass(frozen=True)
-class SmoothEntry:
-    """What the quadrature must know of a smooth function."""
-
-    function: Callable[..., Any]
-    parity: int
-    feature: float
-    kinks: tuple[float, ...] = ()
-
-
-def _sech2(x: Array) -> Array:
-    decay = np.exp(-2.0 * np.abs(x))
-    return np.asarray(4.0 * decay / (1.0 + decay) ** 2)
-
-
-def _tanh(x: Array, order: int) -> Array:
-    y = np.tanh(x)
-    if order == 0:
-        return np.asarray(y)
-    slope = _sech2(x)
-    factors = (1.0, -2.0 * y, 6.0 * y**2 - 2.0, 8.0 * y * (2.0 - 3.0 * y**2))
-    return np.asarray(slope * factors[order - 1])
-
-
-def _logistic(x: Array, order: int) -> Array:
-    """1/(1 + e^-x) and its derivatives, in p = σ(x)σ(-x)."""
-    value = special.expit(x)
-    if order == 0:
-        return np.asarray(value)
-    p, m = value * special.expit(-x), -np.tanh(x / 2.0)
-    return np.asarray(p * (1.0, m, 1.0 - 6.0 * p, m * (1.0 - 12.0 * p))[order - 1])
-
-
-def _softplus(x: Array, order: int) -> Array:
-    return np.logaddexp(0.0, x) if order == 0 else _logistic(x, order - 1)
-
-
-def _swish(x: Array, order: int) -> Array:
-    lower = order * _logistic(x, order - 1) if order else 0.0
-    return np.asarray(x * _logistic(x, order) + lower)
-
-
-def _normal_cdf(x: Array, order: int) -> Array:
-    if order == 0:
-        return np.asarray(special.ndtr(x))
-    return (-1.0) ** (order - 1) * _hermite(x, order - 1) * _bell(x)
-
-
-def _gelu(x: Array, order: int) -> Array:
-    lower = order * _normal_cdf(x, order - 1) if order else 0.0
-    return np.asarray(x * _normal_cdf(x, order) + lower)
-
-
-def _erf(x: Array, order: int) -> Array:
-    if order == 0:
-        return np.asarray(special.erf(x))
-    factors = (1.0, -2.0 * x, 4.0 * x**2 - 2.0, 12.0 * x - 8.0 * x**3)
-    return np.asarray(2.0 / np.sqrt(np.pi) * np.exp(-(x**2)) * factors[order - 1])
-
-
-def _arctan(x: Array, order: int) -> Array:
-    if order == 0:
-        return np.asarray(np.arctan(x))
-    r = 1.0 / (1.0 + x**2)
-    return np.asarray(
-        (r, -2.0 * x * r**2, (6.0 * x**2 - 2.0) * r**3, 24.0 * x * (1.0 - x**2) * r**4)[order - 1]
-    )
-
-
-def _softsign(x: Array, order: int) -> Array:
-    r = 1.0 / (1.0 + np.abs(x))
-    if order == 0:
-        return np.asarray(x * r)
-    sign = np.where(x > 0, (-1.0) ** (order + 1), 1.0)
-    return np.asarray(sign * special.factorial(order) * r ** (order + 1))
-
-
-def _elu(x: Array, order: int, alpha: float) -> Array:
-    below = np.minimum(x, 0.0)
-    if order == 0:
-        return np.asarray(np.where(x > 0, x, alpha * np.expm1(below)))
-    return np.asarray(np.where(x > 0, 1.0 if order == 1 else 0.0, alpha * np.exp(below)))
-
-
-def _mish(x: Array, order: int) -> Array:
-    """x tanh(softplus x); derivatives of the composition by Faà di Bruno."""
-    u = [_softplus(x, j) for j in range(order + 1)]
-    t = [_tanh(u[0], j) for j in range(order + 1)]
-    composed = [t[0]]
-    if order >= 1:
-        composed.append(t[1] * u[1])
-    if order >= 2:
-        composed.append(t[2] * u[1] ** 2 + t[1] * u[2])
-    if order >= 3:
-        composed.append(t[3] * u[1] ** 3 + 3.0 * t[2] * u[1] * u[2] + t[1] * u[3])
-    if order >= 4:
-        fourth = t[4] * u[1] ** 4 + 6.0 * t[3] * u[1] ** 2 * u[2] + t[1] * u[4]
-        composed.append(fourth + t[2] * (3.0 * u[2] ** 2 + 4.0 * u[1] * u[3]))
-    lower = order * composed[order - 1] if order else 0.0
-    return np.asarray(x * composed[order] + lower)
-
-
-SMOOTH: dict[str, SmoothEntry] = {
-    "tanh": SmoothEntry(_tanh, parity=-1, feature=1.0),
-    "erf": SmoothEntry(_erf, parity=-1, feature=0.7),
-    "swish": SmoothEntry(_swish, parity=0, feature=2.0),
-    "gelu": SmoothEntry(_gelu, parity=0, feature=1.0),
-    "softplus": SmoothEntry(_softplus, parity=0, feature=2.0),
-    "mish": SmoothEntry(_mish, parity=0, feature=1.5),
-    "arctan": SmoothEntry(_arctan, parity=-1, feature=0.7),
-    "softsign": SmoothEntry(_softsign, parity=-1, feature=1.0, kinks=(0.0,)),
-    "elu": SmoothEntry(_elu, parity=0, feature=1.0, kinks=(0.0,)),
-}
