@@ -20,6 +20,11 @@ numerator and denominator in turn, because machines are noisy; correctness stand
 SECTIONS = (
     ("kernels", "Exact kernels", "`python benchmarks/run.py` (`make bench`)"),
     ("neural_tangents", "Beside neural-tangents", "`python benchmarks/peers/neural_tangents/compare.py`"),
+    (
+        "neural_tangents_tanh",
+        "Beside neural-tangents: tanh",
+        "`python benchmarks/peers/neural_tangents/compare.py --only tanh --repeats 1`",
+    ),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
 )
