@@ -36,7 +36,7 @@ _HOMES = {
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs")
+_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs", "nets", "convergence")
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 

@@ -1,0 +1,257 @@
+"""The equilibrium h = σ_a A φ(h)/√m + u and its derivatives by the implicit function theorem, docs/theory.md section 9.
+
+Forward and backward are each one fixed-point problem; nothing of the iteration is kept between them, so the memory
+of a training step does not depend on the number of iterations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.nets.activations import TorchActivation
+from notsodeep.nets.solvers import SolveReport, SolverOptions, solve
+
+ON_FAILURE = ("raise", "warn", "ignore")
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """W = σ_a A with a part of the slope taken out of the iteration, docs/theory.md (9.3).
+
+    With d = 0 the matrix is W itself.  With d the mean slope, matrix = (I - d W)⁻¹ W, and what is left to iterate is
+    the deviation of the slope from its mean, which contracts faster.
+
+    Attributes:
+        matrix: A, or (I - d W)⁻¹ W.
+        factor: what the matrix is to be multiplied by: σ_a, or 1.
+        shift: d.
+    """
+
+    matrix: Tensor
+    factor: float
+    shift: float
+
+    @classmethod
+    def around(cls, recurrent: Tensor, factor: float, shift: float) -> Splitting:
+        """The splitting around the mean slope `shift`; costs one dense solve of the width."""
+        weights = factor * recurrent.detach()
+        system = torch.eye(len(weights), dtype=weights.dtype, device=weights.device).sub_(
+            weights, alpha=shift
+        )
+        return cls(torch.linalg.solve(system, weights), 1.0, shift)
+
+
+@dataclass
+class EquilibriumSettings:
+    """Everything but the tensors: how to solve, what to do on failure, and where the reports go."""
+
+    phi: TorchActivation
+    factor: float
+    solver: SolverOptions
+    adjoint: SolverOptions
+    phantom_steps: int | None = None
+    on_failure: str = "raise"
+    splitting: Splitting | None = None
+    on_solve: Callable[[SolveReport], None] | None = None
+    on_adjoint: Callable[[SolveReport], None] | None = None
+
+    def split(self, recurrent: Tensor) -> Splitting:
+        """The prepared splitting, or the plain one."""
+        return self.splitting or Splitting(recurrent, self.factor, 0.0)
+
+
+def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
+    """h with h = σ_a A φ(h) + drive for every row of `drive`, docs/theory.md (9.1); differentiable in both tensors."""
+    h: Tensor = _Equilibrium.apply(recurrent, drive, settings)  # type: ignore[no-untyped-call]
+    return h
+
+
+class _Forward:
+    """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.3)."""
+
+    def __init__(
+        self, splitting: Splitting, phi: TorchActivation, drive: Tensor, last: Tensor | None = None
+    ) -> None:
+        self.splitting, self.phi, self.drive = splitting, phi, drive
+        self.h = torch.empty_like(drive) if last is None else last
+
+    @classmethod
+    def of(cls, splitting: Splitting, phi: TorchActivation, drive: Tensor) -> _Forward:
+        if splitting.shift:
+            alpha = splitting.shift * splitting.factor
+            drive = torch.addmm(drive, drive, splitting.matrix.mT, alpha=alpha)
+        return cls(splitting, phi, drive)
+
+    def start(self) -> Tensor:
+        """The state that belongs to h = u': no product is spent on a zero."""
+        self.h.copy_(self.drive)
+        x = torch.empty_like(self.drive)
+        self._activate(x)
+        return x
+
+    def step(self, x: Tensor, out: Tensor) -> Tensor:
+        torch.addmm(self.drive, x, self.splitting.matrix.mT, alpha=self.splitting.factor, out=self.h)
+        return self._activate(out)
+
+    def _activate(self, out: Tensor) -> Tensor:
+        self.phi.overwrite(out.copy_(self.h))
+        size: Tensor = torch.linalg.vector_norm(out, dim=1)
+        if self.splitting.shift:
+            out.sub_(self.h, alpha=self.splitting.shift)
+        return size
+
+    def solution(self) -> Tensor:
+        return self.h
+
+    def restrict(self, rows: Tensor) -> _Forward:
+        return _Forward(self.splitting, self.phi, self.drive[rows], self.h[rows])
+
+
+class _Backward:
+    """The state is s = t - d Wᵀt; a step is s ← w + (D - d) Pᵀ s, docs/theory.md (9.5)."""
+
+    def __init__(
+        self, splitting: Splitting, slopes: Tensor, cotangent: Tensor, last: Tensor | None = None
+    ) -> None:
+        self.splitting, self.slopes, self.cotangent = splitting, slopes, cotangent
+        self.product = torch.empty_like(cotangent) if last is None else last
+
+    def start(self) -> Tensor:
+        return self.cotangent.clone()
+
+    def step(self, x: Tensor, out: Tensor) -> Tensor:
+        splitting = self.splitting
+        torch.addmm(out, x, splitting.matrix, alpha=splitting.factor, beta=0.0, out=self.product)
+        torch.addcmul(self.cotangent, self.slopes, self.product, out=out)
+        if splitting.shift:
+            out.sub_(self.product, alpha=splitting.shift)
+        size: Tensor = torch.linalg.vector_norm(self.solution(), dim=1)
+        return size
+
+    def solution(self) -> Tensor:
+        return torch.addcmul(self.cotangent, self.slopes, self.product)
+
+    def restrict(self, rows: Tensor) -> _Backward:
+        return _Backward(self.splitting, self.slopes[rows], self.cotangent[rows], self.product[rows])
+
+
+class _Equilibrium(torch.autograd.Function):
+    @staticmethod
+    def forward(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
+        h, report = solve(_Forward.of(settings.split(recurrent), settings.phi, drive), settings.solver)
+        if settings.on_solve is not None:
+            settings.on_solve(report)
+        _judge(report, "The equilibrium", settings.on_failure)
+        return h
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        recurrent, _, ctx.settings = inputs
+        ctx.save_for_backward(recurrent, output)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        recurrent, h = ctx.saved_tensors
+        settings = ctx.settings
+        adjoint = _Adjoint.apply(recurrent, h, cotangents[0], settings)  # type: ignore[no-untyped-call]
+        weights = adjoint.mT @ (settings.factor * settings.phi(h)) if ctx.needs_input_grad[0] else None
+        return weights, adjoint, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings
+    ) -> tuple[Tensor, int]:
+        one = partial(_call, _Equilibrium, settings)
+        return _in_rows(one, info.batch_size, (recurrent, in_dims[0]), [(drive, in_dims[1])])
+
+
+class _Adjoint(torch.autograd.Function):
+    """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
+
+    @staticmethod
+    def forward(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
+        slopes = settings.phi.slope(h)
+        if settings.phantom_steps is not None:
+            return _truncated(recurrent, slopes, cotangent, settings)
+        adjoint, report = solve(_Backward(settings.split(recurrent), slopes, cotangent), settings.adjoint)
+        if settings.on_adjoint is not None:
+            settings.on_adjoint(report)
+        _judge(report, "The adjoint equation of the backward pass", settings.on_failure)
+        return adjoint
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
+        raise NotImplementedError(
+            "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the "
+            "iteration z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        recurrent: Tensor,
+        h: Tensor,
+        cotangent: Tensor,
+        settings: EquilibriumSettings,
+    ) -> tuple[Tensor, int]:
+        one = partial(_call, _Adjoint, settings)
+        return _in_rows(
+            one, info.batch_size, (recurrent, in_dims[0]), [(h, in_dims[1]), (cotangent, in_dims[2])]
+        )
+
+
+def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
+    """The first terms of t = Σ_k (D Wᵀ)^k w: the gradient of a few steps taken at the equilibrium, (9.6)."""
+    adjoint = cotangent
+    for _ in range((settings.phantom_steps or 1) - 1):
+        adjoint = torch.addcmul(cotangent, slopes, settings.factor * (adjoint @ recurrent))
+    return adjoint.clone()
+
+
+def _judge(report: SolveReport, what: str, on_failure: str) -> None:
+    if on_failure == "ignore" or report.converged:
+        return
+    growing = f" A step multiplies the residual by {report.rate:.3g}." if report.rate == report.rate else ""
+    problem = f"{what}: {report}.{growing}"
+    remedy = (
+        "A rate near or above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True. "
+        "Else try SolverOptions(method='anderson'), more max_steps, or a larger tolerance."
+    )
+    if on_failure == "raise":
+        raise ConvergenceError(problem, remedy)
+    warnings.warn(f"{problem} {remedy}", RuntimeWarning, stacklevel=4)
+
+
+def _call(function: Any, settings: EquilibriumSettings, *tensors: Tensor) -> Any:
+    return function.apply(*tensors, settings)
+
+
+def _in_rows(
+    function: Callable[..., Tensor],
+    size: int,
+    weights: tuple[Tensor, int | None],
+    rows: list[tuple[Tensor, int | None]],
+) -> tuple[Tensor, int]:
+    """A vmapped call: a batch of row blocks is one larger block; a batch of weight matrices is a loop over them."""
+    blocks = [
+        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0) for tensor, dim in rows
+    ]
+    matrix, dim = weights
+    if dim is None:
+        flat = function(matrix, *(block.reshape(-1, block.shape[-1]) for block in blocks))
+        return flat.reshape(blocks[0].shape), 0
+    matrices = matrix.movedim(dim, 0)
+    return torch.stack([function(matrices[i], *(block[i] for block in blocks)) for i in range(size)]), 0

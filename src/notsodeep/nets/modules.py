@@ -1,0 +1,354 @@
+"""The two kinds of network as torch modules, in the scaling of docs/theory.md (1.1) and (1.4).
+
+Weights have entries of variance 1; every factor (σ_a, σ_b, 1/√m) stands outside of them, so that gradient descent on
+the parameters follows the neural tangent kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.nets.contraction import NormTracker, spectral_norm
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitting, equilibrium
+from notsodeep.nets.solvers import SolveReport, SolverOptions
+from notsodeep.validation import one_of
+
+TRAIN = ("all", "readout")
+GRADIENTS = ("implicit", "phantom")
+DEFAULT_BOUND = 0.95
+# A splitting costs about as much as iterating four times as many rows as the network is wide; it saves about a third.
+_SPLIT_AFTER = 8
+_SAMPLE = 256
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where initial weights come from, and in what form they are kept."""
+
+    generator: torch.Generator
+    dtype: torch.dtype
+    device: torch.device | str | None
+
+
+class Net(nn.Module):
+    """What both kinds share: features, a linear readout, and which parameters are trained.
+
+    Attributes:
+        spec: the `DEQ` or `Explicit` it realises.
+        train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
+        readout: (out_features, width).
+    """
+
+    spec: DEQ | Explicit
+    readout: Tensor
+
+    def __init__(self, in_features: int, width: int, out_features: int, train: str) -> None:
+        super().__init__()
+        for name, value in {"in_features": in_features, "width": width, "out_features": out_features}.items():
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a positive whole number, got {value!r}.")
+        self.train_mode = one_of(train, TRAIN, "train")
+        self.in_features, self.width, self.out_features = in_features, width, out_features
+
+    def _draw(self, name: str, shape: tuple[int, ...], source: _Source) -> None:
+        """Gaussian weights of variance 1; drawn in float64 on the CPU, so that a seed means one network everywhere."""
+        values = torch.randn(shape, generator=source.generator, dtype=torch.float64).to(
+            dtype=source.dtype, device=source.device
+        )
+        if name == "readout" or self.train_mode == "all":
+            self.register_parameter(name, nn.Parameter(values))
+        else:
+            self.register_buffer(name, values)
+
+    def features(self, X: Tensor) -> Tensor:
+        """The last hidden layer, (rows, width)."""
+        raise NotImplementedError
+
+    def forward(self, X: Tensor) -> Tensor:
+        """The outputs, (rows, out_features)."""
+        return self.features(X) @ self.readout.mT
+
+    def _rows(self, X: Tensor) -> Tensor:
+        if not isinstance(X, Tensor):
+            raise InputError(
+                f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
+            )
+        if X.ndim != 2 or X.shape[1] != self.in_features:
+            raise InputError(
+                f"X must have samples in rows, (rows, {self.in_features}); it came as {tuple(X.shape)}."
+            )
+        if X.dtype != self.readout.dtype:
+            raise InputError(
+                f"X is {X.dtype} and the network {self.readout.dtype}: "
+                f"use X.to({self.readout.dtype}), or net.to({X.dtype})."
+            )
+        return X
+
+    def extra_repr(self) -> str:
+        """What `print(net)` shows."""
+        return (
+            f"{self.spec}, in_features={self.in_features}, width={self.width}, out_features={self.out_features}, "
+            f"train={self.train_mode!r}"
+        )
+
+
+class DEQNet(Net):
+    """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
+
+    The equilibrium is solved sample by sample, batched; the gradient comes from the implicit function theorem (9.4), so
+    the memory of a training step does not depend on the number of iterations.
+
+    Args:
+        spec: the model.
+        in_features: p.
+        width: m.
+        out_features: how many outputs.
+        train: "all", or "readout" for fixed A and B.
+        seed: of the initial weights.
+        solver: of the forward pass.
+        adjoint: of the backward pass; the same if not given.
+        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
+        phantom_steps: how many terms; 1 is the gradient of one step taken at the equilibrium.
+        contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`.
+        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always tells.
+        dtype: float32 if not given.
+        device: where the parameters live.
+
+    Attributes:
+        last_solve: how the last forward pass was solved.
+        last_adjoint: how the last backward pass was solved.
+    """
+
+    spec: DEQ
+    recurrent: Tensor
+    inputs: Tensor
+    bias: Tensor | None
+    last_solve: SolveReport | None
+    last_adjoint: SolveReport | None
+
+    def __init__(
+        self,
+        spec: DEQ,
+        in_features: int,
+        width: int,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int = 0,
+        solver: SolverOptions | None = None,
+        adjoint: SolverOptions | None = None,
+        gradient: str = "implicit",
+        phantom_steps: int = 1,
+        contractive: bool | float = False,
+        on_failure: str = "raise",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(spec, DEQ):
+            raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
+        super().__init__(in_features, width, out_features, train)
+        one_of(gradient, GRADIENTS, "gradient")
+        one_of(on_failure, ON_FAILURE, "on_failure")
+        if phantom_steps < 1:
+            raise InputError(f"phantom_steps must be at least 1, got {phantom_steps}.")
+        self.spec = spec
+        solver = solver or SolverOptions()
+        self._settings = EquilibriumSettings(
+            TorchActivation(spec.activation, 1.0 / sqrt(width)),
+            sqrt(spec.sigma_a2),
+            solver,
+            adjoint or solver,
+            phantom_steps if gradient == "phantom" else None,
+            on_failure,
+        )
+        source = _Source(torch.Generator().manual_seed(seed), dtype or torch.float32, device)
+        self._draw("recurrent", (width, width), source)
+        self._draw("inputs", (width, in_features), source)
+        if spec.bias2:
+            self._draw("bias", (width,), source)
+        else:
+            self.register_parameter("bias", None)
+        self._draw("readout", (out_features, width), source)
+        self.last_solve = self.last_adjoint = None
+        self._tracker = NormTracker()
+        self._lipschitz = lipschitz(spec.activation)
+        self._seen_rows = 0
+        self._splitting: tuple[Any, Splitting] | None = None
+        self._bound = _bound(contractive)
+        self._refuse_expanding_start()
+
+    # --- forward --------------------------------------------------------------------------------------------------
+
+    def features(self, X: Tensor) -> Tensor:
+        """The equilibrium z for every row of X, (rows, width)."""
+        drive = self._drive(self._rows(X))
+        settings = replace(
+            self._settings,
+            splitting=self._split(drive),
+            on_solve=self._keep_solve,
+            on_adjoint=self._keep_adjoint,
+        )
+        h = equilibrium(self.recurrent, drive, settings)
+        return settings.phi(h)
+
+    def _drive(self, X: Tensor) -> Tensor:
+        """σ_b B x + σ_c b."""
+        scale = sqrt(self.spec.sigma_b2)
+        if self.bias is None:
+            return (scale * X) @ self.inputs.mT
+        return torch.addmm(self.bias, X, self.inputs.mT, beta=sqrt(self.spec.bias2), alpha=scale)
+
+    def _keep_solve(self, report: SolveReport) -> None:
+        self.last_solve = report
+
+    def _keep_adjoint(self, report: SolveReport) -> None:
+        self.last_adjoint = report
+
+    def _split(self, drive: Tensor) -> Splitting | None:
+        """The splitting (9.3) where it pays: weights that stay, or a batch much larger than the width."""
+        self._seen_rows = self._seen_rows + len(drive)
+        frozen = not self.recurrent.requires_grad
+        if (self._seen_rows if frozen else len(drive)) < _SPLIT_AFTER * self.width:
+            return None
+        # An in-place change of the weights (load_state_dict, an optimiser) changes the version.
+        key = (self.recurrent._version, self.recurrent.data_ptr(), self.recurrent.dtype)
+        if self._splitting is None or self._splitting[0] != key:
+            slope = float(self._settings.phi.slope(drive.detach()[:_SAMPLE]).mean())
+            self._splitting = (key, Splitting.around(self.recurrent, self._settings.factor, slope))
+        return self._splitting[1]
+
+    # --- contraction ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def contraction(self, exact: bool = False) -> float:
+        """||σ_a A/√m||₂ · Lip(φ): below 1 the equilibrium exists, is unique and is reached by iteration, (1.5).
+
+        Args:
+            exact: by singular values; otherwise by a few rounds of power iteration, from below and within a percent.
+        """
+        norm = spectral_norm(self.recurrent) if exact else self._tracker.estimate(self.recurrent.detach())
+        return sqrt(self.spec.sigma_a2 / self.width) * norm * self._lipschitz
+
+    @torch.no_grad()
+    def project(self) -> float:
+        """With contractive=True, shrink A until the bound holds; returns the contraction, now at most the bound.
+
+        Call it after every optimiser step; `fit` does.
+        """
+        value = self.contraction()
+        if self._bound is not None and value > self._bound:
+            self.recurrent.mul_(self._bound / value)
+            return self._bound
+        return value
+
+    @property
+    def bound(self) -> float | None:
+        """What `project` keeps the contraction below, None without contractive=True."""
+        return self._bound
+
+    def _refuse_expanding_start(self) -> None:
+        if self._bound is None:
+            return
+        start = self.contraction()
+        if start > self._bound:
+            limit = self.spec.sigma_a2 * (self._bound / start) ** 2
+            raise InputError(
+                f"contractive={self._bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
+                f"Use sigma_a2 below {limit:.3g}, a larger bound (below 1), or contractive=False."
+            )
+
+
+class ExplicitNet(Net):
+    """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
+
+    Args:
+        spec: the layers.
+        in_features: p.
+        width: m, of every layer.
+        out_features: how many outputs.
+        train: "all", or "readout" for fixed hidden weights.
+        seed: of the initial weights.
+        multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
+            kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
+            fast.
+        dtype: float32 if not given.
+        device: where the parameters live.
+    """
+
+    spec: Explicit
+
+    def __init__(
+        self,
+        spec: Explicit,
+        in_features: int,
+        width: int,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int = 0,
+        multipliers: Sequence[float] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(spec, Explicit):
+            raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
+        super().__init__(in_features, width, out_features, train)
+        self.spec = spec
+        self._factors = _factors(multipliers, len(spec.layers) + 1)
+        self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
+        source = _Source(torch.Generator().manual_seed(seed), dtype or torch.float32, device)
+        fan_in = in_features
+        for layer in range(len(spec.layers)):
+            self._draw(f"weight{layer + 1}", (width, fan_in), source)
+            fan_in = width
+        self._draw("readout", (out_features, width), source)
+        with torch.no_grad():
+            for weight, factor in zip([*self.weights, self.readout], self._factors, strict=True):
+                weight.div_(factor)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The hidden weights in order, each (width, fan_in)."""
+        return [getattr(self, f"weight{layer + 1}") for layer in range(len(self.spec.layers))]
+
+    def features(self, X: Tensor) -> Tensor:
+        """x^(L) for every row of X, (rows, width)."""
+        x = self._rows(X)
+        for weight, factor, phi in zip(self.weights, self._factors[:-1], self._activations, strict=True):
+            x = phi((x if factor == 1.0 else factor * x) @ weight.mT)
+        return x
+
+    def forward(self, X: Tensor) -> Tensor:
+        """The outputs, (rows, out_features)."""
+        outputs = super().forward(X)
+        return outputs if self._factors[-1] == 1.0 else self._factors[-1] * outputs
+
+
+def _bound(contractive: bool | float) -> float | None:
+    if contractive is False:
+        return None
+    bound = DEFAULT_BOUND if contractive is True else float(contractive)
+    if not 0.0 < bound < 1.0:
+        raise InputError(f"contractive is True, False, or a bound between 0 and 1; got {contractive}.")
+    return bound
+
+
+def _factors(multipliers: Sequence[float] | None, count: int) -> list[float]:
+    if multipliers is None:
+        return [1.0] * count
+    rates = [float(rate) for rate in multipliers]
+    if len(rates) != count or not all(0.0 < rate < float("inf") for rate in rates):
+        raise InputError(
+            f"A network of {count - 1} layers takes {count} positive multipliers, one for each layer and one for the "
+            f"readout; got {rates}."
+        )
+    return [sqrt(rate) for rate in rates]

@@ -1,0 +1,221 @@
+"""Batched fixed points: one loop for equilibria and their adjoints, by plain iteration or Anderson acceleration.
+
+Each row of the state is a problem of its own.  Rows that have converged leave the loop, so that a hard sample does
+not make the easy ones cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import InputError
+from notsodeep.validation import one_of
+
+METHODS = ("auto", "iteration", "anderson")
+# Finished rows are dropped when they are at least this share: dropping copies the rest.
+_DROP_SHARE = 0.2
+# "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
+_PATIENCE = 8
+_SLOW = 0.75
+# The residual after a step is taken to be that before it times the last observed rate, and this factor.
+_CAUTION = 1.5
+_TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """How a fixed point is sought.
+
+    Attributes:
+        method: "iteration"; "anderson"; or "auto": iteration, and Anderson if that turns out slow.
+        tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
+        max_steps: evaluations of f at most.
+        memory: how many earlier steps Anderson combines.
+    """
+
+    method: str = "auto"
+    tolerance: float | None = None
+    max_steps: int = 200
+    memory: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        one_of(self.method, METHODS, "method")
+        if self.tolerance is not None and not self.tolerance > 0.0:
+            raise InputError(f"tolerance must be positive, or None for the default; got {self.tolerance}.")
+        if self.max_steps < 1 or self.memory < 1:
+            raise InputError(
+                f"max_steps and memory must be at least 1; got {self.max_steps} and {self.memory}."
+            )
+
+    def tolerance_for(self, dtype: torch.dtype) -> float:
+        """The tolerance, or the default of this precision."""
+        return _TOLERANCES.get(dtype, 1e-2) if self.tolerance is None else self.tolerance
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """How a batch was solved.
+
+    Attributes:
+        method: what was used in the end, "iteration" or "anderson".
+        steps: evaluations of f, the number of products with the recurrent matrix.
+        residuals: relative residual of each sample. After plain iteration it is that of the point returned, inferred
+            from the last measured one and the rate; after Anderson it is the last measured one.
+        tolerance: what was asked for.
+        rate: factor by which the last step changed the residual, of the slowest sample; NaN after one step.
+        row_steps: evaluations summed over samples; below steps × samples when some finished early.
+    """
+
+    method: str
+    steps: int
+    residuals: Tensor
+    tolerance: float
+    rate: float
+    row_steps: int
+
+    @property
+    def converged(self) -> bool:
+        """Whether every sample met the tolerance."""
+        return bool((self.residuals <= self.tolerance).all())
+
+    def __str__(self) -> str:
+        late = int((~(self.residuals <= self.tolerance)).sum())
+        worst = float(self.residuals.max()) if len(self.residuals) else 0.0
+        verdict = (
+            "all samples converged"
+            if not late
+            else f"{late} of {len(self.residuals)} samples did not converge"
+        )
+        return f"{verdict} in {self.steps} steps ({self.method}): residual {worst:.1e}, tolerance {self.tolerance:.1e}"
+
+
+class RowProblem(Protocol):
+    """A fixed-point equation x = f(x) for each row."""
+
+    def start(self) -> Tensor:
+        """The first state, (rows, m)."""
+
+    def step(self, x: Tensor, out: Tensor) -> Tensor:
+        """Write f(x) into `out`; return the size of each row's solution, by which residuals are measured."""
+
+    def solution(self) -> Tensor:
+        """The solution that belongs to the last step, (rows, m)."""
+
+    def restrict(self, rows: Tensor) -> RowProblem:
+        """The same problem for some of the rows; the last step stays known."""
+
+
+def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveReport]:
+    """Iterate every row to the tolerance, or to `max_steps`; the caller decides what a failure means."""
+    x = problem.start()
+    tolerance = options.tolerance_for(x.dtype)
+    ledger = _Ledger.blank(x)
+    mixer = _Anderson(options.memory) if options.method == "anderson" else None
+    fresh, difference = torch.empty_like(x), torch.empty_like(x)
+    rates, before, row_steps, step = x.new_full((len(x),), float("nan")), None, 0, 0
+    while step < options.max_steps:
+        size = problem.step(x, fresh)
+        step, row_steps = step + 1, row_steps + len(x)
+        torch.sub(fresh, x, out=difference)
+        moved = torch.linalg.vector_norm(difference, dim=1)
+        if before is not None:
+            rates = moved / before.clamp_min(torch.finfo(x.dtype).tiny)
+        # `moved` is the residual of x; the point that would be returned is one step better.
+        credited = mixer is None and before is not None
+        estimate = moved * (_CAUTION * rates).clamp(max=1.0) if credited else moved
+        # A row of zeros is its own fixed point: 0 <= 0.
+        left = ~(estimate <= tolerance * size)
+        remaining = int(left.sum())
+        last = remaining == 0 or step == options.max_steps or not bool(torch.isfinite(moved).all())
+        if last or remaining <= (1.0 - _DROP_SHARE) * len(x):
+            ledger.close(torch.ones_like(left) if last else ~left, estimate, size, problem.solution())
+            if last:
+                break
+            kept = left.nonzero().squeeze(1)
+            problem = problem.restrict(kept)
+            x, fresh, difference, moved, rates = (t[kept] for t in (x, fresh, difference, moved, rates))
+            if mixer is not None:
+                mixer.restrict(kept)
+        if mixer is None and options.method == "auto" and step >= _PATIENCE and float(rates.max()) > _SLOW:
+            mixer = _Anderson(options.memory)
+        if mixer is None:
+            x, fresh = fresh, x
+        else:
+            x = mixer.mix(fresh, difference)
+        before = moved
+    rate = float(rates.max()) if len(rates) else float("nan")
+    method = "iteration" if mixer is None else "anderson"
+    return ledger.answer, SolveReport(method, step, ledger.residuals, tolerance, rate, row_steps)
+
+
+@dataclass
+class _Ledger:
+    """What is known of all rows while some are still being iterated."""
+
+    answer: Tensor
+    residuals: Tensor
+    open_rows: Tensor
+
+    @classmethod
+    def blank(cls, x: Tensor) -> _Ledger:
+        return cls(torch.empty_like(x), x.new_zeros(len(x)), torch.arange(len(x), device=x.device))
+
+    def close(self, gone: Tensor, residual: Tensor, size: Tensor, solution: Tensor) -> None:
+        """Enter the rows that leave, and keep the places of the others."""
+        relative = torch.where(residual == 0.0, residual, residual / size)
+        if len(solution) == len(self.answer) and bool(gone.all()):
+            # Nobody left before: no need to copy.
+            self.answer, self.residuals = solution, relative
+        else:
+            places = self.open_rows[gone]
+            self.answer[places], self.residuals[places] = solution[gone], relative[gone]
+        self.open_rows = self.open_rows[~gone]
+
+
+class _Anderson:
+    """Anderson acceleration (type II), each row with coefficients of its own.
+
+    The next state combines the last few f(x) so that the combination of their residuals is smallest.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.values: list[Tensor] = []
+        self.residuals: list[Tensor] = []
+
+    def restrict(self, rows: Tensor) -> None:
+        """Forget the rows that have finished."""
+        if self.last is not None:
+            self.last = (self.last[0][rows], self.last[1][rows])
+        self.values = [t[rows] for t in self.values]
+        self.residuals = [t[rows] for t in self.residuals]
+
+    def mix(self, value: Tensor, residual: Tensor) -> Tensor:
+        """The next state from f(x) and f(x) - x; both are copied, the caller may reuse their memory."""
+        value, residual = value.clone(), residual.clone()
+        if self.last is not None:
+            self.values.append(value - self.last[0])
+            self.residuals.append(residual - self.last[1])
+        self.last = (value, residual)
+        if len(self.values) > self.memory:
+            del self.values[0], self.residuals[0]
+        if not self.values:
+            return value.clone()
+        changes = torch.stack(self.residuals, dim=1)
+        gram = (changes @ changes.mT).double()
+        projected = (changes @ residual[:, :, None]).double()
+        # Relative to the size of the residuals, so that small residuals are not swamped.
+        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1).clamp_min(1e-300)
+        ridge = 10.0 * torch.finfo(value.dtype).eps * size[:, None]
+        coefficients = torch.linalg.solve(gram + torch.diag_embed(ridge.expand(-1, gram.shape[1])), projected)
+        combined: Tensor = torch.stack(self.values, dim=1).mT @ coefficients.to(value.dtype)
+        return value - combined.squeeze(2)
+
+
+__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]
