@@ -74,6 +74,12 @@ def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings)
     return h
 
 
+def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
+    """t with t = cotangent + D σ_a Aᵀ t, D = φ'(h), for every row, docs/theory.md (9.4)."""
+    t: Tensor = _Adjoint.apply(recurrent, h, cotangent, settings)  # type: ignore[no-untyped-call]
+    return t
+
+
 class _Forward:
     """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.3)."""
 
@@ -161,9 +167,9 @@ class _Equilibrium(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
-        adjoint = _Adjoint.apply(recurrent, h, cotangents[0], settings)  # type: ignore[no-untyped-call]
-        weights = adjoint.mT @ (settings.factor * settings.phi(h)) if ctx.needs_input_grad[0] else None
-        return weights, adjoint, None
+        t = adjoint(recurrent, h, cotangents[0], settings)
+        weights = t.mT @ (settings.factor * settings.phi(h)) if ctx.needs_input_grad[0] else None
+        return weights, t, None
 
     @staticmethod
     def vmap(
@@ -181,11 +187,11 @@ class _Adjoint(torch.autograd.Function):
         slopes = settings.phi.slope(h)
         if settings.phantom_steps is not None:
             return _truncated(recurrent, slopes, cotangent, settings)
-        adjoint, report = solve(_Backward(settings.split(recurrent), slopes, cotangent), settings.adjoint)
+        t, report = solve(_Backward(settings.split(recurrent), slopes, cotangent), settings.adjoint)
         if settings.on_adjoint is not None:
             settings.on_adjoint(report)
         _judge(report, "The adjoint equation of the backward pass", settings.on_failure)
-        return adjoint
+        return t
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -215,10 +221,10 @@ class _Adjoint(torch.autograd.Function):
 
 def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
     """The first terms of t = Σ_k (D Wᵀ)^k w: the gradient of a few steps taken at the equilibrium, (9.6)."""
-    adjoint = cotangent
+    t = cotangent
     for _ in range((settings.phantom_steps or 1) - 1):
-        adjoint = torch.addcmul(cotangent, slopes, settings.factor * (adjoint @ recurrent))
-    return adjoint.clone()
+        t = torch.addcmul(cotangent, slopes, settings.factor * (t @ recurrent))
+    return t.clone()
 
 
 def _judge(report: SolveReport, what: str, on_failure: str) -> None:

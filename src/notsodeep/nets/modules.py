@@ -18,7 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.activations import TorchActivation, lipschitz
 from notsodeep.nets.contraction import NormTracker, spectral_norm
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitting, equilibrium
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitting, adjoint, equilibrium
 from notsodeep.nets.solvers import SolveReport, SolverOptions
 from notsodeep.validation import one_of
 
@@ -73,9 +73,13 @@ class Net(nn.Module):
         """The last hidden layer, (rows, width)."""
         raise NotImplementedError
 
+    def outputs(self, features: Tensor) -> Tensor:
+        """The readout of given features, (rows, out_features)."""
+        return features @ self.readout.mT
+
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
-        return self.features(X) @ self.readout.mT
+        return self.outputs(self.features(X))
 
     def _rows(self, X: Tensor) -> Tensor:
         if not isinstance(X, Tensor):
@@ -190,6 +194,14 @@ class DEQNet(Net):
 
     def features(self, X: Tensor) -> Tensor:
         """The equilibrium z for every row of X, (rows, width)."""
+        return self.features_from(self.preactivations(X))
+
+    def features_from(self, h: Tensor) -> Tensor:
+        """z = φ(h)/√m."""
+        return self._settings.phi(h)
+
+    def preactivations(self, X: Tensor) -> Tensor:
+        """h = σ_a A z + σ_b B x + σ_c b at the equilibrium, z = φ(h)/√m, docs/theory.md (9.1)."""
         drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
@@ -197,8 +209,16 @@ class DEQNet(Net):
             on_solve=self._keep_solve,
             on_adjoint=self._keep_adjoint,
         )
-        h = equilibrium(self.recurrent, drive, settings)
-        return settings.phi(h)
+        return equilibrium(self.recurrent, drive, settings)
+
+    def slopes(self, h: Tensor) -> Tensor:
+        """D = φ'(h)/√m."""
+        return self._settings.phi.slope(h)
+
+    def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
+        """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
+        settings = replace(self._settings, phantom_steps=None, on_adjoint=self._keep_adjoint)
+        return adjoint(self.recurrent, h, cotangent, settings)
 
     def _drive(self, X: Tensor) -> Tensor:
         """σ_b B x + σ_c b."""
@@ -303,7 +323,7 @@ class ExplicitNet(Net):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
         super().__init__(in_features, width, out_features, train)
         self.spec = spec
-        self._factors = _factors(multipliers, len(spec.layers) + 1)
+        self.factors = _factors(multipliers, len(spec.layers) + 1)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
         source = _Source(torch.Generator().manual_seed(seed), dtype or torch.float32, device)
         fan_in = in_features
@@ -312,7 +332,7 @@ class ExplicitNet(Net):
             fan_in = width
         self._draw("readout", (out_features, width), source)
         with torch.no_grad():
-            for weight, factor in zip([*self.weights, self.readout], self._factors, strict=True):
+            for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
                 weight.div_(factor)
 
     @property
@@ -323,14 +343,27 @@ class ExplicitNet(Net):
     def features(self, X: Tensor) -> Tensor:
         """x^(L) for every row of X, (rows, width)."""
         x = self._rows(X)
-        for weight, factor, phi in zip(self.weights, self._factors[:-1], self._activations, strict=True):
-            x = phi((x if factor == 1.0 else factor * x) @ weight.mT)
+        for layer, phi in enumerate(self._activations):
+            x = phi(self._inner(x, layer))
         return x
 
-    def forward(self, X: Tensor) -> Tensor:
-        """The outputs, (rows, out_features)."""
-        outputs = super().forward(X)
-        return outputs if self._factors[-1] == 1.0 else self._factors[-1] * outputs
+    def _inner(self, x: Tensor, layer: int) -> Tensor:
+        factor = self.factors[layer]
+        return (x if factor == 1.0 else factor * x) @ self.weights[layer].mT
+
+    def signals_and_slopes(self, X: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """x^(0) … x^(L), and σ_l'(W_l x^(l-1))/√m for l = 1 … L."""
+        signals, slopes = [self._rows(X)], []
+        for layer, phi in enumerate(self._activations):
+            h = self._inner(signals[-1], layer)
+            signals.append(phi(h))
+            slopes.append(phi.slope(h))
+        return signals, slopes
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """The readout of given features, (rows, out_features)."""
+        factor = self.factors[-1]
+        return super().outputs(features if factor == 1.0 else factor * features)
 
 
 def _bound(contractive: bool | float) -> float | None:
