@@ -1,7 +1,7 @@
 """Every activation of the package as torch operations: the same function, its slope and its Lipschitz constant.
 
 The function itself is differentiable by autograd; the slope is written out because the adjoint equation of
-docs/theory.md (9.3) needs it at every step, and because the two can then be tested against each other.
+docs/theory.md (9.4) needs it at every step, and because the two can then be tested against each other.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ON_FAILURE = ("raise", "warn", "ignore")
 
 @dataclass(frozen=True)
 class Splitting:
-    """W = σ_a A with a part of the slope taken out of the iteration, docs/theory.md (9.3).
+    """W = σ_a A with a part of the slope taken out of the iteration, docs/theory.md (9.2).
 
     With d = 0 the matrix is W itself.  With d the mean slope, matrix = (I - d W)⁻¹ W, and what is left to iterate is
     the deviation of the slope from its mean, which contracts faster.
@@ -81,7 +81,7 @@ def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: Equilibri
 
 
 class _Forward:
-    """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.3)."""
+    """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.2)."""
 
     def __init__(
         self, splitting: Splitting, phi: TorchActivation, drive: Tensor, last: Tensor | None = None

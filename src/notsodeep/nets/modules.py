@@ -234,7 +234,7 @@ class DEQNet(Net):
         self.last_adjoint = report
 
     def _split(self, drive: Tensor) -> Splitting | None:
-        """The splitting (9.3) where it pays: weights that stay, or a batch much larger than the width."""
+        """The splitting (9.2) where it pays: weights that stay, or a batch much larger than the width."""
         self._seen_rows = self._seen_rows + len(drive)
         frozen = not self.recurrent.requires_grad
         if (self._seen_rows if frozen else len(drive)) < _SPLIT_AFTER * self.width:

@@ -191,8 +191,8 @@ def _warn_if_not_centred(net: DEQNet, tau0: float) -> None:
     mean, square = float(mean_derivative(phi, q, 0)), float(second_moment(phi, q))
     if abs(mean) > _CENTRED * sqrt(square):
         warnings.warn(
-            f"The activation {phi} has mean {mean:.3g} on these data, and the theory is about mean zero: the twin is that "
-            f"of the centred model, and its distance to yours is large. Build yours from spec.centred({tau0:.4g}).",
+            f"The activation {phi} has mean {mean:.3g} on these data, and the theory is about mean zero: the twin is "
+            f"that of the centred model, and far from yours. Build the network from spec.centred({tau0:.4g}).",
             RuntimeWarning,
             stacklevel=3,
         )
