@@ -1,0 +1,79 @@
+"""Explicit twins: the right design, the right network, and evidence that is what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.nets import DEQNet, ExplicitNet, explicit_twin, plain_network
+
+
+@pytest.fixture(scope="module")
+def X() -> torch.Tensor:
+    sample, _ = nsd.GaussianMixture.paper(p=80).sample(300, seed=0)
+    return torch.as_tensor(sample, dtype=torch.float32)
+
+
+def norm_of(X: torch.Tensor) -> float:
+    return float(X.double().square().sum(dim=1).mean().sqrt())
+
+
+def test_unpacks_into_a_network_and_its_design(X):
+    spec = nsd.DEQ("tanh", 0.2)
+    net = DEQNet(spec, 80, 64, 3, train="readout", dtype=torch.float32)
+    twin, design = explicit_twin(net, X)
+    assert isinstance(twin, ExplicitNet)
+    assert (twin.in_features, twin.width, twin.out_features, twin.train_mode) == (80, 64, 3, "readout")
+    assert design.tau0 == pytest.approx(norm_of(X))
+    assert twin.spec == design.network == nsd.design(spec, design.tau0, "ck").network
+    assert twin(X).shape == (300, 3)
+
+
+@pytest.mark.parametrize(("train", "kernel"), [("readout", "ck"), ("all", "ntk")])
+def test_the_kernel_follows_what_is_trained(X, train, kernel):
+    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 32, 2, train=train)
+    assert explicit_twin(net, X, evidence=False).design.kernel == kernel
+
+
+def test_the_distance_is_that_of_the_exact_kernels(X):
+    spec = nsd.DEQ("relu", 0.2).centred(norm_of(X))
+    net = DEQNet(spec, 80, 32, 2, train="readout")
+    found = explicit_twin(net, X, samples=300)
+    rows = X.double().numpy()
+    exact = nsd.conjugate_kernel(spec, rows)
+
+    def distance(network: nsd.Explicit) -> float:
+        gap = exact - nsd.conjugate_kernel(network, rows)
+        return float(np.linalg.norm(gap, 2) / np.linalg.norm(exact, 2))
+
+    plain = plain_network(net, found.design.tau0, len(found.design.network.layers))
+    assert found.evidence.distance == pytest.approx(distance(found.design.network), rel=2e-3)
+    assert found.evidence.plain_distance == pytest.approx(distance(plain), rel=2e-3)
+    assert found.evidence.distance < 0.1 * found.evidence.plain_distance
+    assert found.evidence.training_ratio is None
+    assert "times faster forward" in str(found.evidence)
+
+
+def test_both_kernels_by_multipliers(X):
+    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, dtype=torch.float32)
+    found = explicit_twin(net, X, "both", samples=200, batch=16)
+    assert found.network.factors == pytest.approx([rate**0.5 for rate in found.design.multipliers])
+    assert found.evidence.kernel == "ntk"
+    assert found.evidence.training_ratio > 0.0
+    assert found.evidence.distance < 0.3 * found.evidence.plain_distance
+
+
+def test_an_activation_with_a_mean_is_said(X):
+    net = DEQNet(nsd.DEQ("relu", 0.2), 80, 16, 1)
+    with pytest.warns(RuntimeWarning, match="Build the network from spec.centred"):
+        explicit_twin(net, X, evidence=False)
+
+
+def test_bad_input(X):
+    explicit = ExplicitNet(nsd.Explicit(["relu"]), 80, 16, 1)
+    with pytest.raises(nsd.InputError, match="takes a DEQNet, not ExplicitNet"):
+        explicit_twin(explicit, X)
+    with pytest.raises(nsd.InputError, match="80 features and the network takes 7"):
+        explicit_twin(DEQNet(nsd.DEQ("tanh", 0.2), 7, 16, 1), X)
