@@ -1,0 +1,287 @@
+"""Will gradient descent train this network to zero loss for certain: each hypothesis verified for the network drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from notsodeep.convergence.checks import as_labels, as_readout_scale, as_sigma_w2, as_sphere, as_width
+from notsodeep.convergence.condition import (
+    Constants,
+    Inequality,
+    Start,
+    best_delta,
+    inequalities,
+    printed_step,
+    proved_step,
+)
+from notsodeep.convergence.network import PaperNetwork, paper_model
+from notsodeep.convergence.population import PopulationGram, gram_of_model
+from notsodeep.convergence.remedy import Problem, Remedy, find_remedy
+from notsodeep.convergence.tangent import TangentSpectrum, tangent_spectrum
+from notsodeep.convergence.verified import (
+    UNIT,
+    Enclosure,
+    frobenius_norm,
+    gamma,
+    least_gram_eigenvalue,
+    spectral_norm,
+)
+from notsodeep.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The network at initialisation, every number enclosed between two others.
+
+    Attributes:
+        least: λ_0 = λ_min(Zᵀ Z); the error of the equilibrium itself is part of it.
+        recurrent: ||W||₂.
+        inputs: ||U||₂.
+        readout: ||a||.
+        data: ||X||_F.
+        residual: ||ŷ - y||.
+        equilibrium_error: ||Z - Z_computed||_F ≤ residual of the equation/(1 - ||W||₂).
+    """
+
+    least: Enclosure
+    recurrent: Enclosure
+    inputs: Enclosure
+    readout: Enclosure
+    data: Enclosure
+    residual: Enclosure
+    equilibrium_error: float
+
+    def start(self) -> Start:
+        """Each number on its safe side."""
+        return Start(
+            self.least.lower,
+            self.recurrent.upper,
+            self.inputs.upper,
+            self.readout.upper,
+            self.data.upper,
+            self.residual.upper,
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Whether the conclusions of docs/theory.md (8.21) are proved for one network, and what is missing if not.
+
+    Attributes:
+        certified: every hypothesis was verified, and `step` is positive.
+        inequalities: docs/theory.md (8.17)–(8.19), both sides and their ratio.
+        delta: δ.
+        constants: docs/theory.md (8.16).
+        measured: the network at initialisation, with numerical errors.
+        step: every learning rate up to this one is covered by the proof, docs/theory.md (8.28); 0 if none is.
+        printed_step: the paper's bound, docs/theory.md (8.20).
+        ceiling: what left over right of docs/theory.md (8.19) cannot exceed for weights of these norms, (8.29).
+        gram: the population Gram matrix and λ_*.
+        tangent: the eigenvalues of H, and what the paper's bound gives away.
+        remedy: the width, readout scale and labels that would do.
+        width: m.
+        readout_scale: what the readout of docs/theory.md (8.11) was multiplied with.
+        sigma_w2: σ_w².
+        seed: of the draw.
+    """
+
+    certified: bool
+    inequalities: tuple[Inequality, Inequality, Inequality]
+    delta: float
+    constants: Constants
+    measured: Measured
+    step: float
+    printed_step: float
+    ceiling: float
+    gram: PopulationGram
+    tangent: TangentSpectrum
+    remedy: Remedy
+    width: int
+    readout_scale: float
+    sigma_w2: float
+    seed: int
+
+    @property
+    def rate(self) -> float:
+        """1 - ηλ_0/2 with η = `step`: each step multiplies the loss by this or less, docs/theory.md (8.21)."""
+        return 1.0 - 0.5 * self.step * self.measured.least.lower
+
+    @property
+    def failing(self) -> tuple[Inequality, ...]:
+        """The inequalities that do not hold."""
+        return tuple(inequality for inequality in self.inequalities if not inequality.holds)
+
+    def explain(self) -> str:
+        """The verdict in words."""
+        if self.certified:
+            return (
+                f"Certified. Gradient descent with any learning rate up to {self.step:.3g} keeps ||W||₂ below 1 and "
+                f"multiplies the loss by {self.rate:.6g} or less at each step. In practice: 1/λ_max(H) = "
+                f"{self.tangent.step:.3g}."
+            )
+        lines = ["Not certified."]
+        if self.measured.recurrent.upper >= 1.0:
+            lines.append(f"||W||₂ ≤ {self.measured.recurrent.upper:.4g} was not shown to be below 1.")
+        for inequality in self.failing:
+            lines.append(
+                f"({inequality.number}), {inequality.printed} in the paper, so that {inequality.meaning}: "
+                f"the left side is {inequality.ratio:.3g} of the right."
+            )
+        return " ".join([*lines, *self._advice()])
+
+    def _advice(self) -> list[str]:
+        remedy, found = self.remedy, []
+        if self.ceiling <= 1.0:
+            found.append(
+                f"No width helps: with ||a|| = {self.measured.readout.estimate:.3g}, (8.19) cannot exceed "
+                f"{self.ceiling:.3g} at any width, by (8.29)."
+            )
+        elif remedy.width is None:
+            found.append(
+                f"No width is expected to help with this readout scale: (8.19) tends to {remedy.limit:.3g} or less."
+            )
+        else:
+            found.append(f"Width {remedy.width} is expected to be enough with this readout scale.")
+        if remedy.readout_scale is not None:
+            found.append(
+                f"At this width a readout scale of {remedy.readout_scale:.3g} or less is expected to do."
+            )
+        elif remedy.smallest_width is not None:
+            found.append(
+                f"At this width no readout scale does; from width {remedy.smallest_width} on a small one will."
+            )
+            if remedy.label_factor is not None:
+                found.append(
+                    f"Or multiply the labels by {remedy.label_factor:.3g} and start the readout near zero."
+                )
+        return found
+
+
+def certificate(
+    X: ArrayLike,
+    y: ArrayLike,
+    width: int,
+    sigma_w2: float,
+    *,
+    seed: int = 0,
+    readout_scale: float = 1.0,
+    delta: float | None = None,
+    normalise: bool = False,
+) -> Certificate:
+    """Draw a network, verify the condition of docs/theory.md (8.17)–(8.19) for it, and say what would satisfy it.
+
+    Args:
+        X: samples in rows (n, d), of norm √d and no two parallel.
+        y: one label for each sample.
+        width: m.
+        sigma_w2: σ_w² < 1/8.
+        seed: of the weights; `PaperNetwork.draw` with the same seed gives the network that was certified.
+        readout_scale: factor on the readout of docs/theory.md (8.11); 0 starts with outputs of zero.
+        delta: δ of docs/theory.md (8.16); the one with the largest smallest ratio if not given.
+        normalise: scale the rows of X to norm √d.
+    """
+    rows = as_sphere(X, normalise=normalise)
+    labels = as_labels(y, len(rows))
+    width, sigma_w2, readout_scale = (
+        as_width(width),
+        as_sigma_w2(sigma_w2),
+        as_readout_scale(readout_scale),
+    )
+    network = PaperNetwork.draw(width, rows.shape[1], sigma_w2, seed=seed, readout_scale=readout_scale)
+    measured = measure(network, rows, labels)
+    start = measured.start()
+    delta = _delta(start, delta)
+    checks = inequalities(start, delta)
+    gram = gram_of_model(paper_model(sigma_w2), rows)
+    step = proved_step(start, delta) if start.least > 0 and all(c.holds for c in checks) else 0.0
+    return Certificate(
+        certified=step > 0,
+        inequalities=checks,
+        delta=delta,
+        constants=Constants.of(start, delta),
+        measured=measured,
+        step=step,
+        printed_step=printed_step(start, delta) if start.least > 0 else 0.0,
+        ceiling=_ceiling(measured, len(rows)),
+        gram=gram,
+        tangent=tangent_spectrum(network, torch.from_numpy(rows)),
+        remedy=find_remedy(
+            Problem(gram, rows.shape[1], sigma_w2, float(np.linalg.norm(labels))), width, readout_scale
+        ),
+        width=width,
+        readout_scale=readout_scale,
+        sigma_w2=sigma_w2,
+        seed=seed,
+    )
+
+
+def measure(network: PaperNetwork, rows: Array, labels: Array) -> Measured:
+    """Norms and λ_0 of a network, with bounds on everything that floating point may have changed."""
+    W, U, a = (t.numpy() for t in (network.recurrent, network.inputs, network.readout))
+    Z = network.features(torch.from_numpy(rows)).numpy()
+    recurrent, inputs, data = spectral_norm(W), spectral_norm(U), frobenius_norm(rows)
+    error = equilibrium_error(W, U, rows, Z, recurrent.upper)
+    return Measured(
+        least=_moved(least_gram_eigenvalue(Z), error),
+        recurrent=recurrent,
+        inputs=inputs,
+        readout=frobenius_norm(a),
+        data=data,
+        residual=_residual(Z, a, labels, error),
+        equilibrium_error=error,
+    )
+
+
+def equilibrium_error(W: Array, U: Array, rows: Array, Z: Array, norm: float) -> float:
+    """A bound on ||Z - Z_computed||_F: residual of the equation over 1 - ||W||₂, rounding included."""
+    if norm >= 1.0:
+        return np.inf
+    left = np.maximum(Z @ W.T + rows @ U.T, 0.0) - Z
+    sizes = [frobenius_norm(M).upper for M in (W, Z, U, rows, left)]
+    rounding = gamma(len(W) + rows.shape[1] + 2) * (sizes[0] * sizes[1] + sizes[2] * sizes[3])
+    return float((sizes[4] * (1.0 + UNIT) + rounding) / (1.0 - norm) * (1.0 + 1e-14))
+
+
+def _moved(computed: Enclosure, error: float) -> Enclosure:
+    """λ_min of the Gram matrix of the true features: its root moves by ||Z - Z_computed|| at most."""
+    roots = [float(np.sqrt(max(value, 0.0))) for value in (computed.lower, computed.upper)]
+    lower = max(roots[0] - error, 0.0) ** 2 * (1.0 - 8.0 * UNIT)
+    return Enclosure(min(lower, computed.estimate), computed.estimate, (roots[1] + error) ** 2)
+
+
+def _residual(Z: Array, a: Array, labels: Array, error: float) -> Enclosure:
+    apart = Z @ a - labels
+    norm_a, norm_z = frobenius_norm(a).upper, frobenius_norm(Z).upper
+    slack = norm_a * error + gamma(len(a) + 2) * (norm_a * norm_z + frobenius_norm(labels).upper)
+    norm = frobenius_norm(apart)
+    return Enclosure(max(norm.lower - slack, 0.0), norm.estimate, norm.upper + slack)
+
+
+def _delta(start: Start, delta: float | None) -> float:
+    room = 1.0 - start.recurrent
+    if room <= 0:
+        raise InputError(
+            f"||W||₂ of this draw is {start.recurrent:.4g}, not below 1, so that no δ exists. Lower sigma_w2, or raise "
+            "the width: ||W||₂ → 2√2 σ_w."
+        )
+    if delta is None:
+        return best_delta(start)
+    if not 0 < delta < room:
+        raise InputError(
+            f"delta must lie between 0 and 1 - ||W||₂ = {room:.4g}; got {delta}. None chooses the best."
+        )
+    return float(delta)
+
+
+def _ceiling(measured: Measured, n: int) -> float:
+    """(1 - ||W||₂)²/(4 n ||a||²), docs/theory.md (8.29), for δ → 0 and rounded up."""
+    if measured.readout.lower == 0:
+        return np.inf
+    room = 1.0 - measured.recurrent.lower
+    return float(room**2 / (4.0 * n * measured.readout.lower**2) * (1.0 + 1e-14))

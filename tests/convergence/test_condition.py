@@ -1,0 +1,165 @@
+"""The inequalities, the step and δ; and the steps of the proof, on networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+from notsodeep.convergence import PaperNetwork
+from notsodeep.convergence.condition import (
+    Constants,
+    Start,
+    best_delta,
+    inequalities,
+    printed_step,
+    proved_step,
+    smallest_ratio,
+)
+
+sizes = st.floats(-3.0, 3.0).map(lambda t: 10.0**t)
+starts = st.builds(
+    Start,
+    least=sizes,
+    recurrent=st.floats(0.0, 0.95),
+    inputs=sizes,
+    readout=st.floats(0.0, 2.0),
+    data=sizes,
+    residual=st.one_of(st.just(0.0), sizes),
+)
+
+
+def test_both_sides_by_hand():
+    start = Start(least=100.0, recurrent=0.2, inputs=1.9, readout=0.4, data=3.0, residual=0.5)
+    # δ = 0.1: ρ̄ = 0.3, 2, 0.5; c_w = 1/0.49, c_u = 0.5/0.7, c_a = 2/0.7.
+    first, second, third = inequalities(start, 0.1)
+    hidden = (1 / 0.49) ** 2 + (0.5 / 0.7) ** 2
+    assert_close([first.left, first.right], [100.0, 40.0 * (2.0 / 0.7) * 3.0 * 0.5], Oracle.CLOSED_FORM)
+    assert_close(
+        [second.left, second.right],
+        [1000.0, 4 * (2 + np.sqrt(2)) / 0.5 * hidden * 9.0 * 0.5],
+        Oracle.CLOSED_FORM,
+    )
+    assert_close([third.left, third.right], [100.0, 4 * hidden * 9.0], Oracle.CLOSED_FORM)
+    assert (first.holds, second.holds, third.holds) == (False, True, False)
+    assert_close(third.ratio, 100.0 / (36.0 * hidden), Oracle.CLOSED_FORM)
+    everything = hidden + (2 / 0.7) ** 2
+    assert_close(printed_step(start, 0.1), 2 * hidden / (everything**2 * 9.0), Oracle.CLOSED_FORM)
+
+
+@given(starts)
+def test_no_other_delta_is_better(start):
+    best = smallest_ratio(start, best_delta(start))
+    for delta in (1.0 - start.recurrent) * np.exp(-np.linspace(0.002, 29.0, 600)):
+        assert smallest_ratio(start, float(delta)) <= best * (1.0 + 1e-5)
+
+
+@given(starts, st.floats(0.01, 0.99))
+def test_the_proved_step_is_the_end_of_the_decrease(start, share):
+    delta = share * (1.0 - start.recurrent)
+    c, square = Constants.of(start, delta), start.data**2
+
+    def bracket(eta: float) -> float:
+        """docs/theory.md (8.27) less 1 - ηλ_0/2, over η: positive where the proof breaks."""
+        return -0.5 * start.least + 2.0 * c.hidden * square + eta * c.all**2 * square**2
+
+    step = proved_step(start, delta)
+    third = inequalities(start, delta)[2]
+    assert (step > 0) == third.holds
+    if step > 0:
+        assert step <= 2.0 / start.least
+        assert bracket(step) <= 1e-9 * start.least
+        # With room in docs/theory.md (8.19) the printed step is safe; the certificate need not stop there.
+        if third.ratio >= 2.0:
+            assert step >= printed_step(start, delta) * (1.0 - 1e-9)
+        elif third.ratio <= 1.999 and printed_step(start, delta) < 2.0 / start.least:
+            assert bracket(printed_step(start, delta)) > 0
+
+
+def test_the_printed_step_does_not_follow_from_the_printed_condition():
+    # Equality in (8.19) and the step (8.20): the bracket of (8.27) is 1, no decrease.
+    start = Start(least=1.0, recurrent=0.2, inputs=1.9, readout=0.0, data=1.0, residual=0.0)
+    delta = 1e-2
+    c = Constants.of(start, delta)
+    equal = Start(4.0 * c.hidden, 0.2, 1.9, 0.0, 1.0, 0.0)
+    eta = 2.0 * c.hidden / c.all**2
+    bracket = 1.0 - eta * equal.least + 2.0 * eta * c.hidden + eta**2 * c.all**2
+    assert_close(bracket, 1.0, Oracle.IDENTITY)
+    assert proved_step(equal, delta) == 0.0
+
+
+def descend(network: PaperNetwork, X: torch.Tensor, y: torch.Tensor, eta: float) -> PaperNetwork:
+    Z, V = network.features_and_adjoints(X)
+    r = Z @ network.readout - y
+    return PaperNetwork(
+        network.recurrent - eta * (V * r[:, None]).T @ Z,
+        network.inputs - eta * (V * r[:, None]).T @ X,
+        network.readout - eta * Z.T @ r,
+    )
+
+
+def norms(network: PaperNetwork) -> list[float]:
+    return [
+        float(torch.linalg.matrix_norm(network.recurrent, 2)),
+        float(torch.linalg.matrix_norm(network.inputs, 2)),
+        float(torch.linalg.vector_norm(network.readout)),
+    ]
+
+
+def drawn(
+    seed: int, n: int = 3, d: int = 4, scale: float = 1.0
+) -> tuple[PaperNetwork, torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    X *= np.sqrt(d) / np.linalg.norm(X, axis=1, keepdims=True)
+    network = PaperNetwork.draw(12, d, 0.03, seed=seed, readout_scale=scale)
+    return network, torch.from_numpy(X), torch.from_numpy(rng.standard_normal(n))
+
+
+@given(st.integers(0, 10_000), st.floats(-5.0, -1.0))
+def test_each_step_of_the_proof_holds_for_networks(seed, log_eta):
+    network, X, y = drawn(seed)
+    eta = 10.0**log_eta
+    Z, V = network.features_and_adjoints(X)
+    r = Z @ network.readout - y
+    after = descend(network, X, y, eta)
+    before, later = norms(network), norms(after)
+    assume(max(before[0], later[0]) < 0.99)
+    # δ as large as the step moved: all bounds of (8.16) then cover both networks.
+    delta = max(b - a for a, b in zip(before, later, strict=True))
+    G = (Z @ Z.T).numpy()
+    least = float(np.linalg.eigvalsh(G)[0])
+    start = Start(least, *before, float(torch.linalg.vector_norm(X)), float(torch.linalg.vector_norm(r)))
+    c = Constants.of(start, max(delta, 0.0))
+    slack, reach = 1.0 + 1e-9, start.data * start.residual
+    gradients = [(V * r[:, None]).T @ Z, (V * r[:, None]).T @ X, Z.T @ r]
+    for gradient, constant in zip(gradients, (c.c_w, c.c_u, c.c_a), strict=True):
+        assert float(gradient.norm()) <= constant * reach * slack
+    moved = float((after.features(X) - Z).norm())
+    assert moved * c.rho_a <= eta * c.hidden * start.data * reach * slack
+    loss, loss_after = (
+        0.5 * float(((net.features(X) @ net.readout - y) ** 2).sum()) for net in (network, after)
+    )
+    # (8.27) with 2λ_τ in the place of λ_0.
+    factor = 1 - 2 * eta * least + 2 * eta * c.hidden * start.data**2 + eta**2 * c.all**2 * start.data**4
+    assert loss_after <= factor * loss * slack
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.01, 0.3, 1.0, 3.0]), st.floats(0.01, 0.9))
+def test_the_third_ratio_stays_below_its_ceiling(seed, scale, share):
+    network, X, _ = drawn(seed, scale=scale)
+    before = norms(network)
+    assume(before[0] < 0.95)
+    Z = network.features(X)
+    least = float(np.linalg.eigvalsh((Z @ Z.T).numpy())[0])
+    start = Start(least, *before, float(torch.linalg.vector_norm(X)), 1.0)
+    ratio = inequalities(start, share * (1.0 - before[0]))[2].ratio
+    assert ratio <= (1.0 - before[0]) ** 2 / (4 * len(X) * before[2] ** 2)
+
+
+def test_delta_needs_room():
+    with pytest.raises(ValueError, match="exists only"):
+        best_delta(Start(1.0, 1.0, 1.0, 1.0, 1.0, 1.0))

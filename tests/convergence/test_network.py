@@ -1,0 +1,139 @@
+"""The paper's network: its place among the nets, its equilibrium, its adjoint vectors, the matrix H."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tolerances import Oracle, assert_close
+
+from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
+from notsodeep.convergence.tangent import tangent_gram
+from notsodeep.errors import InputError
+from notsodeep.gaussian import activation
+from notsodeep.kernels.montecarlo import equilibrium
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet, SolverOptions
+
+
+def sphere(n: int, d: int, seed: int = 0) -> np.ndarray:
+    X = np.random.default_rng(seed).standard_normal((n, d))
+    return X * np.sqrt(d) / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+EXACT = SolverOptions(tolerance=1e-13)
+
+
+def small(width: int = 7, n: int = 4, d: int = 3, seed: int = 0) -> tuple[PaperNetwork, torch.Tensor]:
+    return PaperNetwork.draw(width, d, 0.1, seed=seed), torch.from_numpy(sphere(n, d, seed + 1))
+
+
+def test_it_is_the_net_of_its_model():
+    net = DEQNet(paper_model(0.08), 12, 40, 1, seed=3, dtype=torch.float64, solver=EXACT)
+    network = PaperNetwork.of_net(net)
+    X = torch.from_numpy(sphere(5, 12))
+    Z = network.features(X)
+    assert_close(Z.numpy(), np.sqrt(40) * net.features(X / np.sqrt(12)).detach().numpy(), Oracle.CLOSED_FORM)
+    outputs = net(X / np.sqrt(12)).detach().numpy()[:, 0]
+    assert_close((Z @ network.readout).numpy(), outputs, Oracle.CLOSED_FORM)
+
+
+def test_there_and_back():
+    network, _ = small()
+    again = PaperNetwork.of_net(network.to_net(0.05))
+    for name in ("recurrent", "inputs", "readout"):
+        assert_close(getattr(again, name).numpy(), getattr(network, name).numpy(), Oracle.IDENTITY)
+
+
+def test_the_drawn_variances_are_those_of_the_assumption():
+    network = PaperNetwork.draw(1000, 200, 0.08, seed=1, readout_scale=0.5)
+    for tensor, variance in (
+        (network.recurrent, 2 * 0.08 / 1000),
+        (network.inputs, 2.0 / 200),
+        (network.readout, 0.25 / 1000),
+    ):
+        # The empirical variance of k entries has a relative standard deviation of √(2/k).
+        spread = np.sqrt(2.0 / tensor.numel())
+        assert abs(float(tensor.square().mean()) / variance - 1.0) < 4.0 * spread
+
+
+def test_features_are_those_of_the_plain_iteration():
+    network, X = small(width=60, d=10)
+    injected = (X @ network.inputs.T).numpy()
+    other = equilibrium(activation("relu"), np.sqrt(60) * network.recurrent.numpy(), injected)
+    # That oracle iterates to 1e-10.
+    np.testing.assert_allclose(network.features(X).numpy(), np.sqrt(60) * other, atol=1e-9)
+
+
+def test_layers_approach_the_equilibrium():
+    network, X = small(width=50, d=10)
+    Z = network.features(X)
+    layers = network.layers(X, 60)
+    assert len(layers) == 60
+    assert_close(layers[0].numpy(), torch.relu(X @ network.inputs.T).numpy(), Oracle.IDENTITY)
+    assert_close(layers[-1].numpy(), Z.numpy(), Oracle.QUADRATURE)
+
+
+def lemma_2(network: PaperNetwork, X: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Z and R of docs/theory.md (8.12) by a dense inverse, data in columns and vec by columns."""
+    Z = network.features(X).numpy().T
+    W, a = network.recurrent.numpy(), network.readout.numpy()
+    m, n = Z.shape
+    D = np.diag((W @ Z + network.inputs.numpy() @ X.numpy().T > 0).astype(float).ravel(order="F"))
+    J = np.eye(m * n) - D @ np.kron(np.eye(n), W)
+    return Z, np.kron(np.eye(n), a[None, :]) @ np.linalg.solve(J, D)
+
+
+def test_adjoint_vectors_are_the_blocks_of_the_lemma():
+    network, X = small()
+    _, R = lemma_2(network, X)
+    _, V = network.features_and_adjoints(X)
+    blocks = R.reshape(4, 4, 7)
+    assert_close(V.numpy(), blocks[np.arange(4), np.arange(4)], Oracle.CLOSED_FORM)
+
+
+def test_h_is_the_sum_of_the_three_matrices_of_the_paper():
+    network, X = small()
+    Z, R = lemma_2(network, X)
+    G, gram = Z.T @ Z, X.numpy() @ X.numpy().T
+    expected = G + R @ np.kron(G + gram, np.eye(7)) @ R.T
+    features, adjoints = network.features_and_adjoints(X)
+    assert_close(tangent_gram(features, adjoints, X).numpy(), expected, Oracle.CLOSED_FORM)
+
+
+def differences(network: PaperNetwork, X: torch.Tensor, step: float = 1e-6) -> np.ndarray:
+    """The Jacobian of ŷ in (W, U, a) by central differences, (n, parameters)."""
+    tensors = [network.recurrent, network.inputs, network.readout]
+    columns = []
+    for place, tensor in enumerate(tensors):
+        for index in np.ndindex(*tensor.shape):
+            ends = []
+            for sign in (1.0, -1.0):
+                moved = [t.clone() for t in tensors]
+                moved[place][index] += sign * step
+                other = PaperNetwork(*moved)
+                ends.append((other.features(X) @ other.readout).numpy())
+            columns.append((ends[0] - ends[1]) / (2.0 * step))
+    return np.stack(columns, axis=1)
+
+
+def test_h_is_the_gram_matrix_of_all_gradients():
+    network, X = small()
+    jacobian = differences(network, X)
+    features, adjoints = network.features_and_adjoints(X)
+    H = tangent_gram(features, adjoints, X).numpy()
+    assert_close(H, jacobian @ jacobian.T, Oracle.FINITE_DIFFERENCE)
+    spectrum = tangent_spectrum(network, X)
+    eigenvalues = np.linalg.eigvalsh(jacobian @ jacobian.T)
+    assert_close([spectrum.least, spectrum.largest], eigenvalues[[0, -1]], Oracle.FINITE_DIFFERENCE)
+    assert spectrum.given_away >= 1.0
+    assert spectrum.rate < 1.0
+
+
+def test_nets_of_another_model_are_refused():
+    with pytest.raises(InputError, match="paper_model"):
+        PaperNetwork.of_net(DEQNet(DEQ("tanh", 0.1), 4, 5, 1))
+    with pytest.raises(InputError, match="one output"):
+        PaperNetwork.of_net(DEQNet(paper_model(0.1), 4, 5, 2))
+    with pytest.raises(InputError, match="sigma_w2 = 0"):
+        small()[0].to_net(0.0)
