@@ -46,6 +46,9 @@ class TorchActivation:
         self.phi = phi.scaled(scale)
         self._shape = _torch_shape(self.phi.shape)
 
+    def __reduce__(self) -> tuple[type[TorchActivation], tuple[Activation]]:
+        return TorchActivation, (self.phi,)
+
     def __call__(self, h: Tensor) -> Tensor:
         """φ(h), differentiable."""
         phi = self.phi

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +17,13 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.activations import TorchActivation, lipschitz
 from notsodeep.nets.contraction import NormTracker, spectral_norm
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitting, adjoint, equilibrium
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
 from notsodeep.nets.solvers import SolveReport, SolverOptions
 from notsodeep.validation import one_of
 
 TRAIN = ("all", "readout")
 GRADIENTS = ("implicit", "phantom")
 DEFAULT_BOUND = 0.95
-# A splitting costs about as much as iterating four times as many rows as the network is wide; it saves about a third.
-_SPLIT_AFTER = 8
-_SAMPLE = 256
 
 
 @dataclass(frozen=True)
@@ -185,8 +181,7 @@ class DEQNet(Net):
         self.last_solve = self.last_adjoint = None
         self._tracker = NormTracker()
         self._lipschitz = lipschitz(spec.activation)
-        self._seen_rows = 0
-        self._splitting: tuple[Any, Splitting] | None = None
+        self._splitter = Splitter()
         self._bound = _bound(contractive)
         self._refuse_expanding_start()
 
@@ -205,7 +200,7 @@ class DEQNet(Net):
         drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
-            splitting=self._split(drive),
+            splitter=self._splitter,
             on_solve=self._keep_solve,
             on_adjoint=self._keep_adjoint,
         )
@@ -232,19 +227,6 @@ class DEQNet(Net):
 
     def _keep_adjoint(self, report: SolveReport) -> None:
         self.last_adjoint = report
-
-    def _split(self, drive: Tensor) -> Splitting | None:
-        """The splitting (9.2) where it pays: weights that stay, or a batch much larger than the width."""
-        self._seen_rows = self._seen_rows + len(drive)
-        frozen = not self.recurrent.requires_grad
-        if (self._seen_rows if frozen else len(drive)) < _SPLIT_AFTER * self.width:
-            return None
-        # An in-place change of the weights (load_state_dict, an optimiser) changes the version.
-        key = (self.recurrent._version, self.recurrent.data_ptr(), self.recurrent.dtype)
-        if self._splitting is None or self._splitting[0] != key:
-            slope = float(self._settings.phi.slope(drive.detach()[:_SAMPLE]).mean())
-            self._splitting = (key, Splitting.around(self.recurrent, self._settings.factor, slope))
-        return self._splitting[1]
 
     # --- contraction ----------------------------------------------------------------------------------------------
 

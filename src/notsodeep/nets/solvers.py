@@ -21,8 +21,10 @@ _DROP_SHARE = 0.2
 # "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
 _PATIENCE = 8
 _SLOW = 0.75
-# The residual after a step is taken to be that before it times the last observed rate, and this factor.
+# The residual after a step is taken to be that before it times the largest rate seen so far and this factor; not in
+# narrow networks, where rates vary from step to step.
 _CAUTION = 1.5
+_SELF_AVERAGING = 64
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -64,8 +66,8 @@ class SolveReport:
     Attributes:
         method: what was used in the end, "iteration" or "anderson".
         steps: evaluations of f, the number of products with the recurrent matrix.
-        residuals: relative residual of each sample. After plain iteration it is that of the point returned, inferred
-            from the last measured one and the rate; after Anderson it is the last measured one.
+        residuals: relative residual of each sample: the last one measured, or, after plain iteration, that of the point
+            returned, one step later, inferred from the rate.
         tolerance: what was asked for.
         rate: factor by which the last step changed the residual, of the slowest sample; NaN after one step.
         row_steps: evaluations summed over samples; below steps × samples when some finished early.
@@ -97,6 +99,10 @@ class SolveReport:
 class RowProblem(Protocol):
     """A fixed-point equation x = f(x) for each row."""
 
+    @property
+    def one_step_better(self) -> bool:
+        """Whether a step improves the solution by the same rate as it shortens the steps."""
+
     def start(self) -> Tensor:
         """The first state, (rows, m)."""
 
@@ -118,6 +124,7 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
     mixer = _Anderson(options.memory) if options.method == "anderson" else None
     fresh, difference = torch.empty_like(x), torch.empty_like(x)
     rates, before, row_steps, step = x.new_full((len(x),), float("nan")), None, 0, 0
+    credit, self_averaging = 0.0, problem.one_step_better and x.shape[1] >= _SELF_AVERAGING
     while step < options.max_steps:
         size = problem.step(x, fresh)
         step, row_steps = step + 1, row_steps + len(x)
@@ -125,13 +132,14 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
         moved = torch.linalg.vector_norm(difference, dim=1)
         if before is not None:
             rates = moved / before.clamp_min(torch.finfo(x.dtype).tiny)
+            credit = max(credit, float(rates.max()))
         # `moved` is the residual of x; the point that would be returned is one step better.
-        credited = mixer is None and before is not None
-        estimate = moved * (_CAUTION * rates).clamp(max=1.0) if credited else moved
-        # A row of zeros is its own fixed point: 0 <= 0.
-        left = ~(estimate <= tolerance * size)
+        credited = mixer is None and before is not None and self_averaging and _CAUTION * credit < 1.0
+        estimate = _CAUTION * credit * moved if credited else moved
+        # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
+        left = ~(estimate <= tolerance * size) & torch.isfinite(moved)
         remaining = int(left.sum())
-        last = remaining == 0 or step == options.max_steps or not bool(torch.isfinite(moved).all())
+        last = remaining == 0 or step == options.max_steps
         if last or remaining <= (1.0 - _DROP_SHARE) * len(x):
             ledger.close(torch.ones_like(left) if last else ~left, estimate, size, problem.solution())
             if last:
@@ -211,7 +219,8 @@ class _Anderson:
         gram = (changes @ changes.mT).double()
         projected = (changes @ residual[:, :, None]).double()
         # Relative to the size of the residuals, so that small residuals are not swamped.
-        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1).clamp_min(1e-300)
+        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)
+        size = torch.where(size > 0.0, size, 1.0)
         ridge = 10.0 * torch.finfo(value.dtype).eps * size[:, None]
         coefficients = torch.linalg.solve(gram + torch.diag_embed(ridge.expand(-1, gram.shape[1])), projected)
         combined: Tensor = torch.stack(self.values, dim=1).mT @ coefficients.to(value.dtype)
