@@ -1,0 +1,65 @@
+"""A learning rate that works, from the largest eigenvalue of the kernel that training follows.
+
+In NTK scaling, gradient descent with rate η multiplies the error along an eigenvector of the kernel (over n samples) by
+1 - η λ/n for the squared loss: stable below 2n/λ_max, fastest for the top eigenvector at n/λ_max. A batch of B samples
+adds the noise of single samples, mean diagonal/B, to λ_max/n. The Hessian of cross-entropy in the outputs is at most ½.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from notsodeep.designs import tangent_kernel_with_multipliers
+from notsodeep.kernels import tangent_kernel
+from notsodeep.models import Explicit
+from notsodeep.nets.modules import ExplicitNet, Net
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
+MOMENTUM = 0.9
+# Largest curvature of each loss in the outputs.
+_CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
+# Adam moves each of the m weights of a unit by about its rate, whatever the gradient's size, so that an output moves
+# by up to √m as much; all weights together move it about ten times as far as the readout alone.
+_ADAM = {"readout": 1.0, "all": 0.1}
+_SAMPLE = 512
+
+
+def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_size: int) -> float:
+    """The learning rate `fit` takes when none is given.
+
+    Args:
+        module: the network.
+        inputs: its training samples; for a readout module their features.
+        optimizer: "sgd", "momentum", "adam" or "gd".
+        loss: "cross_entropy" or "squared".
+        batch_size: samples per step (not looked at for "gd").
+    """
+    if optimizer == "adam":
+        return _ADAM[module.train_mode] / sqrt(module.width)
+    kernel = _kernel(module, inputs[:: max(1, len(inputs) // _SAMPLE)][:_SAMPLE])
+    top = float(np.linalg.eigvalsh(kernel)[-1]) / len(kernel)
+    noise = 0.0 if optimizer == "gd" else float(np.mean(np.diag(kernel))) / min(batch_size, len(inputs))
+    rate = 1.0 / (_CURVATURE[loss] * (top + noise))
+    # In the long run momentum multiplies a step by 1/(1 - momentum).
+    return rate * (1.0 - MOMENTUM) if optimizer == "momentum" else rate
+
+
+def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
+    """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width."""
+    values: NDArray[np.float64] = rows.detach().to("cpu", torch.float64).numpy()
+    # What learning-rate multipliers multiply.
+    factors = module.factors if isinstance(module, ExplicitNet) else [1.0]
+    if module.train_mode == "readout":
+        gram: NDArray[np.float64] = factors[-1] ** 2 * (values @ values.T)
+        return gram
+    if isinstance(module.spec, Explicit):
+        return tangent_kernel_with_multipliers(module.spec, values, [factor**2 for factor in factors])
+    return tangent_kernel(module.spec, values)
+
+
+__all__ = ["MOMENTUM", "OPTIMIZERS", "default_lr"]

@@ -1,0 +1,190 @@
+"""Samples and targets checked at the door, and their features computed once."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep.errors import InputError
+from notsodeep.nets.modules import Net
+
+# Rows per call where no gradient is wanted: large enough for the matrix products, small beside the data.
+EVALUATION_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs (or features) in rows, targets of the loss in rows, and the classes where there are any."""
+
+    inputs: Tensor
+    target: Tensor
+    labels: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def labels_of(self, rows: Tensor) -> Tensor | None:
+        """The classes of these rows, if there are any."""
+        return None if self.labels is None else self.labels.index_select(0, rows)
+
+    def batches(self, rows: int) -> Iterator[Samples]:
+        """Consecutive rows, as views."""
+        for start in range(0, len(self), rows):
+            part = slice(start, start + rows)
+            labels = None if self.labels is None else self.labels[part]
+            yield Samples(self.inputs[part], self.target[part], labels)
+
+
+def as_samples(inputs: Any, y: Any, columns: int, module: Net, loss: str, name: str) -> Samples:
+    """Inputs with `columns` columns and their targets, on the device and in the precision of the module."""
+    rows = as_matrix(inputs, columns, module, f"The inputs of {name}")
+    target, labels = _as_target(y, module, loss, name)
+    if len(rows) != len(target):
+        raise InputError(
+            f"{name} has {len(rows)} samples and {len(target)} targets; one target for each sample is needed."
+        )
+    return Samples(rows, target, labels)
+
+
+def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
+    """Finite rows of `columns` numbers, on the device and in the precision of the module."""
+    given = _as_tensor(X, name)
+    if given.ndim != 2 or given.shape[0] == 0 or given.shape[1] != columns:
+        raise InputError(
+            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}."
+        )
+    rows = given.detach().to(module.readout.device, module.readout.dtype)
+    # The sum is not finite if any entry is not, and cheaper than a mask; overflow of the sum alone is re-checked.
+    if not math.isfinite(float(rows.sum())) and not bool(torch.isfinite(rows).all()):
+        bad = int((~torch.isfinite(rows).all(dim=1)).sum())
+        raise InputError(
+            f"{name} has NaN or infinite entries in {bad} of {len(rows)} rows. Remove or impute them."
+        )
+    return rows
+
+
+def _as_tensor(values: Any, name: str) -> Tensor:
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read as an array: {error}.") from None
+    if tensor.dtype.is_complex:
+        raise InputError(f"{name} must hold real numbers, not {tensor.dtype}.")
+    return tensor
+
+
+def _as_target(y: Any, module: Net, loss: str, name: str) -> tuple[Tensor, Tensor | None]:
+    given = _as_tensor(y, f"The targets of {name}").detach()
+    is_class = not given.dtype.is_floating_point and given.ndim == 1 and module.out_features > 1
+    if is_class:
+        return _one_hot(given.to(module.readout.device, torch.int64), module, name)
+    if loss == "cross_entropy":
+        raise InputError(
+            f"Cross-entropy takes class labels, integers of shape (n,), and a module with an output for each class; "
+            f"{name} came with {given.dtype} of shape {tuple(given.shape)} and the module has {module.out_features} "
+            "outputs. Convert the labels, or use loss='squared' for real targets."
+        )
+    column = given[:, None] if given.ndim == 1 else given
+    return as_matrix(column, module.out_features, module, f"The targets of {name}"), None
+
+
+def _one_hot(labels: Tensor, module: Net, name: str) -> tuple[Tensor, Tensor]:
+    classes = module.out_features
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise InputError(
+            f"The labels of {name} run from {int(labels.min())} to {int(labels.max())}; a module with {classes} "
+            f"outputs takes 0 to {classes - 1}. Renumber them (np.unique(y, return_inverse=True)[1])."
+        )
+    return functional.one_hot(labels, classes).to(module.readout.dtype), labels
+
+
+@dataclass
+class SolverLog:
+    """What the equilibrium solvers did over many batches."""
+
+    forward: int = 0
+    adjoint: int = 0
+    forward_batches: int = 0
+    adjoint_batches: int = 0
+    residual: float | None = None
+
+    def note_forward(self, module: Net) -> None:
+        """Read the module's report of the last forward solve; explicit networks have none."""
+        report = getattr(module, "last_solve", None)
+        if report is not None:
+            self.forward += report.steps
+            self.forward_batches += 1
+            self.residual = max(self.residual or 0.0, float(report.residuals.max()))
+
+    def note_adjoint(self, module: Net) -> None:
+        """The same for the last backward solve."""
+        report = getattr(module, "last_adjoint", None)
+        if report is not None:
+            self.adjoint += report.steps
+            self.adjoint_batches += 1
+
+    @property
+    def forward_steps(self) -> float | None:
+        """Steps per batch of the forward solver."""
+        return self.forward / self.forward_batches if self.forward_batches else None
+
+    @property
+    def adjoint_steps(self) -> float | None:
+        """Steps per batch of the adjoint solver."""
+        return self.adjoint / self.adjoint_batches if self.adjoint_batches else None
+
+
+def compute_features(
+    module: Net, X: Any, *, rows: int = EVALUATION_ROWS, log: SolverLog | None = None
+) -> Tensor:
+    """The features of all samples, (n, width), computed in batches and without gradients.
+
+    Raises:
+        InputError: if they would not fit into memory; nothing is allocated then.
+        ConvergenceError: if the equilibrium of a sample is not reached.
+    """
+    samples = as_matrix(X, module.in_features, module, "X")
+    refuse_too_large([len(samples)], module)
+    features = torch.empty(
+        (len(samples), module.width), dtype=module.readout.dtype, device=module.readout.device
+    )
+    with torch.no_grad():
+        for start in range(0, len(samples), rows):
+            features[start : start + rows] = module.features(samples[start : start + rows])
+            if log is not None:
+                log.note_forward(module)
+    return features
+
+
+def refuse_too_large(sizes: Sequence[int], module: Net) -> None:
+    """Say what the features need before they are allocated, if that is more than there is."""
+    item = module.readout.element_size()
+    needed, free = module.width * sum(sizes) * item, available_memory(module.readout.device)
+    if free is not None and needed > free:
+        raise InputError(
+            f"The features of {sum(sizes)} samples at width {module.width} take {module.width} × {sum(sizes)} × {item} "
+            f"bytes = {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Use fewer samples, a smaller "
+            "width, or train='all', which keeps one batch at a time."
+        )
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Free bytes of the device, or None where nobody tells."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return 1024 * int(line.split()[1])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None

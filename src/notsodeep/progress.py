@@ -1,0 +1,42 @@
+"""Progress of long work: plain functions below, a bar on stderr for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+News = Callable[[], str]
+# Called with the steps done, the steps in all, and a function that says the news (called only if it is shown).
+Report = Callable[[int, int, News], None]
+
+_SECONDS_BETWEEN_UPDATES = 0.1
+
+
+def silent(done: int, total: int, news: News) -> None:
+    """The report that nobody reads."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Report]:
+    """A bar on stderr that vanishes when the work is done; the block calls the report it is given."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        shown_at = 0.0
+
+        def report(done: int, total: int, news: News) -> None:
+            nonlocal shown_at
+            now = time.monotonic()
+            # Steps may take microseconds: most of them are not worth a line.
+            if now - shown_at >= _SECONDS_BETWEEN_UPDATES or done >= total:
+                shown_at = now
+                bar.update(task, completed=done, total=total, description=f"{title} {news()}".strip())
+
+        yield report
+
+
+__all__ = ["News", "Report", "progress_bar", "silent"]
