@@ -1,6 +1,7 @@
 """Will gradient descent train this DEQ to zero loss, at what rate, and what would guarantee it?"""
 
 from notsodeep.convergence.certify import Certificate, certificate
+from notsodeep.convergence.descent import Descent, Watched, gradient_descent
 from notsodeep.convergence.network import PaperNetwork, paper_model
 from notsodeep.convergence.population import PopulationGram, population_gram
 from notsodeep.convergence.rates import Concentration, concentration
@@ -9,11 +10,14 @@ from notsodeep.convergence.tangent import TangentSpectrum, tangent_spectrum
 __all__ = [
     "Certificate",
     "Concentration",
+    "Descent",
     "PaperNetwork",
     "PopulationGram",
     "TangentSpectrum",
+    "Watched",
     "certificate",
     "concentration",
+    "gradient_descent",
     "paper_model",
     "population_gram",
     "tangent_spectrum",

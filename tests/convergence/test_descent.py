@@ -1,0 +1,214 @@
+"""Gradient descent: exact gradients in the paper's parameters, the theorem observed, steps found, work continued."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tolerances import Oracle, assert_close
+
+from notsodeep.convergence import PaperNetwork, certificate, gradient_descent, paper_model
+from notsodeep.convergence.tangent import TangentSpectrum
+from notsodeep.errors import InputError
+from notsodeep.nets import DEQNet, SolverOptions
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((6, 5))
+X *= np.sqrt(5) / np.linalg.norm(X, axis=1, keepdims=True)
+Y = RNG.standard_normal(6)
+NAMES = ("recurrent", "inputs", "readout")
+
+
+def one_step(width: int, lr: float) -> list[np.ndarray]:
+    """(θ(0) - θ(1))/η for W, U and a."""
+    before = PaperNetwork.draw(width, 5, 0.1, seed=4)
+    after = gradient_descent(X, Y, width, 0.1, steps=1, lr=lr, seed=4).network
+    return [(getattr(before, name) - getattr(after, name)).numpy() / lr for name in NAMES]
+
+
+def loss_at(*tensors: torch.Tensor) -> float:
+    network = PaperNetwork(*tensors)
+    samples = torch.from_numpy(X)
+    return 0.5 * float(((network.features(samples) @ network.readout - torch.from_numpy(Y)) ** 2).sum())
+
+
+def test_a_step_follows_the_gradient_by_finite_differences():
+    # The step is long enough for the difference of weights not to cancel, and one step is linear in it.
+    found = one_step(7, 0.5)
+    network = PaperNetwork.draw(7, 5, 0.1, seed=4)
+    tensors = [getattr(network, name) for name in NAMES]
+    for place, gradient in enumerate(found):
+        expected = np.empty_like(gradient)
+        for index in np.ndindex(*gradient.shape):
+            ends = []
+            for sign in (1.0, -1.0):
+                moved = [t.clone() for t in tensors]
+                moved[place][index] += sign * 1e-6
+                ends.append(loss_at(*moved))
+            expected[index] = (ends[0] - ends[1]) / 2e-6
+        assert_close(gradient, expected, Oracle.FINITE_DIFFERENCE)
+
+
+def test_a_step_follows_the_gradient_of_the_net_up_to_its_scaling():
+    width, sigma_w2 = 30, 0.1
+    net = DEQNet(
+        paper_model(sigma_w2), 5, width, 1, seed=4, dtype=torch.float64, solver=SolverOptions(tolerance=1e-13)
+    )
+    outputs = net(torch.from_numpy(X) / np.sqrt(5))[:, 0]
+    (0.5 * (outputs - torch.from_numpy(Y)).square().sum()).backward()
+    # W = √(2σ_w²/m) A, U = √(2/d) B, a = readout/√m: the chain rule multiplies by the same factors.
+    factors = (np.sqrt(2 * sigma_w2 / width), np.sqrt(2 / 5), 1 / np.sqrt(width))
+    gradients = (net.recurrent.grad, net.inputs.grad, net.readout.grad[0])
+    for found, factor, gradient in zip(one_step(width, 0.5), factors, gradients, strict=True):
+        assert_close(factor * found, gradient.numpy(), Oracle.QUADRATURE)
+
+
+def test_the_theorem_where_it_is_certified():
+    d = 20
+    orthogonal, labels = np.sqrt(d) * np.eye(d)[:2], np.array([0.03, -0.03])
+    proof = certificate(orthogonal, labels, 400, 0.0025, readout_scale=0.005)
+    assert proof.certified
+    found = gradient_descent(
+        orthogonal, labels, 400, 0.0025, steps=60, lr=proof.step, readout_scale=0.005, every=1
+    )
+    assert len(found.rows) == len(found.losses) == 61
+    least = proof.measured.least.lower
+    for row in found.rows:
+        assert row.recurrent_norm < 1.0
+        assert row.least >= 0.5 * least
+        assert row.pl_ratio >= 1.0
+        assert row.loss <= proof.rate**row.step * found.losses[0] * (1 + 1e-9)
+        assert row.loss <= row.loss_bound * (1 + 1e-9)
+        assert max(row.moved_recurrent, row.moved_inputs, row.moved_readout) <= proof.delta
+        # What is watched fits together: ||∇Φ||² = r H rᵀ lies between the ends of the spectrum of H.
+        assert row.tangent_least >= row.least * (1 - 1e-9)
+        assert 2 * row.tangent_least * row.loss <= row.gradient_norm**2 * (1 + 1e-9)
+        assert row.gradient_norm**2 <= 2 * row.tangent_largest * row.loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_step_size_is_found_and_training_ends_at_zero_loss(dtype):
+    found = gradient_descent(X, Y, 100, 0.08, steps=3000, dtype=dtype, target=1e-6)
+    assert found.stopped is None
+    assert found.losses[-1] <= 1e-6
+    assert found.rows[-1].loss == found.losses[-1]
+    assert np.all(np.diff(found.losses) < 0)
+    assert found.network.recurrent.dtype == getattr(torch, dtype)
+
+
+def test_a_step_that_is_too_long_is_halved(monkeypatch):
+    honest = gradient_descent(X, Y, 50, 0.08, steps=20)
+    assert honest.halvings == 0
+    step = TangentSpectrum.step.fget
+    monkeypatch.setattr(TangentSpectrum, "step", property(lambda self: 16.0 * step(self)))
+    found = gradient_descent(X, Y, 50, 0.08, steps=20)
+    assert found.halvings >= 1
+    assert found.lr == pytest.approx(16.0 * honest.lr * 0.5**found.halvings)
+    assert len(found.losses) == 21
+    assert np.all(np.diff(found.losses) < 0)
+
+
+def test_a_step_that_nothing_can_save(monkeypatch):
+    monkeypatch.setattr(TangentSpectrum, "step", property(lambda self: 1e12))
+    found = gradient_descent(X, Y, 20, 0.08, steps=5)
+    assert found.stopped is not None
+    assert found.halvings == 20
+
+
+def test_half_the_step_does_not_save_an_equilibrium_that_training_leaves():
+    # Large labels pull W out of contraction however short the steps: that is said, not tried for ever.
+    found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=5000)
+    assert "equilibrium was lost" in (found.stopped or "")
+    assert found.halvings < 10
+
+
+def test_a_lost_equilibrium_is_the_reason_to_stop():
+    # A long step on large labels makes W expand at once.
+    found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=50, lr=0.02)
+    assert found.stopped is not None
+    assert "equilibrium was lost" in found.stopped or "infinite" in found.stopped
+    assert 1 <= len(found.losses) < 51
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_training_that_was_interrupted_continues(tmp_path):
+    file = tmp_path / "training.pt"
+    whole = gradient_descent(X, Y, 30, 0.08, steps=40, every=5)
+
+    def interrupt(row):
+        if row.step == 20:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        gradient_descent(X, Y, 30, 0.08, steps=40, every=5, checkpoint=file, callback=interrupt)
+    found = gradient_descent(X, Y, 30, 0.08, steps=40, every=5, checkpoint=file)
+    assert found.resumed == 20
+    assert found.rows == whole.rows
+    np.testing.assert_array_equal(found.losses, whole.losses)
+    assert torch.equal(found.network.recurrent, whole.network.recurrent)
+    # A longer training continues where this one ended.
+    longer = gradient_descent(X, Y, 30, 0.08, steps=60, every=5, checkpoint=file)
+    assert longer.resumed == 40
+    np.testing.assert_array_equal(longer.losses, gradient_descent(X, Y, 30, 0.08, steps=60).losses)
+
+
+def test_only_the_same_training_continues(tmp_path):
+    file = tmp_path / "training.pt"
+    gradient_descent(X, Y, 10, 0.08, steps=4, every=2, checkpoint=file)
+    for arguments, options, what in (
+        ((X, 2 * Y, 10, 0.08), {}, "labels"),
+        ((X[::-1], Y, 10, 0.08), {}, "samples"),
+        ((X, Y, 11, 0.08), {}, "weights"),
+        ((X, Y, 10, 0.08), {"seed": 1}, "weights"),
+        ((X, Y, 10, 0.08), {"lr": 0.01}, "lr"),
+    ):
+        with pytest.raises(InputError, match=f"another training.*{what}"):
+            gradient_descent(*arguments, steps=4, checkpoint=file, **options)
+    fresh = gradient_descent(X, 2 * Y, 10, 0.08, steps=4, checkpoint=file, resume=False)
+    assert fresh.resumed == 0
+
+
+def test_a_file_that_is_no_checkpoint(tmp_path):
+    file = tmp_path / "training.pt"
+    file.write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match="not a checkpoint"):
+        gradient_descent(X, Y, 10, 0.08, steps=4, checkpoint=file)
+    torch.save({"format": 0}, file)
+    with pytest.raises(InputError, match="another version"):
+        gradient_descent(X, Y, 10, 0.08, steps=4, checkpoint=file)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "at least 1"),
+        ({"every": 0}, "at least 1"),
+        ({"lr": 0.0}, "lr must be"),
+        ({"lr": float("nan")}, "lr must be"),
+        ({"dtype": "float16"}, "float64"),
+    ],
+)
+def test_options_that_cannot_be_used(options, message):
+    with pytest.raises(InputError, match=message):
+        gradient_descent(X, Y, 10, 0.08, **{"steps": 3, **options})
+
+
+def test_rows_are_reported_as_they_come():
+    rows, news = [], []
+    found = gradient_descent(
+        X,
+        Y,
+        10,
+        0.08,
+        steps=10,
+        every=4,
+        callback=rows.append,
+        report=lambda done, total, say: news.append(say()),
+    )
+    assert tuple(rows) == found.rows
+    assert [row.step for row in rows] == [0, 4, 8, 10]
+    assert len(news) == 11
+    assert found.records[0]["step"] == 0
