@@ -1,0 +1,491 @@
+"""Training: the same weights as a plain loop, whatever interrupts it; and it stops where it must."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+from torch.nn import functional
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets import samples
+from notsodeep.nets.checkpoints import Checkpoint
+from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.objectives import LOSSES, Readout, Tally
+from notsodeep.nets.samples import Samples, SolverLog
+from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.training import Epoch, compute_features, default_lr, fit
+
+FEATURES, WIDTH, CLASSES = 6, 16, 3
+OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
+RATES = {"sgd": 0.5, "momentum": 0.1, "adam": 0.02, "gd": 0.5}
+
+
+def blobs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, n)
+    X = rng.standard_normal((n, FEATURES)) + 2.0 * np.eye(CLASSES, FEATURES)[y]
+    return X / np.sqrt(FEATURES), y
+
+
+TRAIN, TEST = blobs(50), blobs(20, seed=1)
+
+
+def deq(mode: str = "all", seed: int = 0, sigma_a2: float = 0.1, **options: Any) -> DEQNet:
+    return DEQNet(DEQ("tanh", sigma_a2), FEATURES, WIDTH, CLASSES, train=mode, seed=seed, **options)
+
+
+def explicit(mode: str = "all", seed: int = 0, **options: Any) -> ExplicitNet:
+    return ExplicitNet(Explicit(["tanh", "relu"]), FEATURES, WIDTH, CLASSES, train=mode, seed=seed, **options)
+
+
+def same_weights(one: Net, other: Net) -> bool:
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def without_seconds(rows: tuple[Epoch, ...]) -> list[Epoch]:
+    return [replace(row, seconds=0.0) for row in rows]
+
+
+# --- against a plain loop ----------------------------------------------------------------------------
+def plain_loop(net: Net, optimizer: str, loss: str, epochs: int, batch_size: int, seed: int) -> Net:
+    """What a textbook would write, with torch's own losses and nothing cached."""
+    X, y = torch.as_tensor(TRAIN[0], dtype=net.readout.dtype), torch.as_tensor(TRAIN[1])
+    made = {
+        "sgd": lambda weights: torch.optim.SGD(weights, lr=RATES["sgd"]),
+        "momentum": lambda weights: torch.optim.SGD(weights, lr=RATES["momentum"], momentum=0.9),
+        "adam": lambda weights: torch.optim.Adam(weights, lr=RATES["adam"]),
+        "gd": lambda weights: torch.optim.SGD(weights, lr=RATES["gd"]),
+    }[optimizer](net.parameters())
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        order = torch.arange(len(X)) if optimizer == "gd" else torch.randperm(len(X), generator=generator)
+        for rows in order.split(len(X) if optimizer == "gd" else batch_size):
+            outputs = net(X[rows])
+            if loss == "cross_entropy":
+                value = functional.cross_entropy(outputs, y[rows])
+            else:
+                value = (
+                    0.5
+                    * CLASSES
+                    * functional.mse_loss(outputs, functional.one_hot(y[rows], CLASSES).to(outputs))
+                )
+            made.zero_grad()
+            value.backward()
+            made.step()
+    return net
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("mode", ["all", "readout"])
+@pytest.mark.parametrize("make", [deq, explicit])
+def test_weights_are_those_of_a_plain_loop(make: Any, mode: str, optimizer: str, loss: str) -> None:
+    net, other = (make(mode, dtype=torch.float64) for _ in range(2))
+    settings: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "batch_size": 16, "seed": 3}
+    history = fit(net, TRAIN, lr=RATES[optimizer], epochs=2, **settings)
+    plain_loop(other, optimizer, loss, epochs=2, batch_size=16, seed=3)
+    assert history.stopped is None
+    assert not same_weights(net, make(mode, dtype=torch.float64))
+    for name, value in other.state_dict().items():
+        # The equilibria of the two differ by the solver's tolerance where batches are cut differently.
+        assert_close(net.state_dict()[name], value, Oracle.QUADRATURE)
+
+
+@given(
+    st.sampled_from(sorted(LOSSES)), st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([None, [2.0, 0.5, 3.0]])
+)  # fmt: skip
+def test_gradient_of_the_readout_is_that_of_autograd(
+    loss: str, rows: int, seed: int, multipliers: Any
+) -> None:
+    net = explicit("readout", multipliers=multipliers, dtype=torch.float64)
+    rng = torch.Generator().manual_seed(seed)
+    X = torch.randn(9, FEATURES, generator=rng, dtype=torch.float64)
+    labels = torch.randint(0, CLASSES, (9,), generator=rng)
+    target = functional.one_hot(labels, CLASSES).double()
+    chosen = torch.randperm(9, generator=rng)[:rows]
+    objective = Readout(net, Samples(net.features(X), target, labels), None, LOSSES[loss], SolverLog())
+    tally = Tally.empty(net)
+    objective.add_gradient(chosen, 0.7, tally)
+    value = LOSSES[loss].value(net(X[chosen]), target[chosen])
+    (expected,) = torch.autograd.grad(0.7 * value, [net.readout])
+    assert net.readout.grad is not None
+    assert_close(net.readout.grad, expected, Oracle.IDENTITY)
+    assert_close(tally.mean_loss, value.item() / rows, Oracle.IDENTITY)
+
+
+def test_full_batch_descent_does_not_depend_on_the_batch_size() -> None:
+    nets = [deq(dtype=torch.float64) for _ in range(2)]
+    for net, batch_size in zip(nets, (7, 50), strict=True):
+        fit(net, TRAIN, optimizer="gd", lr=0.5, epochs=3, batch_size=batch_size)
+    assert_close(nets[0].recurrent.detach(), nets[1].recurrent.detach(), Oracle.QUADRATURE)
+
+
+def test_rows_tell_what_can_be_measured_directly() -> None:
+    net = deq(solver=SolverOptions("iteration"))
+    history = fit(net, TRAIN, TEST, lr=0.5, epochs=3)
+    last = history.rows[-1]
+    with torch.no_grad():
+        outputs = net(torch.as_tensor(TEST[0], dtype=torch.float32))
+    y = torch.as_tensor(TEST[1])
+    assert_close(
+        last.test_loss, functional.cross_entropy(outputs, y).item(), Oracle.IDENTITY, dtype=np.float32
+    )
+    assert last.test_accuracy == np.mean((outputs.argmax(1) == y).numpy())
+    assert [row.epoch for row in history.rows] == [1, 2, 3]
+    assert last.forward_steps > 1
+    assert last.adjoint_steps > 1
+    assert 0.0 < last.residual <= 1e-5
+    assert last.contraction == pytest.approx(net.contraction(exact=True), rel=0.02)
+    assert (
+        json.loads(history.to_json())["rows"] == history.as_dicts() == [asdict(row) for row in history.rows]
+    )
+
+
+def test_readout_rows_tell_of_the_solver_that_made_the_features() -> None:
+    history = fit(deq("readout"), TRAIN, lr=0.5, epochs=2)
+    assert history.rows[0].forward_steps == history.rows[1].forward_steps > 1
+    assert history.rows[0].adjoint_steps is None
+    assert history.feature_seconds > 0.0
+    assert fit(explicit("readout"), TRAIN, lr=0.5, epochs=1).rows[0].contraction is None
+
+
+def test_features_can_be_shared() -> None:
+    net, other = deq("readout"), deq("readout")
+    fit(net, TRAIN, TEST, lr=0.5, epochs=2)
+    features = compute_features(other, TRAIN[0]), compute_features(other, TEST[0])
+    history = fit(other, (None, TRAIN[1]), (None, TEST[1]), lr=0.5, epochs=2, features=features)
+    assert same_weights(net, other)
+    assert history.rows[-1].test_accuracy is not None
+    assert history.feature_seconds is None
+
+
+def test_real_targets_have_a_loss_and_no_accuracy() -> None:
+    net = ExplicitNet(Explicit(["tanh"]), FEATURES, WIDTH, 1, train="readout", dtype=torch.float64)
+    y = np.sin(TRAIN[0][:, 0])
+    with torch.no_grad():
+        outputs = net(torch.as_tensor(TRAIN[0]))[:, 0].numpy()
+    history = fit(net, (TRAIN[0], y), loss="squared", optimizer="gd", epochs=20)
+    losses = [row.loss for row in history.rows]
+    assert_close(losses[0], 0.5 * np.mean((outputs - y) ** 2), Oracle.IDENTITY)
+    assert losses[-1] < 0.2 * losses[0]
+    assert history.rows[-1].accuracy is None
+
+
+# --- learning rates ----------------------------------------------------------------------------------
+def test_default_rate_of_descent_is_half_of_where_it_diverges() -> None:
+    def last_losses(factor: float) -> list[float]:
+        net = explicit("readout", dtype=torch.float64)
+        lr = default_lr(net, compute_features(net, TRAIN[0]), "gd", "squared", 1)
+        history = fit(net, TRAIN, optimizer="gd", loss="squared", lr=factor * lr, epochs=400)
+        return [row.loss for row in history.rows]
+
+    assert np.all(np.diff(last_losses(1.0)) < 0.0)
+    assert np.all(np.diff(last_losses(1.95)) < 0.0)
+    assert np.diff(last_losses(2.05))[-1] > 0.0
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("mode", ["all", "readout"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+def test_default_rates_learn(mode: str, optimizer: str, loss: str) -> None:
+    net = deq(mode)
+    history = fit(net, TRAIN, optimizer=optimizer, loss=loss, epochs=30, batch_size=25)
+    assert history.stopped is None
+    assert history.rows[-1].loss < 0.6 * history.rows[0].loss
+    assert history.rows[-1].accuracy > 0.75  # one in three by chance
+
+
+# --- checkpoints -------------------------------------------------------------------------------------
+class Killed(Exception):
+    pass
+
+
+def killer(after: int) -> Any:
+    calls = 0
+
+    def report(done: int, total: int, news: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise Killed
+
+    return report
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("mode", ["all", "readout"])
+@pytest.mark.parametrize("after", [0, 9])
+def test_resumed_training_ends_bit_for_bit_the_same(
+    mode: str, optimizer: str, after: int, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"contractive": 0.75} if mode == "all" else {}
+    settings: dict[str, Any] = {"optimizer": optimizer, "epochs": 4, "batch_size": 16}
+    whole, parts = deq(mode, **options), deq(mode, **options)
+    expected = fit(whole, TRAIN, TEST, **settings)
+    file = tmp_path / "training.pt"
+    with pytest.raises(Killed):
+        fit(parts, TRAIN, TEST, checkpoint=file, progress=killer(after), **settings)
+    fresh = deq(mode, **options)
+    resumed = fit(fresh, TRAIN, TEST, checkpoint=file, **settings)
+    assert resumed.resumed == (2 if after else 0)
+    assert same_weights(whole, fresh)
+    assert without_seconds(resumed.rows) == without_seconds(expected.rows)
+    assert resumed.lr == expected.lr
+
+
+def test_an_interrupted_module_can_be_trained_on(tmp_path: Path) -> None:
+    whole, interrupted = deq(), deq()
+    fit(whole, TRAIN, lr=0.5, epochs=4, batch_size=16)
+    file = tmp_path / "training.pt"
+    with pytest.raises(Killed):
+        fit(interrupted, TRAIN, lr=0.5, epochs=4, batch_size=16, checkpoint=file, progress=killer(9))
+    fit(interrupted, TRAIN, lr=0.5, epochs=4, batch_size=16, checkpoint=file)
+    assert same_weights(whole, interrupted)
+
+
+def test_more_epochs_continue(tmp_path: Path) -> None:
+    whole, longer = explicit(), explicit()
+    fit(whole, TRAIN, lr=0.5, epochs=5, optimizer="adam")
+    file = tmp_path / "training.pt"
+    for epochs in (2, 2, 5):
+        history = fit(longer, TRAIN, lr=0.5, epochs=epochs, optimizer="adam", checkpoint=file)
+        assert len(history.rows) == epochs
+    assert same_weights(whole, longer)
+
+
+KILLED = """
+import sys, time
+import numpy as np
+from notsodeep.models import DEQ
+from notsodeep.nets.modules import DEQNet
+from notsodeep.nets.training import fit
+net = DEQNet(DEQ("tanh", 0.1), 6, 16, 3)
+train = np.load(sys.argv[1])
+fit(net, (train["X"], train["y"]), lr=0.5, epochs=100000, batch_size=16, optimizer="momentum",
+    checkpoint=sys.argv[2], progress=lambda done, total, news: time.sleep(0.005))
+"""
+
+
+def test_a_killed_process_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    file = tmp_path / "training.pt"
+    np.savez(tmp_path / "train.npz", X=TRAIN[0], y=TRAIN[1])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "train.npz"), str(file)])
+    try:
+        deadline = time.monotonic() + 120
+        while not file.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = len(Checkpoint.load(file, torch.device("cpu")).rows)
+    resumed, whole = deq(), deq()
+    settings: dict[str, Any] = {"lr": 0.5, "batch_size": 16, "optimizer": "momentum", "epochs": done + 2}
+    history = fit(resumed, TRAIN, checkpoint=file, **settings)
+    assert history.resumed == done >= 1
+    expected = fit(whole, TRAIN, **settings)
+    assert same_weights(resumed, whole)
+    assert without_seconds(history.rows) == without_seconds(expected.rows)
+
+
+OTHER: dict[str, tuple[dict[str, Any], str]] = {
+    "learning rate": ({"lr": 0.25}, "lr: 0.5 there, 0.25 here"),
+    "optimiser": ({"optimizer": "adam"}, "optimizer"),
+    "batch size": ({"batch_size": 7}, "batch_size"),
+    "seed": ({"seed": 1}, "seed"),
+    "loss": ({"loss": "squared"}, "loss"),
+    "data": ({"train": blobs(50, seed=5)}, "train data"),
+    "test data": ({"test": None}, "test data"),
+    "weights": ({"module": deq(seed=1)}, "other weights"),
+    "model": ({"module": deq(sigma_a2=0.2)}, "sigma_a2=0.1.*sigma_a2=0.2"),
+    "solver": ({"module": deq(solver=SolverOptions("anderson"))}, "solver"),
+    "kind": ({"module": explicit()}, "network"),
+    "fewer epochs": ({"epochs": 1}, "2 epochs on; 1"),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), OTHER.values(), ids=list(OTHER))
+def test_a_checkpoint_of_another_training_is_refused(
+    change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "training.pt"
+    given: dict[str, Any] = {"module": deq(), "train": TRAIN, "test": TEST, "lr": 0.5, "epochs": 2}
+    fit(**given, checkpoint=file)
+    content = file.read_bytes()
+    other = given | {"module": deq()} | change
+    before = copy.deepcopy(other["module"])
+    with pytest.raises(InputError, match=words):
+        fit(**other, checkpoint=file)
+    assert same_weights(other["module"], before)
+    assert file.read_bytes() == content
+    fit(**other, checkpoint=file, resume=False)
+    assert file.read_bytes() != content
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    junk, foreign = tmp_path / "junk.pt", tmp_path / "foreign.pt"
+    junk.write_bytes(b"not a checkpoint")
+    torch.save({"weights": torch.ones(2)}, foreign)
+    for file in (junk, foreign):
+        with pytest.raises(InputError, match="not a checkpoint"):
+            fit(deq(), TRAIN, lr=0.5, epochs=1, checkpoint=file)
+
+
+# --- divergence --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", ["all", "readout"])
+def test_a_loss_that_is_not_finite_stops_training_in_the_last_good_state(mode: str) -> None:
+    net = explicit(mode)
+    history = fit(net, TRAIN, optimizer="gd", loss="squared", lr=1e6, epochs=100)
+    good = len(history.rows)
+    assert 0 < good < 100
+    assert f"epoch {good + 1}" in history.stopped
+    assert "not finite" in history.stopped
+    other = explicit(mode)
+    fit(other, TRAIN, optimizer="gd", loss="squared", lr=1e6, epochs=good)
+    assert same_weights(net, other)
+
+
+def test_divergence_in_the_first_epoch_gives_the_initial_state() -> None:
+    net = explicit()
+    history = fit(net, TRAIN, loss="squared", lr=1e30, epochs=3, batch_size=5)
+    assert history.rows == ()
+    assert history.stopped.startswith("epoch 1")
+    assert same_weights(net, explicit())
+
+
+def test_a_lost_equilibrium_stops_training_in_the_last_good_state() -> None:
+    net, steps = deq(sigma_a2=0.2, solver=SolverOptions(max_steps=25)), 0
+
+    def grow() -> float:
+        nonlocal steps
+        steps += 1
+        with torch.no_grad():
+            net.recurrent.mul_(1.0 if steps <= 4 else 20.0)  # two epochs of two steps, then an expansion
+        return 0.0
+
+    net.project = grow  # type: ignore[method-assign]
+    history = fit(net, TRAIN, lr=0.1, epochs=5, batch_size=25)
+    assert len(history.rows) == 2
+    assert history.stopped.startswith("epoch 3")
+    other = deq(sigma_a2=0.2, solver=SolverOptions(max_steps=25))
+    fit(other, TRAIN, lr=0.1, epochs=2, batch_size=25)
+    assert same_weights(net, other)
+
+
+def test_features_that_cannot_be_computed_are_an_error() -> None:
+    net = deq("readout", sigma_a2=0.2, solver=SolverOptions(max_steps=2))
+    with pytest.raises(ConvergenceError):
+        fit(net, TRAIN, lr=0.5, epochs=1)
+
+
+def test_loss_of_contraction_is_said_and_training_goes_on() -> None:
+    net = deq(sigma_a2=0.4)
+    with pytest.warns(RuntimeWarning, match="need not contract") as said:
+        history = fit(net, TRAIN, lr=0.1, epochs=3)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    assert history.stopped is None
+    assert all(row.contraction >= 1.0 for row in history.rows)
+
+
+def test_a_contractive_module_stays_contractive() -> None:
+    kept, free = deq(contractive=0.75), deq()
+    for net in (kept, free):
+        fit(net, TRAIN, optimizer="adam", lr=0.05, epochs=30)
+    assert free.contraction(exact=True) > 0.8
+    assert kept.contraction(exact=True) < 0.76
+
+
+# --- input -------------------------------------------------------------------------------------------
+X, Y = TRAIN
+HOLED = np.where(np.arange(50)[:, None] == 3, np.nan, X)
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "labels out of range": ({"train": (X, Y + 1)}, "from 1 to 3.*takes 0 to 2"),
+    "negative labels": ({"train": (X, Y - 1)}, "from -1"),
+    "test labels": ({"test": (X, Y + 1)}, "labels of test"),
+    "lengths": ({"train": (X, Y[:-1])}, "50 samples and 49 targets"),
+    "columns": ({"train": (X[:, :2], Y)}, "6 columns"),
+    "no samples": ({"train": (X[:0], Y[:0])}, "matrix of samples"),
+    "NaN": ({"train": (HOLED, Y)}, "1 of 50 rows"),
+    "text": ({"train": ([["a"] * 6], [0])}, "cannot be read"),
+    "not a pair": ({"train": X}, "pair"),
+    "real targets": ({"train": (X, Y + 0.5)}, "Cross-entropy takes class labels"),
+    "shape of targets": ({"train": (X, np.ones((50, 2))), "loss": "squared"}, "targets of train.*3 columns"),
+    "optimiser": ({"optimizer": "adamw"}, "sgd, momentum, adam, gd"),
+    "loss": ({"loss": "hinge"}, "cross_entropy, squared"),
+    "zero rate": ({"lr": 0.0}, "positive"),
+    "NaN rate": ({"lr": float("nan")}, "positive"),
+    "epochs": ({"epochs": 0}, "epochs=0"),
+    "batch size": ({"batch_size": 2.5}, "batch_size=2.5"),
+    "seed": ({"seed": -1}, "seed=-1"),
+    "folder": ({"checkpoint": "no/such/folder/training.pt"}, "folder no/such/folder"),
+    "features of a module that trains all": ({"features": (X, None)}, "readout"),
+    "features of the wrong width": ({"module": deq("readout"), "features": (X, None)}, "16 columns"),
+    "features of one part only": (
+        {"module": deq("readout"), "features": (np.ones((50, WIDTH)), None), "test": TEST},
+        "those of test",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), BAD.values(), ids=list(BAD))
+def test_bad_input_is_refused_before_any_work(change: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"module": deq(), "train": TRAIN, "epochs": 1} | change
+    before = copy.deepcopy(given["module"])
+    with pytest.raises(InputError, match=words):
+        fit(**given)
+    assert same_weights(given["module"], before)
+    assert given["module"].last_solve is None
+
+
+def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        fit(deq(), TRAIN, epochs=1, checkpoint=tmp_path)
+
+
+def test_features_too_large_for_memory_are_refused_before_they_are_computed(monkeypatch: Any) -> None:
+    monkeypatch.setattr(samples, "available_memory", lambda device: 16 * 70 * 4 - 1)
+    net = deq("readout")
+    with pytest.raises(InputError, match="16 × 70 × 4 bytes"):
+        fit(net, TRAIN, TEST, epochs=1)
+    assert net.last_solve is None
+    assert fit(net, TRAIN, epochs=1).stopped is None
+
+
+def test_memory_that_is_free_is_known_here() -> None:
+    assert samples.available_memory(torch.device("cpu")) > 2**20
+
+
+def test_progress_is_reported_step_by_step(capfd: Any) -> None:
+    seen: list[tuple[int, int, str]] = []
+    fit(
+        deq(), TRAIN, TEST, lr=0.5, epochs=2, batch_size=25, progress=lambda *a: seen.append((*a[:2], a[2]()))
+    )
+    assert [done for done, _, _ in seen] == [25, 50, 75, 100]
+    assert {total for _, total, _ in seen} == {100}
+    assert all(word in seen[-1][2] for word in ("epoch 2/2", "loss", "accuracy", "test", "solver steps"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_shuffling_has_a_seed() -> None:
+    nets = [explicit() for _ in range(3)]
+    for net, seed in zip(nets, (0, 0, 1), strict=True):
+        fit(net, TRAIN, lr=0.5, epochs=1, batch_size=10, seed=seed)
+    assert same_weights(nets[0], nets[1])
+    assert not same_weights(nets[0], nets[2])
