@@ -1,0 +1,168 @@
+"""From what compare.py measured to what is read: ratios, rows and the page."""
+
+from __future__ import annotations
+
+import statistics
+
+from harness import LIMITS, Row, markdown_provenance, markdown_table
+from reference import BATCH, FEATURES, SIGMA_A2
+
+LIMIT = 0.8  # ours over the peer's best solver
+SLACK = 1.05  # what rounding may add to "no larger than"
+SOLVERS = ("fixed_point_iter", "anderson", "anderson_tuned", "broyden")
+TOLD = "simple_fixed_point_iter"
+CONDITIONS = f"""
+σ_a² = {SIGMA_A2}, batch {BATCH}, p = {FEATURES}, float32. Both with the same weights and number of threads, called in
+turn; medians of rounds, the ratio taken round by round. Every solver of the peer stops by the loosest tolerance whose
+true residual, max ||f(z) - z||/||z|| over samples in float64, is within the target; ours by the loosest whose true
+residual is no larger than that of the peer's fixed-point iteration; forward and backward. Weights are perturbed before
+every call, so that nothing is kept from the call before.
+"""
+REMARKS = """
+“told steps” is simple_fixed_point_iter, which has no tolerance and is given the right number of steps. “frozen” is ours
+with A and B frozen (`train="readout"`), where what depends on the weights alone may be kept from call to call.
+"""
+
+
+def best_of(seconds: dict[str, list[float]]) -> str:
+    """The peer's solver with the smallest median, among those that know when to stop."""
+    return min(
+        (name for name in seconds if name in SOLVERS), key=lambda name: statistics.median(seconds[name])
+    )
+
+
+def ratio(seconds: dict[str, list[float]], competitor: str) -> tuple[float, float, float]:
+    """Median, smallest and largest ratio of a round, ours over the competitor."""
+    values = [mine / other for mine, other in zip(seconds["ours"], seconds[competitor], strict=True)]
+    return statistics.median(values), min(values), max(values)
+
+
+def milliseconds(values: list[float]) -> float:
+    return 1e3 * statistics.median(values)
+
+
+def ratio_row(row: Row, mode: str) -> Row:
+    """Ours beside the peer's best solver and beside the one that is told its steps."""
+    seconds = row["seconds"][mode]
+    best = best_of(seconds)
+    middle, low, high = ratio(seconds, best)
+    checked = ["residual"] if mode == "forward" else ["residual", "backward residual"]
+    mine, other = row["ours"], row["theirs"][best]
+    result: Row = {
+        "φ": row["activation"],
+        "m": row["m"],
+        "true residual ≤": row["target"],
+        "peer's best": best,
+        "peer (ms)": milliseconds(seconds[best]),
+        "ours (ms)": milliseconds(seconds["ours"]),
+        "ours / peer": middle,
+        "of a round": f"{low:.2f}–{high:.2f}",
+        "ours / told steps": ratio(seconds, TOLD)[0],
+        f"{checked[-1]}, peer": other[checked[-1]],
+        f"{checked[-1]}, ours": mine[checked[-1]],
+        "no larger": all(mine[name] <= SLACK * other[name] for name in checked),
+        LIMITS: {"ours / peer": LIMIT},
+    }
+    if mode == "forward":
+        return result | {"frozen (ms)": milliseconds(seconds["ours, frozen"])}
+    return result | {
+        "gradient error, peer": other["gradient error"],
+        "gradient error, ours": mine["gradient error"],
+    }
+
+
+def solver_rows(row: Row) -> list[Row]:
+    """What every solver needs: evaluations and true residual at the same tolerance and as matched, and its times."""
+    head = {"φ": row["activation"], "m": row["m"], "target": row["target"]}
+    rows = []
+    for name, found in row["theirs"].items():
+        nominal = row["theirs, same tolerance"].get(name, {})
+        rows.append(
+            head
+            | {
+                "solver": name,
+                "steps, tolerance = target": nominal.get("evaluations"),
+                "true residual": nominal.get("residual"),
+                "gradient error": nominal.get("gradient error"),
+                "steps, matched": found["evaluations"],
+                "residual, matched": found["residual"],
+                "gradient error, matched": found["gradient error"],
+                "forward (ms)": milliseconds(row["seconds"]["forward"][name]),
+                "training (ms)": milliseconds(row["seconds"]["training"][name]),
+            }
+        )
+    mine, nominal = row["ours"], row["ours, same tolerance"]
+    rows.append(
+        head
+        | {
+            "solver": f"ours ({mine['method']})",
+            "steps, tolerance = target": nominal["steps"],
+            "true residual": nominal["residual"],
+            "gradient error": nominal["gradient error"],
+            "steps, matched": mine["steps"],
+            "residual, matched": mine["residual"],
+            "gradient error, matched": mine["gradient error"],
+            "forward (ms)": milliseconds(row["seconds"]["forward"]["ours"]),
+            "training (ms)": milliseconds(row["seconds"]["training"]["ours"]),
+        }
+    )
+    return rows
+
+
+def gradient_row(row: Row) -> Row:
+    return {
+        "φ": row["activation"],
+        "m": row["m"],
+        "tolerance": row["target"],
+        "ours, implicit": row["ours, same tolerance"]["gradient error"],
+        "peer, implicit": row["theirs, same tolerance"]["fixed_point_iter"]["gradient error"],
+        "peer, phantom (its default)": row["phantom"]["1"],
+        "peer, phantom with 5 steps": row["phantom"]["5"],
+    }
+
+
+def summary(row: Row) -> str:
+    forward, training = (ratio_row(row, mode)["ours / peer"] for mode in ("forward", "training"))
+    return (
+        f"{row['activation']}, m = {row['m']}, {row['target']:g}: "
+        f"forward {forward:.2f}, training {training:.2f} of the peer's best"
+    )
+
+
+def together(records: list[Row]) -> Row:
+    """One paragraph for sections measured one after the other, maybe in several runs."""
+    commits = list(dict.fromkeys(record["commit"] for record in records))
+    return records[0] | {
+        "commit": ", ".join(commits),
+        "seconds": round(sum(record["seconds"] for record in records), 1),
+        "load_average_after": records[-1]["load_average_after"],
+    }
+
+
+def text_of(sections: dict[str, Row], *, judge: bool) -> str:
+    rows = [row for found in sections.values() for row in found["rows"]]
+
+    def ratios(mode: str) -> str:
+        made = [ratio_row(row, mode) for row in rows]
+        return markdown_table(
+            made if judge else [{k: v for k, v in row.items() if k != LIMITS} for row in made]
+        )
+
+    return (
+        "# notsodeep beside TorchDEQ\n\n"
+        + markdown_provenance(together([found["provenance"] for found in sections.values()]))
+        + CONDITIONS
+        + "\n## Outputs (evaluation mode)\n\n"
+        + ratios("forward")
+        + REMARKS
+        + "\n## Gradient of a training step (implicit, all weights)\n\n"
+        + ratios("training")
+        + "\n## Gradients against a float64 direct solve\n\n"
+        + "Largest relative error of the gradients with respect to A and B, both sides told the same "
+        + "tolerance, forward and backward.\n\n"
+        + markdown_table([gradient_row(row) for row in rows])
+        + "\n## Every solver\n\n"
+        + "Steps are evaluations of the map, forward. A tolerance is compared with the change of a step; what is "
+        + "returned is one step further.\n\n"
+        + markdown_table([line for row in rows for line in solver_rows(row)])
+    )
