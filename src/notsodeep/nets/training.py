@@ -31,7 +31,7 @@ from notsodeep.validation import one_of
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """The checked settings of a training."""
 
     optimizer: str
@@ -97,17 +97,18 @@ def fit(
         InputError: before any work, for input that cannot be used or a checkpoint of another training.
         ConvergenceError: if the features of a readout module cannot be computed.
     """
-    plan = _checked_plan(optimizer, lr, epochs, batch_size, loss, seed, checkpoint, resume)
+    plan = checked_plan(optimizer, lr, epochs, batch_size, loss, seed, checkpoint, resume)
     parts = _Parts(module, train, test, loss, features)
     training = _Training(module, parts, plan)
     with progress_bar("training") if progress is True else nullcontext(progress or silent) as report:
         return training.run(report)
 
 
-def _checked_plan(
-    optimizer: str, lr: float | None, epochs: int, batch_size: int, loss: str, seed: int,
-    checkpoint: str | Path | None, resume: bool,
-) -> _Plan:  # fmt: skip
+def checked_plan(
+    optimizer: str, lr: float | None, epochs: int, batch_size: int, loss: str, seed: int = 0,
+    checkpoint: str | Path | None = None, resume: bool = True,
+) -> Plan:  # fmt: skip
+    """The settings of `fit`, if they can be used."""
     one_of(optimizer, OPTIMIZERS, "optimizer")
     one_of(loss, tuple(LOSSES), "loss")
     if lr is not None and not (math.isfinite(lr) and lr > 0.0):
@@ -117,7 +118,7 @@ def _checked_plan(
     for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or int(value) != value or value < least:
             raise InputError(f"{name}={value!r} must be a whole number, {least} or more.")
-    return _Plan(
+    return Plan(
         optimizer,
         None if lr is None else float(lr),
         int(epochs),
@@ -209,7 +210,7 @@ class _Training:
     optimizer: torch.optim.Optimizer
     lr: float
 
-    def __init__(self, module: Net, parts: _Parts, plan: _Plan) -> None:
+    def __init__(self, module: Net, parts: _Parts, plan: Plan) -> None:
         self.module, self.parts, self.plan = module, parts, plan
         self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
         self.generator = torch.Generator().manual_seed(plan.seed)
@@ -401,4 +402,4 @@ def _optimizer(name: str, lr: float, parameters: list[torch.nn.Parameter]) -> to
     return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM if name == "momentum" else 0.0)
 
 
-__all__ = ["Epoch", "History", "compute_features", "default_lr", "fit"]
+__all__ = ["Epoch", "History", "checked_plan", "compute_features", "default_lr", "fit"]

@@ -1,0 +1,334 @@
+"""`race`: a deep equilibrium model, its explicit twin and a plain network, trained alike and compared.
+
+The twin is designed for the kernel that training follows: the conjugate kernel where only the readout is trained, the
+tangent kernel where all weights are. The plain network has the twin's depth and the DEQ's own activation, centred: what
+one would take without a design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep.data import Preprocessing
+from notsodeep.designs import Design, design
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.history import History
+from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.rates import default_lr
+from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
+from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.training import checked_plan, fit
+from notsodeep.progress import Report, progress_bar, silent
+from notsodeep.validation import one_of
+
+MODELS = ("deq", "twin", "plain")
+KERNEL = {"readout": "ck", "all": "ntk"}
+_RATE_ROWS = 512
+
+Labels = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One model with one seed.
+
+    Attributes:
+        accuracy: share of the test samples classified rightly.
+        predictions: the predicted class of every test sample.
+        history: of the training.
+        inference_seconds: per 1000 samples.
+        memory: peak bytes of a training step.
+    """
+
+    model: str
+    seed: int
+    accuracy: float
+    predictions: Labels
+    history: History
+    inference_seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One model over all seeds.
+
+    Attributes:
+        model: "deq", "twin" or "plain".
+        network: the model in words.
+        accuracy: on the test part, mean over seeds.
+        accuracy_sd: its standard deviation over seeds; None with one seed.
+        agreement: share of the test samples with the class that the DEQ of the same seed predicts, mean over seeds.
+            For the DEQ itself: with DEQs of other seeds, which is as much as can be asked of any other model.
+        seconds_per_epoch: median over epochs and seeds; with a cache of features, without computing them.
+        feature_seconds: time to compute that cache, median over seeds; None when all weights are trained.
+        inference_seconds: per 1000 samples, median over seeds (`measure.inference_seconds`).
+        memory: peak bytes of a training step of one batch (`measure.training_memory`).
+        stopped: why a training ended early, for the first one that did.
+    """
+
+    model: str
+    network: str
+    accuracy: float
+    accuracy_sd: float | None
+    agreement: float | None
+    seconds_per_epoch: float | None
+    feature_seconds: float | None
+    inference_seconds: float
+    memory: int
+    stopped: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Race:
+    """Standings, the runs behind them, and what they have in common.
+
+    Attributes:
+        standings: one per model, in the order asked for.
+        runs: one per model and seed.
+        design: where the twin comes from.
+        lr: the learning rate of all.
+        tau0: root mean square norm of the training rows, after preprocessing.
+    """
+
+    standings: tuple[Standing, ...]
+    runs: tuple[Run, ...]
+    design: Design
+    lr: float
+    tau0: float
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The standings as plain dictionaries."""
+        return [asdict(standing) for standing in self.standings]
+
+
+def race(
+    deq: DEQ,
+    train: tuple[ArrayLike, ArrayLike],
+    test: tuple[ArrayLike, ArrayLike],
+    *,
+    models: Sequence[str] = MODELS,
+    width: int = 1024,
+    mode: str = "readout",
+    seeds: int = 3,
+    epochs: int = 20,
+    optimizer: str = "sgd",
+    lr: float | None = None,
+    batch_size: int = 128,
+    loss: str = "cross_entropy",
+    solver: SolverOptions | None = None,
+    contractive: bool | float = False,
+    checkpoint_dir: str | Path | None = None,
+    progress: bool | Report = False,
+) -> Race:
+    """Train several models on the same data, in the same way, from several seeds.
+
+    Samples are centred and scaled as the training part says; the DEQ is centred at their norm, docs/theory.md (2.11).
+
+    Args:
+        deq: the model; the other two are made from it.
+        train: (X, y) as read: samples in rows, and labels, any whole numbers.
+        test: the same; its labels must occur in the training part.
+        models: which of "deq", "twin", "plain".
+        width: of all networks.
+        mode: "readout" or "all": what is trained.
+        seeds: how many; 0, 1, … are the seeds of weights and shuffling.
+        epochs: as in `fit`, like the next five.
+        optimizer: "sgd", "momentum", "adam" or "gd".
+        lr: one rate for all; by default that of the DEQ.
+        batch_size: samples per step.
+        loss: "cross_entropy" or "squared".
+        solver: of the DEQ.
+        contractive: as in `DEQNet`.
+        checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call goes on.
+        progress: True for a bar on stderr, or a function to report to.
+    """
+    for name in models:
+        one_of(name, MODELS, "models")
+    if not models or len(set(models)) < len(models):
+        raise InputError(
+            f"models lists each model once, at least one of {', '.join(MODELS)}; got {models!r}."
+        )
+    one_of(mode, tuple(KERNEL), "mode")
+    if seeds < 1:
+        raise InputError(f"seeds={seeds}: at least one is needed, and two for a standard deviation.")
+    if checkpoint_dir is not None and not Path(checkpoint_dir).is_dir():
+        raise InputError(
+            f"The folder {checkpoint_dir} for checkpoints is not there. Make it, or name another."
+        )
+    checked_plan(optimizer, lr, epochs, batch_size, loss)
+    field = _Field.of(deq, train, test, width, mode, solver, contractive)
+    rate = field.default_lr(optimizer, loss, batch_size) if lr is None else lr
+    settings = {"optimizer": optimizer, "lr": rate, "epochs": epochs, "batch_size": batch_size, "loss": loss}
+    contests = [(model, seed) for seed in range(seeds) for model in models]
+    runs = []
+    with progress_bar("") if progress is True else nullcontext(progress or silent) as report:
+        for number, (model, seed) in enumerate(contests):
+            file = None if checkpoint_dir is None else Path(checkpoint_dir) / f"{model}-{seed}.pt"
+            part = _part_of(report, number, len(contests), f"{model}, seed {seed},")
+            runs.append(field.run(model, seed, settings, file, part))
+    standings = tuple(_standing(model, field.network(model), runs) for model in models)
+    return Race(standings, tuple(runs), field.design, rate, field.tau0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Field:
+    """What all models share: the data, prepared, and the specifications."""
+
+    deq: DEQ
+    design: Design
+    tau0: float
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    classes: int
+    width: int
+    mode: str
+    solver: SolverOptions | None
+    contractive: bool | float
+
+    @classmethod
+    def of(
+        cls,
+        deq: DEQ,
+        train: tuple[ArrayLike, ArrayLike],
+        test: tuple[ArrayLike, ArrayLike],
+        width: int,
+        mode: str,
+        solver: SolverOptions | None,
+        contractive: bool | float,
+    ) -> _Field:
+        names, y_train = np.unique(np.asarray(train[1]), return_inverse=True)
+        y_test = _renumbered(np.asarray(test[1]), names)
+        preprocessing = Preprocessing.fit(train[0])
+        X_train = preprocessing.apply(train[0])
+        tau0 = sqrt(float(np.mean(np.einsum("ij,ij->i", X_train, X_train, dtype=np.float64))))
+        centred = deq.centred(tau0)
+        parts = [(X_train, y_train), (preprocessing.apply(test[0]), y_test)]
+        ready = [(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)) for X, y in parts]
+        made = design(centred, tau0, KERNEL[mode])
+        return cls(centred, made, tau0, ready[0], ready[1], len(names), width, mode, solver, contractive)
+
+    def network(self, model: str) -> DEQ | Explicit:
+        """The specification of a model."""
+        if model == "deq":
+            return self.deq
+        if model == "twin":
+            return self.design.network
+        return Explicit([self.deq.activation] * len(self.design.network.layers)).centred(self.tau0)
+
+    def build(self, model: str, seed: int) -> Net:
+        """A fresh network."""
+        spec, sizes = self.network(model), (self.train[0].shape[1], self.width, self.classes)
+        if isinstance(spec, DEQ):
+            return DEQNet(
+                spec, *sizes, train=self.mode, seed=seed, solver=self.solver, contractive=self.contractive
+            )
+        return ExplicitNet(spec, *sizes, train=self.mode, seed=seed)
+
+    def default_lr(self, optimizer: str, loss: str, batch_size: int) -> float:
+        """The rate that suits the DEQ."""
+        net = self.build("deq", 0)
+        inputs = self.train[0][:: max(1, len(self.train[0]) // _RATE_ROWS)]
+        if self.mode == "readout" and optimizer != "adam":
+            inputs = compute_features(net, inputs)
+        return default_lr(net, inputs, optimizer, loss, batch_size)
+
+    def run(
+        self, model: str, seed: int, settings: dict[str, Any], checkpoint: Path | None, report: Report
+    ) -> Run:
+        """Train one network and measure it."""
+        net = self.build(model, seed)
+        history = fit(
+            net, self.train, self.test, seed=seed, checkpoint=checkpoint, progress=report, **settings
+        )
+        predictions = _predictions(net, self.test[0])
+        rows = slice(settings["batch_size"])
+        target = functional.one_hot(self.train[1][rows], self.classes).to(net.readout.dtype)
+        return Run(
+            model,
+            seed,
+            float(np.mean(predictions == self.test[1].numpy())),
+            predictions,
+            history,
+            inference_seconds(net, self.test[0]),
+            training_memory(net, self.train[0][rows], target, settings["loss"]),
+        )
+
+
+def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
+    if len(names) < 2:
+        raise InputError("The training part has one class only; at least two are needed to tell apart.")
+    unknown = np.setdiff1d(labels, names)
+    if len(unknown):
+        raise InputError(
+            f"The test part has the labels {unknown.tolist()}, which do not occur in the training part."
+        )
+    return np.searchsorted(names, labels)
+
+
+def _predictions(net: Net, X: Tensor) -> Labels:
+    with torch.no_grad():
+        chosen = [
+            net(X[first : first + EVALUATION_ROWS]).argmax(dim=1)
+            for first in range(0, len(X), EVALUATION_ROWS)
+        ]
+    return torch.cat(chosen).numpy().astype(np.intp)
+
+
+def _part_of(report: Report, number: int, count: int, title: str) -> Report:
+    """A report on one of several runs of the same length, as a report on all of them."""
+
+    def part(done: int, total: int, news: Any) -> None:
+        report(number * total + done, count * total, lambda: f"{title} {news()}")
+
+    return part
+
+
+def _standing(model: str, network: DEQ | Explicit, runs: Sequence[Run]) -> Standing:
+    own = [run for run in runs if run.model == model]
+    accuracies = [run.accuracy for run in own]
+    agreements = [float(np.mean(one == other)) for one, other in _compared(model, runs)]
+    epochs = [row.seconds for run in own for row in run.history.rows]
+    features = [run.history.feature_seconds for run in own if run.history.feature_seconds is not None]
+    stopped = [f"seed {run.seed}, {run.history.stopped}" for run in own if run.history.stopped is not None]
+    return Standing(
+        model=model,
+        network=str(network),
+        accuracy=fmean(accuracies),
+        accuracy_sd=stdev(accuracies) if len(own) > 1 else None,
+        agreement=fmean(agreements) if agreements else None,
+        seconds_per_epoch=median(epochs) if epochs else None,
+        feature_seconds=median(features) if features else None,
+        inference_seconds=median([run.inference_seconds for run in own]),
+        memory=max(run.memory for run in own),
+        stopped=stopped[0] if stopped else None,
+    )
+
+
+def _compared(model: str, runs: Sequence[Run]) -> Iterator[tuple[Labels, Labels]]:
+    """Pairs of predictions to compare: DEQs of any two seeds, and every other model with the DEQ of its seed."""
+    references = {run.seed: run.predictions for run in runs if run.model == "deq"}
+    if model == "deq":
+        yield from combinations(references.values(), 2)
+        return
+    for run in runs:
+        if run.model == model and run.seed in references:
+            yield run.predictions, references[run.seed]
+
+
+__all__ = ["KERNEL", "MODELS", "Race", "Run", "Standing", "race"]
