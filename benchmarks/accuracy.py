@@ -3,7 +3,7 @@
     python benchmarks/accuracy.py [--only readout all width] [--quick] [--data-dir ...]
 
 readout   the papers' experiment: hidden weights fixed, the readout trained by SGD (batch 128, 20 epochs, learning rate
-          30, for CIFAR-10 10: features have norm about ½ here, √m times less than in the papers, where it is 1 and 0.1);
+          30, for CIFAR-10 10: features have norm about ½ here, √m times less than in the papers: 1 and 0.1 there);
           MNIST, Fashion-MNIST (60 000 samples each), VGG-19 features of CIFAR-10 (20 000); ReLU and tanh, σ_a² = 0.2
 all       every weight trained, MNIST, twins designed for the tangent kernel
 width     empirical tangent kernels of width 250 ... 4000 against the exact one
