@@ -83,6 +83,12 @@ class Custom(Shape):
         value = _clenshaw(table, panel, local)
         return np.asarray(value * (2.0 / (right - left)) ** order)
 
+    def nodes(self) -> Array:
+        """Points over ±FIRST_LOOK dense enough to see everything the callable does there: nodes of each panel."""
+        edges, _ = self._panels(FIRST_LOOK)
+        local = np.cos(np.pi * np.arange(DEGREE + 1) / DEGREE)
+        return np.asarray((edges[:-1, None] + np.diff(edges)[:, None] * (1.0 + local) / 2.0).ravel())
+
     def _resolve(self, limit: float) -> tuple[Array, Array]:
         """Panel edges over [-limit, limit] and Chebyshev coefficients (panels × 16) on each."""
         # Edges at odd numbers: a kink that nobody declared would hide at an edge, and kinks like round numbers.

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from notsodeep.designs.shapes import SmoothSumShape
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.custom import FIRST_LOOK, Custom
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
 from notsodeep.gaussian.smooth import Smooth
 
@@ -91,16 +92,17 @@ def lipschitz(phi: Activation) -> float:
 
 
 def _steepest(shape: Shape) -> float:
-    """The largest |shape'|, by a scan at the scale of the shape's features and a search around the best point."""
-    spacing = 0.02 * shape.feature
-    grid = np.arange(-40.0 * shape.feature, 40.0 * shape.feature, spacing)
+    """The largest |shape'|: a scan near zero, at all larger scales and at the kinks, then a search around the best."""
+    near = np.arange(0.0, 40.0 * shape.feature, 0.02 * shape.feature)
+    far = np.geomspace(shape.feature, FIRST_LOOK if isinstance(shape, Custom) else 1e9, 2000)
     kinks = np.array(shape.kinks)
-    points = np.concatenate([grid, kinks, np.nextafter(kinks, np.inf), [-1e3, 1e3]])
+    inner = shape.nodes() if isinstance(shape, Custom) else np.empty(0)
+    points = np.unique(np.concatenate([-far, -near, inner, kinks, np.nextafter(kinks, np.inf), near, far]))
     steepness = np.abs(shape(points, 1))
-    best = points[int(np.argmax(steepness))]
+    best = int(np.argmax(steepness))
     found = minimize_scalar(
         lambda x: -abs(float(shape(np.array([x]), 1)[0])),
-        bounds=(best - spacing, best + spacing),
+        bounds=(points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]),
         method="bounded",
         options={"xatol": 1e-10},
     )

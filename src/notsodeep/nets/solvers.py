@@ -21,10 +21,6 @@ _DROP_SHARE = 0.2
 # "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
 _PATIENCE = 8
 _SLOW = 0.75
-# The residual after a step is taken to be that before it times the largest rate seen so far and this factor; not in
-# narrow networks, where rates vary from step to step.
-_CAUTION = 1.5
-_SELF_AVERAGING = 64
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -66,8 +62,7 @@ class SolveReport:
     Attributes:
         method: what was used in the end, "iteration" or "anderson".
         steps: evaluations of f, the number of products with the recurrent matrix.
-        residuals: relative residual of each sample: the last one measured, or, after plain iteration, that of the point
-            returned, one step later, inferred from the rate.
+        residuals: relative residual of each sample, measured one step before the point returned, which is better.
         tolerance: what was asked for.
         rate: factor by which the last step changed the residual, of the slowest sample; NaN after one step.
         row_steps: evaluations summed over samples; below steps × samples when some finished early.
@@ -99,10 +94,6 @@ class SolveReport:
 class RowProblem(Protocol):
     """A fixed-point equation x = f(x) for each row."""
 
-    @property
-    def one_step_better(self) -> bool:
-        """Whether a step improves the solution by the same rate as it shortens the steps."""
-
     def start(self) -> Tensor:
         """The first state, (rows, m)."""
 
@@ -124,7 +115,6 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
     mixer = _Anderson(options.memory) if options.method == "anderson" else None
     fresh, difference = torch.empty_like(x), torch.empty_like(x)
     rates, before, row_steps, step = x.new_full((len(x),), float("nan")), None, 0, 0
-    credit, self_averaging = 0.0, problem.one_step_better and x.shape[1] >= _SELF_AVERAGING
     while step < options.max_steps:
         size = problem.step(x, fresh)
         step, row_steps = step + 1, row_steps + len(x)
@@ -132,16 +122,12 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
         moved = torch.linalg.vector_norm(difference, dim=1)
         if before is not None:
             rates = moved / before.clamp_min(torch.finfo(x.dtype).tiny)
-            credit = max(credit, float(rates.max()))
-        # `moved` is the residual of x; the point that would be returned is one step better.
-        credited = mixer is None and before is not None and self_averaging and _CAUTION * credit < 1.0
-        estimate = _CAUTION * credit * moved if credited else moved
         # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
-        left = ~(estimate <= tolerance * size) & torch.isfinite(moved)
+        left = ~(moved <= tolerance * size) & torch.isfinite(moved)
         remaining = int(left.sum())
         last = remaining == 0 or step == options.max_steps
         if last or remaining <= (1.0 - _DROP_SHARE) * len(x):
-            ledger.close(torch.ones_like(left) if last else ~left, estimate, size, problem.solution())
+            ledger.close(torch.ones_like(left) if last else ~left, moved, size, problem.solution())
             if last:
                 break
             kept = left.nonzero().squeeze(1)
