@@ -25,6 +25,8 @@ SECTIONS = (
         "Beside neural-tangents: tanh",
         "`python benchmarks/peers/neural_tangents/compare.py --only tanh --repeats 1`",
     ),
+    ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
+    ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
 )

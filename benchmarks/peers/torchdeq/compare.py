@@ -426,7 +426,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     environment()
-    torch.set_num_threads(options.threads)
     base = QUICK if options.quick else Scale()
     scale = Scale(
         tuple(options.widths or base.widths),
@@ -444,6 +443,9 @@ def main(arguments: list[str] | None = None) -> int:
             if options.resume and name in sections:
                 continue
             print(f"{name} …", flush=True)
+            torch.set_num_threads(
+                scale.threads
+            )  # every time: asking numba for its threads sets those of OpenMP
             provenance = Provenance()
             rows = section(activation, width, scale)
             record = provenance.record()
@@ -461,7 +463,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"Written: {path.with_suffix('.md')} and .json")
     if not options.quick:
         print("\n  ".join([f"Above {LIMIT} of the peer's best: {len(misses)}", *misses]))
-    return 1 if options.strict and misses else 0
+    return 1 if options.strict and misses and not options.quick else 0
 
 
 if __name__ == "__main__":
