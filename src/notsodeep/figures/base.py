@@ -1,0 +1,117 @@
+"""What all figures share: size, colours, dashes, and how a figure is written.
+
+Sizes are those of a two-column paper: a panel is one column wide and its smallest text has 7 points, so that a figure
+can be set without being scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from notsodeep.files import written_whole
+
+Array = NDArray[np.float64]
+
+# Okabe and Ito's palette: told apart by colour-blind readers, and by markers and dashes in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":")
+
+COLUMN = 3.4  # inches: a column of a two-column paper
+PAGE = 7.0  # inches: both columns
+SMALLEST = 7.0  # points
+STYLE: dict[Any, Any] = {
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": SMALLEST,
+    "ytick.labelsize": SMALLEST,
+    "legend.fontsize": SMALLEST,
+    "legend.title_fontsize": SMALLEST,
+    "legend.handlelength": 2.2,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.0,
+    "figure.dpi": 120,
+    "savefig.dpi": 240,
+    # Text stays text in PDF; the same rows give the same SVG, byte for byte.
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "notsodeep",
+}
+# Files carry no date, so that drawing again gives the same file.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None, "ModDate": None},
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def styled(function: Callable[P, T]) -> Callable[P, T]:
+    """Run a drawing function under STYLE: titles and legends take their sizes when they are made."""
+
+    @wraps(function)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
+        with mpl.rc_context(STYLE):
+            return function(*args, **kwargs)
+
+    return drawn
+
+
+@styled
+def new_figure(columns: int = 1, height: float = 2.5, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with a grid of panels, row after row, drawn without any window system.
+
+    Args:
+        columns: panels side by side; two or more share the width of a page.
+        height: of one row of panels, in inches.
+        rows: of panels.
+    """
+    width = COLUMN if columns == 1 else PAGE
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def panel(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure one column wide."""
+    return new_figure()[1][0] if ax is None else ax
+
+
+def colour(number: int) -> str:
+    """The colour of line `number`, counted round."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour and dashes of line `number`: told apart without colour too."""
+    return {"color": colour(number), "linestyle": DASHES[number % len(DASHES)]}
+
+
+def point_style(number: int) -> dict[str, Any]:
+    """Colour, dashes and marker of line `number` through measured points."""
+    return line_style(number) | {"marker": MARKERS[number % len(MARKERS)]}
+
+
+def legend_below(axes: Axes, columns: int = 1) -> None:
+    """A legend under the axes, where it hides nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the figure whole or not at all; the ending chooses png, svg or pdf."""
+    with written_whole(path) as temporary, mpl.rc_context(STYLE):
+        figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
+    return path

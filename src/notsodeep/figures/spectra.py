@@ -1,0 +1,120 @@
+"""Spectra and activations, from rows of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from notsodeep.figures.base import COLOURS, DASHES, Array, line_style, panel, styled
+from notsodeep.figures.kernels import draw_prediction
+from notsodeep.figures.rows import Row, Rows, needed, of_kind, words
+
+# The same model has the same colour in every figure.
+NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
+_BINS = 50
+_SYMBOLS = {"equivalent": "Ḡ", "refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
+
+
+@styled
+def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | None = None) -> Axes:
+    """Histograms of eigenvalues on common bins, and the distances that are to be printed.
+
+    Counts are on a logarithmic axis, so that bulk and isolated eigenvalues are seen together.
+
+    Args:
+        rows: of kind "spectrum", one for each line; of kind "distance", for the text.
+        ax: where to draw.
+        sources: which to draw, the first one filled; by default all.
+    """
+    axes = panel(ax)
+    chosen = [row for row in needed(rows, "spectrum") if sources is None or row["source"] in sources]
+    values = {_legend(row): np.asarray(row["eigenvalues"], dtype=float) for row in chosen}
+    bins, scale = _common_bins(np.concatenate(list(values.values())))
+    for (label, eigenvalues), row in zip(values.items(), chosen, strict=True):
+        counts, _ = np.histogram(eigenvalues, bins=bins)
+        number = NUMBERS.get(str(row["source"]), 5)
+        if row is chosen[0]:
+            axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=label)
+        else:
+            axes.stairs(
+                counts, bins, color=COLOURS[number], linestyle=DASHES[number % 4], linewidth=1.2, label=label
+            )
+    axes.set_xscale(scale)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.7)
+    axes.set_xlabel("eigenvalue")
+    axes.set_ylabel("number of eigenvalues")
+    axes.legend(title=_distances(rows, {str(row["source"]) for row in chosen}))
+    return axes
+
+
+def _legend(row: Row) -> str:
+    return words(row.get("label") or row["source"])
+
+
+def _common_bins(values: Array) -> tuple[Array, str]:
+    """Bins for all histograms: geometric where the largest eigenvalue is far from the middle of the bulk."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0.0 and high > 8.0 * float(np.median(values)):
+        return np.geomspace(low, high * (1 + 1e-9), _BINS + 1), "log"
+    if low == high:
+        high = low + 1.0
+    return np.linspace(low, high, _BINS + 1), "linear"
+
+
+def _distances(rows: Rows, sources: set[str]) -> str | None:
+    lines = [
+        _distance(row)
+        for row in of_kind(rows, "distance", main=True)
+        if {str(row["first"]), str(row["second"])} <= sources
+    ]
+    return "\n".join(lines) or None
+
+
+def _distance(row: Row) -> str:
+    names = [
+        ("G" if name == "deq" else _SYMBOLS.get(str(name), words(name)))
+        for name in (row["first"], row["second"])
+    ]
+    paper = "" if row.get("paper") is None else f" (paper {row['paper']:g})"
+    return f"‖{names[0]} − {names[1]}‖ = {row['absolute']:.3g}{paper}"
+
+
+@styled
+def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Activations over the range of what enters them, in standard deviations: the model's and the designed ones."""
+    axes = panel(ax)
+    for number, row in enumerate(needed(rows, "activation")):
+        scale = float(row.get("scale") or 1.0)
+        axes.plot(np.asarray(row["t"]) / scale, row["value"], label=words(row["label"]), **line_style(number))
+    axes.axhline(0.0, color="0.7", linewidth=0.6, zorder=0)
+    axes.set_xlabel("pre-activation (standard deviations)")
+    axes.set_ylabel("activation")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
+    """A predicted spectrum over the histogram of exact eigenvalues; isolated eigenvalues are marked."""
+    axes = panel(ax)
+    predictions = {row["form"]: row for row in needed(rows, "prediction")}
+    best = predictions.get("refined") or next(iter(predictions.values()))
+    exact = of_kind(rows, "spectrum")
+    grid, density, edges, isolated = (_array(best[name]) for name in ("grid", "density", "edges", "isolated"))
+    eigenvalues = _array(exact[0]["eigenvalues"]) if exact else None
+    draw_prediction(axes, grid, density, edges, isolated, eigenvalues)
+    if best["form"] != "asymptotic" and "asymptotic" in predictions:
+        other = predictions["asymptotic"]
+        axes.plot(
+            other["grid"], other["density"], label="predicted, asymptotic", linewidth=1.0, **line_style(3)
+        )
+    axes.legend(title=f"Kolmogorov distance {best['kolmogorov']:.3f}")
+    return axes
+
+
+def _array(values: Any) -> Array:
+    return np.asarray(values, dtype=float).ravel()
