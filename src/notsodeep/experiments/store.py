@@ -1,0 +1,321 @@
+"""The folder of one experiment at one specification: rows that survive whatever ends the run.
+
+    rows.jsonl        one line for each finished task: its rows, and a checksum of the line
+    spec.toml         the settings; their hash names the folder
+    provenance.json   versions, commit, machine, times, sessions
+    .lock             held while a run works here
+
+A line is appended in one piece and forced to the disk before the task counts as done. A line that is cut, altered or
+belongs to other settings is set aside and its task runs again: no row is ever used that was not written here as it
+stands.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from notsodeep.errors import InputError
+from notsodeep.experiments.base import Row, Scalar, Task
+from notsodeep.experiments.specs import Spec
+from notsodeep.files import free_path, written_whole
+
+ROWS, SPEC, PROVENANCE, LOCK = "rows.jsonl", "spec.toml", "provenance.json", ".lock"
+
+_CHECKSUM_DIGITS = 16
+_ADVICE = {
+    errno.ENOSPC: "Make room on that disk and run the same command again: it goes on where it stopped.",
+    errno.EDQUOT: "Make room on that disk and run the same command again: it goes on where it stopped.",
+    errno.EFBIG: "Raise the limit on the size of files and run the same command again.",
+}
+_OTHER_ADVICE = "Name a folder that can be written to (--out)."
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished task.
+
+    Attributes:
+        spec: hash of the settings.
+        task: its key.
+        parameters: of the task.
+        session: number of the run that finished it, from 1.
+        seconds: it took.
+        rows: what it gave.
+    """
+
+    spec: str
+    task: str
+    parameters: dict[str, Scalar]
+    session: int
+    seconds: float
+    rows: list[Row]
+
+    def encoded(self) -> bytes:
+        """The line, led by a checksum of the rest of it."""
+        try:
+            body = json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The rows of task {self.task!r} cannot be written as JSON: {error}. Rows hold strings, booleans, "
+                "finite numbers, None, and lists and dictionaries of them."
+            ) from error
+        return _head(body) + body[1:] + b"\n"
+
+    @classmethod
+    def decoded(cls, line: bytes) -> Record | None:
+        """The record in a line without its newline; None if the line is not as it was written."""
+        head = len(_head(b""))
+        body = b"{" + line[head:]
+        if line[:head] != _head(body):
+            return None
+        try:
+            content = json.loads(body)
+            return cls(**content)
+        except (ValueError, TypeError):
+            return None
+
+
+def _head(body: bytes) -> bytes:
+    return b'{"sha256": "%s", ' % hashlib.sha256(body).hexdigest()[:_CHECKSUM_DIGITS].encode()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and torch's numbers and arrays as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a rows file holds.
+
+    Attributes:
+        records: of the tasks asked for, by key.
+        unusable: lines that are damaged, repeated, of other settings or of tasks that are no more.
+        sound: whether the file is exactly the records, line by line.
+    """
+
+    records: dict[str, Record]
+    unusable: int
+    sound: bool
+
+
+def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
+    """Read a rows file with suspicion; one that is not there has no records."""
+    content = path.read_bytes() if path.exists() else b""
+    wanted = {task.key: dict(task.parameters) for task in tasks}
+    records: dict[str, Record] = {}
+    unusable = 0
+    for line in content.split(b"\n"):
+        record = Record.decoded(line)
+        if (
+            record is not None
+            and record.spec == spec_hash
+            and record.task not in records
+            and wanted.get(record.task) == record.parameters
+        ):
+            records[record.task] = record
+        elif line:
+            unusable += 1
+    # Looked at as bytes: a last line without its newline is a sound record, but nothing may be appended to it.
+    sound = unusable == 0 and content.count(b"\n") == len(records) and content[-1:] in (b"", b"\n")
+    return Reading(records, unusable, sound)
+
+
+class Store:
+    """The folder while a run holds it; made by `open_store`.
+
+    Attributes:
+        records: of the finished tasks, by key.
+        notes: sentences on what was repaired or set aside.
+    """
+
+    def __init__(self, folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool = False) -> None:
+        self.folder, self.spec_hash = folder, spec.hash()
+        self.notes: list[str] = []
+        _sweep(folder)
+        if fresh:
+            self._put_aside()
+        else:
+            _refuse_other_spec(folder / SPEC, spec)
+        write_text(folder / SPEC, spec.to_toml())
+        self.records = self._read_and_repair(list(tasks))
+
+    def append(self, task: Task, rows: list[Row], *, seconds: float, session: int) -> None:
+        """Write a finished task; when this returns it is on the disk, when it raises the file is as before."""
+        record = Record(self.spec_hash, task.key, dict(task.parameters), session, round(seconds, 3), rows)
+        line = record.encoded()
+        with said(self.folder):
+            _append_whole(self.folder / ROWS, line)
+        # As a later run will read it: a tuple is a list by then.
+        written = Record.decoded(line[:-1])
+        self.records[task.key] = record if written is None else written
+
+    def write_provenance(self, content: Mapping[str, Any]) -> None:
+        """Write provenance.json whole."""
+        write_text(self.folder / PROVENANCE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def read_provenance(self) -> dict[str, Any]:
+        """What the runs before wrote; nothing if it is not there or cannot be read."""
+        try:
+            content = json.loads((self.folder / PROVENANCE).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _put_aside(self) -> None:
+        path = self.folder / ROWS
+        if path.exists():
+            aside = free_path(self.folder / f"{ROWS}.old-{_stamp()}")
+            path.rename(aside)
+            self.notes.append(f"The rows of the run before are kept as {aside.name}.")
+        (self.folder / PROVENANCE).unlink(missing_ok=True)
+
+    def _read_and_repair(self, tasks: list[Task]) -> dict[str, Record]:
+        path = self.folder / ROWS
+        reading = read_rows(path, self.spec_hash, tasks)
+        if not reading.sound:
+            aside = free_path(self.folder / f"{ROWS}.damaged-{_stamp()}")
+            shutil.copyfile(path, aside)
+            with written_whole(path) as temporary:
+                _append_whole(temporary, b"".join(record.encoded() for record in reading.records.values()))
+            self.notes.append(
+                f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings. The file as it was "
+                f"is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
+            )
+        return reading.records
+
+
+@contextmanager
+def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool = False) -> Iterator[Store]:
+    """Hold the folder of a specification, made if need be.
+
+    Args:
+        folder: ends in the hash of the specification.
+        spec: the settings.
+        tasks: all tasks of the settings; rows of others are set aside.
+        fresh: put the rows that are there aside and start anew.
+
+    Raises:
+        InputError: if another run holds the folder, if its spec.toml was changed, or if it cannot be written to.
+    """
+    with said(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        with said(folder):
+            store = Store(folder, spec, tasks, fresh=fresh)
+        yield store
+
+
+@contextmanager
+def said(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into a sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, _OTHER_ADVICE)
+        reason = error.strerror or str(error)
+        raise InputError(f"{folder} cannot be used: {reason}. What was finished is kept. {advice}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole, on the disk before it takes its place."""
+    with said(path.parent), written_whole(path) as temporary:
+        _append_whole(temporary, text.encode())
+
+
+def _append_whole(path: Path, content: bytes) -> None:
+    """Append all of it or nothing, and force it to the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        before = os.fstat(descriptor).st_size
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        except BaseException:
+            # Half a line would be found and repaired by the next run, but need not be there at all.
+            with suppress(OSError):
+                os.ftruncate(descriptor, before)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder. The system lets go of it when the process ends, however it ends."""
+    if sys.platform == "win32":
+        raise InputError("Experiments need the file locks of Linux or macOS. Run them in WSL.")
+    import fcntl
+
+    with said(folder):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            raise InputError(
+                f"{folder} is in use by {holder}. Wait until that run has ended, stop it, or name another folder "
+                "(--out)."
+            ) from None
+        # For the message above; the lock holds without it, on a full disk too.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} since {_stamp()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_other_spec(path: Path, spec: Spec) -> None:
+    if not path.exists():
+        return
+    remedy = "Remove or restore it, or start anew (--fresh)."
+    try:
+        found = type(spec).from_toml(path.read_text(encoding="utf-8"), where=str(path))
+    except (InputError, UnicodeDecodeError) as error:
+        raise InputError(f"{error} The file was changed. {remedy}") from None
+    if found != spec:
+        raise InputError(
+            f"{path} has other settings than those the folder is named after ({spec.hash()}): it was changed. {remedy}"
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed run left of files that it was writing; the lock is held, so nobody is writing now."""
+    for suffix in (ROWS, SPEC, PROVENANCE):
+        for path in folder.glob(f".?*{Path(suffix).suffix}"):
+            path.unlink(missing_ok=True)
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+__all__ = [
+    "LOCK",
+    "PROVENANCE",
+    "ROWS",
+    "SPEC",
+    "Reading",
+    "Record",
+    "Store",
+    "open_store",
+    "read_rows",
+    "said",
+]
