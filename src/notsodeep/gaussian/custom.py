@@ -50,6 +50,9 @@ class Custom(Shape):
     def __repr__(self) -> str:
         return f"custom({self.name})"
 
+    def __reduce__(self) -> tuple[type[Custom], tuple[object, ...]]:
+        return Custom, (self.function, self.derivative, self.kinks)
+
     def values(self, x: Array) -> Array:
         """The callable on x, checked: same shape, real, finite."""
         with np.errstate(all="ignore"):

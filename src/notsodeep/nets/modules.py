@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import floor, isfinite, sqrt
+from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,15 @@ class _Source:
     dtype: torch.dtype
     device: torch.device | str | None
 
+    @classmethod
+    def of(cls, seed: int, dtype: torch.dtype | None, device: torch.device | str | None) -> _Source:
+        kind = torch.float32 if dtype is None else dtype
+        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+            raise InputError(
+                f"dtype must be a floating-point type of torch, such as torch.float64; got {dtype!r}."
+            )
+        return cls(torch.Generator().manual_seed(seed), kind, device)
+
 
 class Net(nn.Module):
     """What both kinds share: features, a linear readout, and which parameters are trained.
@@ -49,11 +60,10 @@ class Net(nn.Module):
 
     def __init__(self, in_features: int, width: int, out_features: int, train: str) -> None:
         super().__init__()
-        for name, value in {"in_features": in_features, "width": width, "out_features": out_features}.items():
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a positive whole number, got {value!r}.")
         self.train_mode = one_of(train, TRAIN, "train")
-        self.in_features, self.width, self.out_features = in_features, width, out_features
+        self.in_features = _size(in_features, "in_features")
+        self.width = _size(width, "width")
+        self.out_features = _size(out_features, "out_features")
 
     def _draw(self, name: str, shape: tuple[int, ...], source: _Source) -> None:
         """Gaussian weights of variance 1; drawn in float64 on the CPU, so that a seed means one network everywhere."""
@@ -161,16 +171,16 @@ class DEQNet(Net):
         if phantom_steps < 1:
             raise InputError(f"phantom_steps must be at least 1, got {phantom_steps}.")
         self.spec = spec
-        solver = solver or SolverOptions()
+        solver = SolverOptions() if solver is None else _options(solver, "solver")
         self._settings = EquilibriumSettings(
             TorchActivation(spec.activation, 1.0 / sqrt(width)),
             sqrt(spec.sigma_a2),
             solver,
-            adjoint or solver,
+            solver if adjoint is None else _options(adjoint, "adjoint"),
             phantom_steps if gradient == "phantom" else None,
             on_failure,
         )
-        source = _Source(torch.Generator().manual_seed(seed), dtype or torch.float32, device)
+        source = _Source.of(seed, dtype, device)
         self._draw("recurrent", (width, width), source)
         self._draw("inputs", (width, in_features), source)
         if spec.bias2:
@@ -235,8 +245,10 @@ class DEQNet(Net):
         """||σ_a A/√m||₂ · Lip(φ): below 1 the equilibrium exists, is unique and is reached by iteration, (1.5).
 
         Args:
-            exact: by singular values; otherwise by a few rounds of power iteration, from below and within a percent.
+            exact: by singular values; otherwise by a few rounds of power iteration, from below, by a percent or two.
         """
+        if self.spec.sigma_a2 == 0.0:
+            return 0.0
         norm = spectral_norm(self.recurrent) if exact else self._tracker.estimate(self.recurrent.detach())
         return sqrt(self.spec.sigma_a2 / self.width) * norm * self._lipschitz
 
@@ -260,12 +272,17 @@ class DEQNet(Net):
     def _refuse_expanding_start(self) -> None:
         if self._bound is None:
             return
-        start = self.contraction()
+        start = self.contraction(exact=True)
+        if not isfinite(start):
+            raise InputError(
+                f"contractive={self._bound:g} cannot hold: the slope of {self.spec.activation} grows without bound. "
+                "Use contractive=False, or an activation with bounded slope."
+            )
         if start > self._bound:
-            limit = self.spec.sigma_a2 * (self._bound / start) ** 2
+            limit = floor(1e4 * self.spec.sigma_a2 * (self._bound / start) ** 2) / 1e4
             raise InputError(
                 f"contractive={self._bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
-                f"Use sigma_a2 below {limit:.3g}, a larger bound (below 1), or contractive=False."
+                f"Use sigma_a2 below {limit:g}, a larger bound (below 1), or contractive=False."
             )
 
 
@@ -307,7 +324,7 @@ class ExplicitNet(Net):
         self.spec = spec
         self.factors = _factors(multipliers, len(spec.layers) + 1)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
-        source = _Source(torch.Generator().manual_seed(seed), dtype or torch.float32, device)
+        source = _Source.of(seed, dtype, device)
         fan_in = in_features
         for layer in range(len(spec.layers)):
             self._draw(f"weight{layer + 1}", (width, fan_in), source)
@@ -348,10 +365,29 @@ class ExplicitNet(Net):
         return super().outputs(features if factor == 1.0 else factor * features)
 
 
-def _bound(contractive: bool | float) -> float | None:
+def _size(value: Any, name: str) -> int:
+    try:
+        size = index(value)
+    except TypeError:
+        size = 0
+    if size < 1 or isinstance(value, bool):
+        raise InputError(f"{name} must be a positive whole number, got {value!r}.")
+    return size
+
+
+def _options(given: Any, name: str) -> SolverOptions:
+    if not isinstance(given, SolverOptions):
+        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
+    return given
+
+
+def _bound(contractive: Any) -> float | None:
     if contractive is False:
         return None
-    bound = DEFAULT_BOUND if contractive is True else float(contractive)
+    try:
+        bound = DEFAULT_BOUND if contractive is True else float(contractive)
+    except (TypeError, ValueError):
+        bound = float("nan")
     if not 0.0 < bound < 1.0:
         raise InputError(f"contractive is True, False, or a bound between 0 and 1; got {contractive}.")
     return bound
