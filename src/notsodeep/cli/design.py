@@ -1,0 +1,72 @@
+"""`notsodeep design`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from notsodeep.cli.common import app, console, errors, print_distance, read_rows
+from notsodeep.files import free_path, written_whole
+
+
+@app.command()
+def design(
+    activation: Annotated[str, typer.Option(help="The DEQ's activation: tanh, relu, swish, …")] = "tanh",
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    tau0: Annotated[
+        float | None, typer.Option(help="Norm of a typical input; 1, or that of the data if given.")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="What to match: ck, ntk, ntk_paper or both.")] = "ck",
+    family: Annotated[
+        str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
+    ] = "auto",
+    data: Annotated[
+        str | None, typer.Option(help="Measure the kernel distance on: file.npy, digits, mnist:6,8, …")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=20, help="Rows of the data to use.")] = 1000,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the design as JSON.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the activations (png, svg or pdf).")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
+) -> None:
+    """The shallow explicit network with the same kernel as a DEQ, or an honest no.
+
+    Example: notsodeep design --activation relu --sigma-a2 0.2 --data digits
+
+    Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
+    """
+    import numpy as np
+
+    from notsodeep.designs import design as make_design
+    from notsodeep.models import DEQ
+
+    rows = None if data is None else read_rows(data, samples, data_dir)
+    if tau0 is None:
+        tau0 = 1.0 if rows is None else float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+    made = make_design(DEQ(activation, sigma_a2), tau0, kernel, family)
+    if as_json:
+        sys.stdout.write(made.to_json() + "\n")
+    else:
+        console.print(str(made), highlight=False, markup=False)
+        console.print(made.explain(), highlight=False, markup=False)
+        if rows is not None:
+            print_distance(made, rows)
+    if save is not None:
+        target = free_path(save, overwrite)
+        with written_whole(target) as temporary:
+            temporary.write_text(made.to_json())
+        errors.print(f"design written to {target}", highlight=False)
+    if figure is not None:
+        from notsodeep import figures
+
+        drawing, panels = figures.new_figure()
+        figures.plot_design(made, panels[0])
+        errors.print(f"figure: {figures.save(drawing, free_path(figure, overwrite))}", highlight=False)
+    if not made.exact:
+        raise typer.Exit(3)

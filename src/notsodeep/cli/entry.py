@@ -1,0 +1,22 @@
+"""Where the console script starts."""
+
+from __future__ import annotations
+
+import sys
+
+# Each module adds its command to the application.
+from notsodeep.cli import demo, design, kernel, reproduce, spectrum, train  # noqa: F401
+from notsodeep.cli.common import app, errors
+from notsodeep.errors import ConvergenceError, InputError
+
+
+def main() -> None:
+    """Run the command line; a foreseeable error is a sentence and exit code 2, not a stack trace."""
+    try:
+        app()
+    except (InputError, ConvergenceError) as error:
+        errors.print(f"[bold red]error:[/] {error}", highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)
