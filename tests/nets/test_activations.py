@@ -1,0 +1,226 @@
+"""Activations in torch against the package's NumPy definitions, differences, and a dense scan of the slope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tolerances import Oracle, assert_close, tolerance
+
+import notsodeep.designs  # noqa: F401  (registers smooth_sum)
+from notsodeep.gaussian.activations import BUILDERS, Activation, activation, custom_activation
+from notsodeep.nets.activations import TorchActivation, lipschitz
+
+# What has no defaults of its own.
+NEEDED = {
+    "piecewise_linear": {"knots": (-1.0, 0.5, 2.0), "slopes": (0.3, -1.0, 2.0, 0.1), "value": 0.4},
+    "polynomial": {"coefficients": (0.3, -1.0, 0.2, 0.05)},
+    "smooth_sum": {"linear": 0.2, "bend": -0.7, "sharpness": 3.0, "bounded": 0.9, "clip": 1.5},
+}
+
+
+def _bump(x):
+    return x * np.exp(-(x**2) / 4.0)
+
+
+def _bump_slope(x):
+    return (1.0 - x**2 / 2.0) * np.exp(-(x**2) / 4.0)
+
+
+def _bent(x):
+    return np.where(x < 0.5, np.sin(x), np.sin(0.5) + 2.0 * (x - 0.5))
+
+
+def _catalogue() -> dict[str, Activation]:
+    plain = {name: activation(name, **NEEDED.get(name, {})) for name in BUILDERS}
+    branches = {
+        "relu of slope 2": activation("leaky_relu", a=0.0, b=2.0),
+        "leaky relu, both slopes": activation("leaky_relu", a=0.2, b=1.7),
+        "leaky relu, negative slope": activation("leaky_relu", a=-0.5, b=1.0),
+        "hard tanh of slope 2": activation("hard_tanh", a=2.0, c=0.3),
+        "ramp off centre": activation(
+            "piecewise_linear", knots=(0.5, 2.0), slopes=(0.0, -1.5, 0.0), value=0.2
+        ),
+        "one knot, not at zero": activation("piecewise_linear", knots=(1.0,), slopes=(0.0, 1.0)),
+        "line": activation("piecewise_linear", knots=(), slopes=(-0.5,), value=0.3),
+        "constant": activation("polynomial", coefficients=(0.7,)),
+        "elu, steep": activation("elu", alpha=2.5),
+        "elu, negative": activation("elu", alpha=-0.5),
+        "custom": custom_activation(_bump),
+        "custom with slope": custom_activation(_bump, _bump_slope),
+        "custom with kink": custom_activation(_bent, kinks=[0.5]),
+    }
+    moved = {
+        f"{name}, moved": activation(name).scaled(-1.3, gain=0.7).shifted(0.25)
+        for name in ("relu", "tanh", "gelu", "hard_tanh", "leaky_relu", "sigmoid", "elu", "sin", "softsign")
+    }
+    mirrored = {
+        f"{name}, mirrored": activation(name).scaled(0.5, gain=-2.0)
+        for name in ("relu", "tanh", "swish", "hard_sigmoid", "leaky_relu", "softplus", "mish")
+    }
+    custom = {"custom, moved": custom_activation(_bent, kinks=[0.5]).scaled(-2.0, gain=-0.5).shifted(1.0)}
+    return {**plain, **branches, **moved, **mirrored, **custom}
+
+
+CATALOGUE = _catalogue()
+EVERY = pytest.mark.parametrize("name", CATALOGUE)
+PRECISION = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def _points(phi: Activation, dtype: torch.dtype) -> torch.Tensor:
+    """A grid, and points far out; none at a kink."""
+    grid = np.concatenate([np.linspace(-12.0, 12.0, 2003), [-60.0, -25.0, 25.0, 60.0]]) + 0.000317
+    x = torch.tensor(grid, dtype=dtype)
+    for kink in phi.kinks:
+        x = x[(x - kink).abs() > 1e-5]
+    return x
+
+
+def _oracle(phi: Activation) -> Oracle:
+    return Oracle.CUSTOM_CALLABLE if phi.shape.__class__.__name__ == "Custom" else Oracle.CLOSED_FORM
+
+
+@EVERY
+@PRECISION
+def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: torch.dtype) -> None:
+    phi = CATALOGUE[name]
+    ours, x = TorchActivation(phi), _points(phi, dtype)
+    wide, oracle = x.double().numpy(), _oracle(phi)
+    h = x.clone().requires_grad_()
+    value = ours(h)
+    assert value.dtype == ours.slope(x).dtype == dtype
+    assert_close(value.detach().numpy(), phi(wide), oracle)
+    # A slope far from 1 may be the difference of steep pieces: judged at the scale of those.
+    slope, scale = phi.derivative(wide), max(float(np.abs(phi.derivative(wide)).max()), 1e-300)
+    assert_close(ours.slope(x).numpy(), slope, oracle, scale=scale)
+    if value.requires_grad:
+        assert_close(torch.autograd.grad(value.sum(), h)[0].numpy(), slope, oracle, scale=scale)
+    else:
+        assert not slope.any(), "autograd sees no dependence where there is one"
+
+
+@EVERY
+def test_slope_is_the_central_difference(name: str) -> None:
+    # Also where the NumPy derivative and ours could be wrong together.
+    phi = CATALOGUE[name]
+    x = _points(phi, torch.float64)
+    x = x[x.abs() < 10.0]
+    step = 1e-6
+    ours = TorchActivation(phi)
+    difference = (ours(x + step) - ours(x - step)) / (2.0 * step)
+    assert_close(ours.slope(x).numpy(), difference.numpy(), Oracle.FINITE_DIFFERENCE, scale=1.0)
+
+
+@EVERY
+@PRECISION
+def test_overwriting_gives_the_same_value_in_the_same_memory(name: str, dtype: torch.dtype) -> None:
+    ours = TorchActivation(CATALOGUE[name])
+    x = torch.tensor(np.linspace(-9.0, 9.0, 501), dtype=dtype).reshape(3, 167)
+    h = x.clone()
+    result = ours.overwrite(h)
+    assert result.data_ptr() == h.data_ptr()
+    assert_close(h.numpy(), ours(x).numpy(), Oracle.IDENTITY)
+
+
+@EVERY
+def test_the_extra_scale_multiplies_value_offset_and_slope(name: str) -> None:
+    phi = CATALOGUE[name]
+    x = _points(phi, torch.float64)
+    scaled, plain = TorchActivation(phi, 0.125), TorchActivation(phi)
+    assert_close(scaled(x).numpy(), 0.125 * plain(x).numpy(), Oracle.IDENTITY)
+    assert_close(scaled.slope(x).numpy(), 0.125 * plain.slope(x).numpy(), Oracle.IDENTITY)
+
+
+@EVERY
+def test_at_a_kink_the_slope_is_one_of_the_two_sides(name: str) -> None:
+    phi = CATALOGUE[name]
+    ours, step = TorchActivation(phi), 1e-7
+    for kink in phi.kinks:
+        left, right = (float((phi(kink + s) - phi(kink)) / s) for s in (-step, step))
+        at = float(ours.slope(torch.tensor([kink], dtype=torch.float64))[0])
+        assert min(abs(at - left), abs(at - right)) <= 1e-5 * max(1.0, abs(at)), (kink, left, at, right)
+
+
+def _steepest_seen(phi: Activation, x: np.ndarray) -> float:
+    """The steepest secant and the steepest tangent on the points x."""
+    secants = np.abs(np.diff(phi(x)) / np.diff(x))
+    return float(max(secants.max(), np.abs(phi.derivative(x)).max()))
+
+
+def _dense(span: float = 40.0) -> np.ndarray:
+    return np.linspace(-span, span, 200_001) + 1e-4
+
+
+@EVERY
+def test_the_lipschitz_constant_is_never_exceeded_and_is_attained(name: str) -> None:
+    phi = CATALOGUE[name]
+    constant = lipschitz(phi)
+    if name == "polynomial":
+        assert constant == np.inf
+        return
+    seen = _steepest_seen(phi, _dense())
+    slack = tolerance(Oracle.CUSTOM_CALLABLE).rtol
+    assert seen <= constant * (1.0 + slack) + slack
+    # The grid passes within 2e-4 of the steepest point, near which slopes fall by 2.5 per unit at most.
+    assert constant <= seen * (1.0 + 1e-3) + slack
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("tanh", 1.0),
+        ("sigmoid", 0.25),
+        ("erf", 2.0 / np.sqrt(np.pi)),
+        ("softplus", 1.0),
+        ("cos", 1.0),
+        ("abs", 1.0),
+    ],
+)
+def test_known_lipschitz_constants(name: str, exact: float) -> None:
+    assert_close(lipschitz(activation(name)), exact, Oracle.CLOSED_FORM)
+    assert_close(lipschitz(activation(name).scaled(-2.0, gain=-3.0)), 6.0 * exact, Oracle.CLOSED_FORM)
+
+
+def test_a_constant_contracts_everything_and_a_square_nothing() -> None:
+    assert lipschitz(activation("tanh").scaled(1.0, gain=0.0)) == 0.0
+    assert lipschitz(activation("polynomial", coefficients=(1.0,))) == 0.0
+    assert lipschitz(activation("polynomial", coefficients=(1.0, -2.0, 0.0))) == 2.0
+    assert lipschitz(activation("polynomial", coefficients=(0.0, 0.0, 1e-3))) == np.inf
+
+
+def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
+    # The bend lasts a thousand times longer than the clipped part: the slope tends to 0.5 far out.
+    phi = activation("smooth_sum", linear=0.1, bend=400.0, sharpness=1e-3, bounded=0.01, clip=10.0)
+    assert _steepest_seen(phi, _dense(2e4)) <= lipschitz(phi) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "centre",
+    [3.5137, -0.0173],
+)
+def test_the_lipschitz_constant_sees_a_narrow_step(centre: float) -> None:
+    phi = custom_activation(lambda x: x + np.tanh(3000.0 * (x - centre)) / 3000.0)
+    assert lipschitz(phi) >= 2.0 * (1.0 - 1e-6)
+
+
+def test_the_lipschitz_constant_sees_a_step_far_out() -> None:
+    phi = custom_activation(lambda x: np.tanh(x) + 3.0 * np.tanh(x - 55.0))
+    assert lipschitz(phi) >= 3.0 * (1.0 - 1e-6)
+
+
+@pytest.mark.parametrize("name", ["custom", "custom with slope", "custom with kink", "gelu", "hard_tanh"])
+def test_vmap_is_elementwise(name: str) -> None:
+    ours = TorchActivation(CATALOGUE[name])
+    x = torch.linspace(-3.0, 3.1, 24, dtype=torch.float64).reshape(2, 3, 4)
+    for dim in (0, 1):
+        assert_close(
+            torch.func.vmap(ours, in_dims=dim, out_dims=dim)(x).numpy(), ours(x).numpy(), Oracle.IDENTITY
+        )
+    slopes = torch.func.vmap(torch.func.grad(lambda y: ours(y).sum()))(x)
+    assert_close(slopes.numpy(), ours.slope(x).numpy(), Oracle.CLOSED_FORM)
+
+
+def test_a_custom_callable_has_second_derivatives_too() -> None:
+    ours = TorchActivation(custom_activation(_bump))
+    x = torch.linspace(-2.0, 2.0, 11, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(ours, (x,))

@@ -1,0 +1,201 @@
+"""The contraction of a network: its estimate, its bound in training, and the advice when it cannot hold."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from nets_oracles import as_array, gaussian_rows
+from tolerances import Oracle, assert_close
+
+from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet
+from notsodeep.nets.contraction import NormTracker, spectral_norm
+
+WIDTHS = pytest.mark.parametrize("width", [50, 200, 800])
+
+
+def _net(sigma_a2=0.1, width=60, phi="tanh", **options) -> DEQNet:
+    return DEQNet(DEQ(phi, sigma_a2, 0.8), 5, width, 2, **options)
+
+
+def _exact(net: DEQNet, lipschitz: float = 1.0) -> float:
+    """By NumPy's singular values."""
+    norm = np.linalg.svd(as_array(net.recurrent), compute_uv=False)[0]
+    return float(np.sqrt(net.spec.sigma_a2 / net.width) * norm * lipschitz)
+
+
+@WIDTHS
+@pytest.mark.parametrize("seed", range(3))
+def test_the_estimate_is_within_a_percent_from_below(width: int, seed: int) -> None:
+    net = _net(width=width, seed=seed)
+    exact = _exact(net)
+    assert exact * 0.99 <= net.contraction() <= exact * (1.0 + 1e-5)
+    assert_close(net.contraction(exact=True), exact, Oracle.CLOSED_FORM, dtype=np.float32)
+
+
+@WIDTHS
+def test_the_estimate_follows_a_matrix_that_is_replaced(width: int) -> None:
+    tracker = NormTracker()
+    for seed in range(4):
+        # Each time another matrix, with another leading direction and another size.
+        matrix = 3.0**seed * gaussian_rows(width, width, seed)
+        exact = float(np.linalg.norm(matrix.numpy(), 2))
+        assert exact * 0.99 <= tracker.estimate(matrix) <= exact * (1.0 + 1e-9)
+
+
+def test_the_estimate_sees_a_direction_that_was_not_there_before() -> None:
+    # The basis of the first call spans the leading block; the new direction is orthogonal to all of it.
+    matrix = torch.zeros(100, 100, dtype=torch.float64)
+    matrix[:20, :20] = torch.eye(20, dtype=torch.float64)
+    tracker = NormTracker()
+    assert tracker.estimate(matrix) == pytest.approx(1.0)
+    matrix[70, 80] = 5.0
+    assert tracker.estimate(matrix) == pytest.approx(5.0, rel=0.02)
+
+
+def test_the_estimate_settles_on_a_small_gap() -> None:
+    # Two singular values one percent apart, and a slow start towards them.
+    left = torch.linalg.qr(gaussian_rows(300, 300, 0)).Q
+    right = torch.linalg.qr(gaussian_rows(300, 300, 1)).Q
+    values = torch.linspace(0.0, 0.9, 300, dtype=torch.float64)
+    values[-2:] = torch.tensor([0.99, 1.0])
+    assert NormTracker().estimate(left @ torch.diag(values) @ right) >= 0.98
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (8, 8)])
+def test_tiny_matrices(shape: tuple[int, int]) -> None:
+    matrix = gaussian_rows(*shape, 0)
+    exact = float(np.linalg.norm(matrix.numpy(), 2))
+    assert_close(NormTracker().estimate(matrix), exact, Oracle.CUSTOM_CALLABLE)
+    assert_close(spectral_norm(matrix), exact, Oracle.CLOSED_FORM)
+
+
+def test_a_zero_matrix_and_what_follows_it() -> None:
+    tracker = NormTracker()
+    assert tracker.estimate(torch.zeros(30, 30)) == 0.0
+    matrix = gaussian_rows(30, 30, 0, torch.float32)
+    assert tracker.estimate(matrix) >= 0.98 * float(np.linalg.norm(matrix.numpy(), 2))
+
+
+def test_the_lipschitz_constant_is_a_factor() -> None:
+    plain, steep = _net(), _net(phi=activation("tanh").scaled(-3.0, gain=0.5))
+    assert_close(steep.contraction(exact=True), 1.5 * plain.contraction(exact=True), Oracle.CLOSED_FORM)
+    assert _net(sigma_a2=0.0).contraction() == 0.0
+
+
+def test_contraction_changes_nothing_and_keeps_no_graph() -> None:
+    net = _net()
+    before = net.recurrent.detach().clone()
+    for exact in (True, False):
+        assert isinstance(net.contraction(exact=exact), float)
+    assert torch.equal(net.recurrent, before)
+    assert net.recurrent.grad is None
+
+
+# --- project ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    bound=st.sampled_from([0.5, 0.8, 0.95, 0.99]),
+    width=st.sampled_from([10, 60, 150]),
+    scale=st.sampled_from([0.3, 3.0, 100.0]),
+    rank_one=st.sampled_from([0.0, 0.1, 1.0]),
+    fresh=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_projection_enforces_the_bound_after_any_change(bound, width, scale, rank_one, fresh, seed) -> None:
+    net = _net(0.02 * bound, width, contractive=bound, seed=seed, dtype=torch.float64)
+    for step in range(3):
+        noise = width**0.5 * gaussian_rows(width, width, seed + step)
+        spike = rank_one * torch.outer(noise[0], noise[1])
+        with torch.no_grad():
+            if fresh:
+                net.recurrent.zero_()
+            net.recurrent.add_(scale * (noise + spike))
+        direction = net.recurrent.detach().clone()
+        returned = net.project()
+        exact = _exact(net)
+        assert exact <= 1.02 * bound
+        assert returned <= bound * (1.0 + 1e-12)
+        assert exact * 0.98 <= returned
+        # Only the length changed.
+        shrunk = net.recurrent.detach() / direction
+        assert_close(shrunk.numpy(), np.full((width, width), float(shrunk[0, 0])), Oracle.IDENTITY)
+        assert 0.0 < float(shrunk[0, 0]) <= 1.0
+
+
+def test_projection_leaves_a_contracting_network_alone() -> None:
+    net = _net(0.1, contractive=True)
+    before, version = net.recurrent.detach().clone(), net.recurrent._version
+    value = net.project()
+    assert value == pytest.approx(_exact(net), rel=0.02)
+    assert value <= net.bound == 0.95
+    assert torch.equal(net.recurrent, before)
+    assert net.recurrent._version == version
+
+
+def test_projection_without_a_bound_only_tells() -> None:
+    net = _net(0.6)
+    with torch.no_grad():
+        net.recurrent.mul_(3.0)
+    before = net.recurrent.detach().clone()
+    assert net.bound is None
+    assert net.project() == pytest.approx(_exact(net), rel=0.02)
+    assert net.project() > 2.0
+    assert torch.equal(net.recurrent, before)
+
+
+def test_training_against_the_bound_keeps_it_and_keeps_converging() -> None:
+    net, X = _net(0.15, 40, contractive=0.8, dtype=torch.float64), gaussian_rows(30, 5, 0)
+    optimiser = torch.optim.SGD(net.parameters(), lr=20.0)
+    projections = 0
+    for _ in range(15):
+        optimiser.zero_grad()
+        (net(X) - 10.0).square().mean().backward()
+        optimiser.step()
+        projections += net.contraction(exact=True) > 0.8
+        net.project()
+        assert _exact(net) <= 0.8 * 1.02
+    assert projections > 3, "the bound was never tested"
+    assert net.last_solve.converged
+
+
+# --- contractive=True at the start -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [True, 0.6])
+@pytest.mark.parametrize("sigma_a2", [0.4, 0.9])
+@pytest.mark.parametrize("phi", ["tanh", "gelu"])
+def test_an_expanding_start_is_refused_with_advice_that_works(
+    bound: bool | float, sigma_a2: float, phi: str
+) -> None:
+    for seed in range(4):
+        with pytest.raises(InputError, match="cannot hold at the start") as refusal:
+            _net(sigma_a2, 40, phi, contractive=bound, seed=seed)
+        advised = re.search(r"sigma_a2(?:=| below )([0-9]+[.][0-9]+)", str(refusal.value))
+        assert advised is not None, str(refusal.value)
+        limit = float(advised.group(1))
+        works = _net(limit, 40, phi, contractive=bound, seed=seed)
+        assert works.bound is not None
+        # And the advice is not needlessly strict.
+        with pytest.raises(InputError, match="cannot hold"):
+            _net(limit * 1.02, 40, phi, contractive=bound, seed=seed)
+
+
+def test_an_activation_without_a_lipschitz_constant_is_refused_for_that_reason() -> None:
+    square = activation("polynomial", coefficients=(0.0, 0.1, 0.1))
+    with pytest.raises(InputError, match=r"(?i)lipschitz|slope|unbounded|steep"):
+        _net(0.05, 40, square, contractive=True)
+
+
+@pytest.mark.parametrize("contractive", [0.0, 1.0, 1.5, -0.3, float("nan"), "yes", None])
+def test_impossible_bounds_are_refused(contractive: object) -> None:
+    with pytest.raises(InputError, match="contractive"):
+        _net(contractive=contractive)

@@ -1,0 +1,530 @@
+"""Derivatives of the equilibrium against unrolled autograd and central differences; torch.func; what is remembered."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from nets_oracles import as_array, dense_equilibrium, gaussian_rows, relative_residuals, unrolled
+from tolerances import Oracle, assert_close
+from torch import Tensor
+from torch.func import functional_call, jacrev, vmap
+from torch.nn import functional
+
+from notsodeep.gaussian.activations import Activation, activation, custom_activation
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet, SolverOptions
+
+TIGHT = SolverOptions(tolerance=1e-13)
+# Ours, and the same function in torch's own words.
+PAIRS: dict[str, tuple[Activation, Callable[[Tensor], Tensor]]] = {
+    "tanh": (activation("tanh"), torch.tanh),
+    "relu": (activation("relu"), torch.relu),
+    "gelu": (activation("gelu"), functional.gelu),
+    "leaky_relu": (activation("leaky_relu"), lambda h: functional.leaky_relu(h, 0.1)),
+    "custom": (
+        custom_activation(lambda x: x * np.exp(-(x**2) / 4.0)),
+        lambda h: h * torch.exp(-(h**2) / 4.0),
+    ),
+    "moved": (
+        activation("softplus").scaled(-0.8, gain=1.3).shifted(0.4),
+        lambda h: 0.4 - 0.8 * functional.softplus(1.3 * h),
+    ),
+}
+ACTIVATION = pytest.mark.parametrize("name", PAIRS)
+BIAS = pytest.mark.parametrize("bias2", [0.0, 0.5], ids=["no bias", "bias"])
+
+
+def _net(name="tanh", bias2=0.0, width=12, sigma_a2=0.2, **options) -> DEQNet:
+    options = {"solver": TIGHT, "dtype": torch.float64, "seed": 3, **options}
+    return DEQNet(DEQ(PAIRS[name][0], sigma_a2, 0.8, bias2), 4, width, 2, **options)
+
+
+def _targets(rows: int) -> Tensor:
+    return gaussian_rows(rows, 2, 99)
+
+
+def _loss(outputs: Tensor) -> Tensor:
+    return (outputs.tanh() - _targets(len(outputs))).square().sum()
+
+
+def _gradients(net: DEQNet, X: Tensor, outputs: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    X = X.clone().requires_grad_()
+    named = {"X": X, **dict(net.named_parameters())}
+    found = torch.autograd.grad(_loss(outputs(X)), list(named.values()))
+    return dict(zip(named, found, strict=True))
+
+
+def _by_unrolling(net: DEQNet, X: Tensor, name: str, steps: int = 120) -> dict[str, Tensor]:
+    return _gradients(net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps) @ net.readout.T)
+
+
+def _assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], relative: float) -> None:
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        miss = float((found[key] - value).norm() / value.norm())
+        assert miss <= relative, f"{key}: {miss:.1e}"
+
+
+# --- the gradient ----------------------------------------------------------------------------------------------------
+
+
+@ACTIVATION
+@BIAS
+@pytest.mark.parametrize("method", ["iteration", "anderson"])
+def test_implicit_gradients_are_those_of_the_unrolled_iteration(name: str, bias2: float, method: str) -> None:
+    net = _net(name, bias2, solver=SolverOptions(method=method, tolerance=1e-13))
+    X = gaussian_rows(7, 4, 1)
+    found = _gradients(net, X, net)
+    assert ("bias" in found) == (bias2 > 0)
+    _assert_same(found, _by_unrolling(net, X, name), 1e-10)
+    assert net.last_adjoint.converged
+    assert net.last_adjoint.residuals.shape == (7,)
+
+
+@ACTIVATION
+def test_implicit_gradients_are_central_differences_of_a_dense_solve(name: str) -> None:
+    net = _net(name, 0.5, width=6)
+    X = gaussian_rows(3, 4, 1)
+    gradients = _gradients(net, X, net)
+    tensors = {"X": X, **{key: value.data for key, value in net.named_parameters()}}
+
+    def value() -> float:
+        outputs = dense_equilibrium(net, X) @ as_array(net.readout).T
+        return float(((np.tanh(outputs) - as_array(_targets(3))) ** 2).sum())
+
+    generator = torch.Generator().manual_seed(0)
+    for key, tensor in tensors.items():
+        direction = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        sides = []
+        for step in (1e-5, -2e-5):
+            tensor.add_(direction, alpha=step)
+            sides.append(value())
+        tensor.add_(direction, alpha=1e-5)
+        expected = (sides[0] - sides[1]) / 2e-5
+        found = float((gradients[key] * direction).sum())
+        scale = float(gradients[key].norm() * direction.norm())
+        assert_close(found, expected, Oracle.FINITE_DIFFERENCE, scale=scale)
+
+
+@pytest.mark.parametrize("name", ["tanh", "custom"])
+def test_gradcheck(name: str) -> None:
+    net = _net(name, 0.5, width=4)
+    names = [key for key, _ in net.named_parameters()]
+    tensors = [value.detach().clone().requires_grad_() for _, value in net.named_parameters()]
+    X = gaussian_rows(2, 4, 1).requires_grad_()
+
+    def outputs(X: Tensor, *tensors: Tensor) -> Tensor:
+        return functional_call(net, dict(zip(names, tensors, strict=True)), (X,))
+
+    assert torch.autograd.gradcheck(outputs, (X, *tensors))
+
+
+def test_float32_gradients_have_float32_accuracy() -> None:
+    net = _net(dtype=torch.float32, width=100, solver=SolverOptions(tolerance=1e-6))
+    X = gaussian_rows(20, 4, 1, torch.float32)
+    outputs = net(X)
+    outputs.square().sum().backward()
+    twice = copy.deepcopy(net).double()
+    twice.zero_grad()
+    (unrolled(twice, X.double(), torch.tanh, 100) @ twice.readout.T).square().sum().backward()
+    for (key, found), expected in zip(net.named_parameters(), twice.parameters(), strict=True):
+        miss = float((found.grad.double() - expected.grad).norm() / expected.grad.norm())
+        assert miss <= 1e-5, key
+
+
+# --- through the splitting -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "custom"])
+def test_large_batches_have_the_gradients_of_small_ones(name: str) -> None:
+    # More rows than eight times the width: the splitting is used, forward and backward.
+    net, small = _net(name, 0.3), _net(name, 0.3)
+    X = gaussian_rows(150, 4, 1)
+    net(X).square().sum().backward()
+    for rows in X.split(10):
+        small(rows).square().sum().backward()
+    for (key, found), expected in zip(net.named_parameters(), small.parameters(), strict=True):
+        assert_close(found.grad.numpy(), expected.grad.numpy(), Oracle.QUADRATURE), key
+    assert net.last_adjoint.converged
+
+
+@pytest.mark.parametrize("rows", [10, 150], ids=["plain", "split"])
+@ACTIVATION
+def test_frozen_weights_pass_gradients_to_the_inputs(name: str, rows: int) -> None:
+    net, X = _net(name, 0.3, train="readout"), gaussian_rows(rows, 4, 1)
+    found = _gradients(net, X, net)
+    assert found.keys() == {"X", "readout"}
+    _assert_same(found, _by_unrolling(net, X, name), 1e-10)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 20.0])
+def test_the_adjoint_of_the_splitting_meets_its_tolerance(scale: float) -> None:
+    # A loose tolerance: a residual that flatters shows up as an error in the gradient.
+    net = _net("tanh", train="readout", adjoint=SolverOptions(tolerance=1e-3))
+    X = scale * gaussian_rows(150, 4, 1)
+    found = _gradients(net, X, net)["X"]
+    expected = _by_unrolling(net, X, "tanh")["X"]
+    # The error is at most the residual over 1 - contraction; the contraction of this network is below 0.8.
+    assert net.contraction(exact=True) < 0.8
+    weights = sqrt(0.2) * net.recurrent / sqrt(net.width)
+    assert float(torch.linalg.matrix_norm(weights, 2)) < 0.8
+    assert float((found - expected).norm() / expected.norm()) <= 1e-2
+
+
+def _load(net: DEQNet, other: DEQNet) -> None:
+    net.load_state_dict(other.state_dict())
+
+
+def _assign(net: DEQNet, other: DEQNet) -> None:
+    net.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
+
+
+def _copy_in_place(net: DEQNet, other: DEQNet) -> None:
+    with torch.no_grad():
+        for mine, theirs in zip(_tensors(net), _tensors(other), strict=True):
+            mine.copy_(theirs)
+
+
+def _copy_behind_autograd(net: DEQNet, other: DEQNet) -> None:
+    for mine, theirs in zip(_tensors(net), _tensors(other), strict=True):
+        mine.data.copy_(theirs.data)
+
+
+def _swap_data(net: DEQNet, other: DEQNet) -> None:
+    # What torch.nn.utils.vector_to_parameters and Module.to do.
+    for mine, theirs in zip(_tensors(net), _tensors(other), strict=True):
+        mine.data = theirs.data.clone()
+
+
+def _tensors(net: DEQNet) -> list[Tensor]:
+    return [net.recurrent, net.inputs, net.readout]
+
+
+@pytest.mark.parametrize("change", [_load, _assign, _copy_in_place, _copy_behind_autograd, _swap_data])
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_the_prepared_splitting_follows_the_weights(change: Callable[..., None], train: str) -> None:
+    net, other = _net(train=train), _net(train=train, seed=8)
+    X = gaussian_rows(150, 4, 1)
+    before = as_array(net.features(X))
+    change(net, other)
+    after = net.features(X)
+    assert np.linalg.norm(as_array(after) - before) > 0.1 * np.linalg.norm(before)
+    assert relative_residuals(net, X, after).max() <= 1e-12
+    assert_close(as_array(after), as_array(other.features(X)), Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_a_change_of_precision_between_large_batches(train: str) -> None:
+    net, X = _net(train=train, solver=None), gaussian_rows(150, 4, 1)
+    expected = as_array(net(X))
+    assert_close(as_array(net.float()(X.float())), expected, Oracle.QUADRATURE, dtype=np.float32)
+    single = as_array(net.recurrent)
+    assert_close(as_array(net.double().recurrent), single, Oracle.IDENTITY)
+    assert relative_residuals(net, X, net.features(X)).max() <= 1e-10
+
+
+def test_weights_passed_in_turn_do_not_meet_each_others_splitting() -> None:
+    # Each matrix is freed before the next one is made: it may come to lie at the same address.
+    net, X = _net(train="readout"), gaussian_rows(150, 4, 1)
+    for seed in range(8):
+        matrix = sqrt(net.width) * gaussian_rows(net.width, net.width, seed)
+        outputs = functional_call(net, {"recurrent": matrix}, (X,))
+        fresh = _net(train="readout")
+        fresh.recurrent.copy_(matrix)
+        assert_close(as_array(outputs), as_array(fresh(X)), Oracle.QUADRATURE)
+        del matrix
+
+
+def test_an_optimiser_step_is_seen_by_large_batches() -> None:
+    net, X = _net(), gaussian_rows(150, 4, 1)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(3):
+        optimiser.zero_grad()
+        net(X).square().mean().backward()
+        optimiser.step()
+        assert relative_residuals(net, X, net.features(X)).max() <= 1e-12
+
+
+# --- phantom gradients -----------------------------------------------------------------------------------------------
+
+
+@ACTIVATION
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("rows", [6, 150], ids=["plain", "split"])
+def test_the_phantom_gradient_is_that_of_explicit_steps_from_the_equilibrium(
+    name: str, steps: int, rows: int
+) -> None:
+    net = _net(name, 0.3, gradient="phantom", phantom_steps=steps)
+    X = gaussian_rows(rows, 4, 1)
+    found = _gradients(net, X, net)
+    start = net.features(X).detach()
+    expected = _gradients(net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps, start) @ net.readout.T)
+    _assert_same(found, expected, 1e-10)
+    assert net.last_adjoint is None
+
+
+def test_phantom_gradients_approach_the_implicit_one() -> None:
+    X = gaussian_rows(6, 4, 1)
+    net = _net()
+    exact = _gradients(net, X, net)["recurrent"]
+    misses = []
+    for steps in (1, 3, 9, 40):
+        phantom = _net(gradient="phantom", phantom_steps=steps)
+        misses.append(float((_gradients(phantom, X, phantom)["recurrent"] - exact).norm() / exact.norm()))
+    assert misses == sorted(misses, reverse=True)
+    assert misses[0] > 1e-2
+    assert misses[-1] <= 1e-9
+
+
+# --- how graphs are used ---------------------------------------------------------------------------------------------
+
+
+def test_second_derivatives_are_refused_by_name() -> None:
+    net = _net()
+    X = gaussian_rows(3, 4, 1).requires_grad_()
+    (first,) = torch.autograd.grad(net(X).sum(), X, create_graph=True)
+    with pytest.raises(NotImplementedError, match="Second derivatives"):
+        torch.autograd.grad(first.square().sum(), X)
+
+
+def test_backward_twice_on_a_kept_graph() -> None:
+    net, X = _net(), gaussian_rows(5, 4, 1)
+    loss = _loss(net(X))
+    loss.backward(retain_graph=True)
+    once = net.recurrent.grad.clone()
+    loss.backward()
+    assert_close(net.recurrent.grad.numpy(), 2.0 * once.numpy(), Oracle.IDENTITY)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("rows", [6, 150], ids=["plain", "split"])
+def test_two_forwards_before_one_backward(rows: int) -> None:
+    net, X, Y = _net(), gaussian_rows(rows, 4, 1), 3.0 * gaussian_rows(rows, 4, 2)
+    # Shared weights: the second network feeds on the outputs of the first.
+    readout = torch.cat([net.readout, net.readout]).detach()
+    (_loss(net(X)) + _loss(net(net.features(Y) @ readout.T))).backward()
+    together = {key: value.grad.clone() for key, value in net.named_parameters()}
+    net.zero_grad()
+    _loss(net(X)).backward()
+    _loss(net(net.features(Y) @ readout.T)).backward()
+    _assert_same({key: value.grad for key, value in net.named_parameters()}, together, 1e-10)
+
+
+def test_frozen_network_two_forwards_with_different_weights_before_one_backward() -> None:
+    # The backward pass of the first forward must use the first weights' splitting.
+    net, X = _net(train="readout"), gaussian_rows(150, 4, 1).requires_grad_()
+    first, second = net.recurrent.clone(), 0.5 * net.recurrent.flip(0)
+    one = functional_call(net, {"recurrent": first}, (X,))
+    two = functional_call(net, {"recurrent": second}, (X,))
+    (found,) = torch.autograd.grad(one.square().sum(), X)
+    other = _net(train="readout")
+    (expected,) = torch.autograd.grad(other(X).square().sum(), X)
+    assert_close(found.numpy(), expected.numpy(), Oracle.QUADRATURE)
+    assert two.shape == one.shape
+
+
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_weights_changed_between_forward_and_backward_are_noticed(train: str) -> None:
+    net, X = _net(train=train), gaussian_rows(150, 4, 1).requires_grad_()
+    loss = _loss(net(X))
+    with torch.no_grad():
+        net.recurrent.mul_(0.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_copy_made_after_a_forward_pass_works_on_its_own() -> None:
+    net, X = _net(), gaussian_rows(150, 4, 1)
+    loss = _loss(net(X))
+    twin = copy.deepcopy(net)
+    with torch.no_grad():
+        twin.recurrent.mul_(0.5)
+    _loss(twin(X)).backward()
+    assert net.recurrent.grad is None
+    loss.backward()
+    _assert_same(
+        {"recurrent": net.recurrent.grad}, {"recurrent": _by_unrolling(net, X, "tanh")["recurrent"]}, 1e-10
+    )
+    _assert_same(
+        {"recurrent": twin.recurrent.grad}, {"recurrent": _by_unrolling(twin, X, "tanh")["recurrent"]}, 1e-10
+    )
+
+
+def test_a_loss_that_masks_samples() -> None:
+    # Rows of zeros in the cotangent, few enough to stay among the others.
+    for method in ("auto", "anderson", "iteration"):
+        net = _net(solver=SolverOptions(method=method, tolerance=1e-12))
+        X = gaussian_rows(12, 4, 1).requires_grad_()
+        mask = torch.ones(12, 1, dtype=torch.float64)
+        mask[5] = 0.0
+        (found,) = torch.autograd.grad((mask * net(X)).square().sum(), X)
+        assert not found[5].any()
+        (expected,) = torch.autograd.grad(
+            (mask * (unrolled(net, X, torch.tanh, 120) @ net.readout.T)).square().sum(), X
+        )
+        assert_close(found.numpy(), expected.numpy(), Oracle.QUADRATURE)
+
+
+def test_gradient_of_an_empty_batch_is_zero() -> None:
+    net = _net()
+    net(torch.empty(0, 4, dtype=torch.float64)).sum().backward()
+    assert not net.recurrent.grad.any()
+    assert not net.readout.grad.any()
+
+
+def test_no_adjoint_work_without_gradients() -> None:
+    net, X = _net().eval(), gaussian_rows(5, 4, 1)
+    with torch.no_grad():
+        outputs = net(X)
+    assert outputs.grad_fn is None
+    assert not outputs.requires_grad
+    assert net.last_adjoint is None
+    assert net.last_solve is not None
+    with torch.inference_mode():
+        assert_close(net(X).numpy(), outputs.numpy(), Oracle.IDENTITY)
+    assert net.last_adjoint is None
+    frozen = _net(train="readout")
+    frozen(X).sum().backward()
+    # Only the readout is trained: nothing flows into the equilibrium.
+    assert frozen.last_adjoint is None
+
+
+def test_inference_mode_first_and_gradients_later() -> None:
+    net, X = _net(train="readout"), gaussian_rows(150, 4, 1)
+    with torch.inference_mode():
+        net(X)
+        made_inside = _net(train="readout")
+        made_inside(X)
+        made_inside(X)
+    found = _gradients(net, X, net)
+    _assert_same(found, _by_unrolling(net, X, "tanh"), 1e-10)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _kept(net: DEQNet, X: Tensor) -> int:
+    """Elements that autograd keeps for the backward pass, the network's own weights not counted."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in [*net.parameters(), *net.buffers(), X]}
+    storages: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        address = tensor.untyped_storage().data_ptr()
+        if address not in own:
+            storages[address] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = net(X).square().sum()
+    kept = sum(storages.values()) // 8
+    loss.backward()
+    return kept
+
+
+@pytest.mark.parametrize("method", ["iteration", "anderson"])
+@pytest.mark.parametrize("rows", [30, 150], ids=["plain", "split"])
+def test_memory_does_not_depend_on_the_number_of_steps(method: str, rows: int) -> None:
+    X, kept, steps = gaussian_rows(rows, 4, 1), [], []
+    for tolerance in (1e-1, 1e-6, 1e-13):
+        net = _net(sigma_a2=0.5, solver=SolverOptions(method=method, tolerance=tolerance))
+        kept.append(_kept(net, X))
+        steps.append(net.last_solve.steps)
+    assert steps[0] < steps[1] < steps[2]
+    assert kept[0] == kept[1] == kept[2]
+    # The pre-activations, the features, and outputs of the loss: a few tensors of the batch.
+    assert kept[0] <= 4 * rows * net.width
+
+
+# --- torch.func ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("train", ["all", "readout"])
+@pytest.mark.parametrize("blocks", [1, 3, 40])
+def test_vmap_over_batches(train: str, blocks: int) -> None:
+    net = _net("gelu", 0.3, train=train)
+    X = gaussian_rows(5 * blocks, 4, 1)
+    expected = as_array(net(X)).reshape(blocks, 5, 2)
+    for _ in range(2):
+        assert_close(as_array(vmap(net)(X.reshape(blocks, 5, 4))), expected, Oracle.QUADRATURE)
+    by_columns = vmap(net, in_dims=1, out_dims=1)(X.reshape(blocks, 5, 4).transpose(0, 1))
+    assert_close(as_array(by_columns), expected.transpose(1, 0, 2), Oracle.QUADRATURE)
+
+
+def test_vmap_sample_by_sample_for_more_samples_than_the_splitting_needs() -> None:
+    net, X = _net("tanh", 0.3, train="readout"), gaussian_rows(300, 4, 1)
+    for part in (X, X[:7], X):
+        assert_close(as_array(vmap(lambda x: net(x[None])[0])(part)), as_array(net(part)), Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("rows", [4, 120], ids=["plain", "split"])
+def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
+    net, X = _net("tanh", 0.3), gaussian_rows(rows, 4, 1)
+    parameters = {key: value.detach() for key, value in net.named_parameters()}
+
+    def ours(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(net, parameters, (X,))[:3]
+
+    def plain(parameters: dict[str, Tensor]) -> Tensor:
+        root, z = sqrt(net.width), torch.zeros(3, net.width, dtype=torch.float64)
+        u = sqrt(0.8) * X[:3] @ parameters["inputs"].T + sqrt(0.3) * parameters["bias"]
+        for _ in range(120):
+            z = torch.tanh(sqrt(0.2) * z @ parameters["recurrent"].T + u) / root
+        return z @ parameters["readout"].T
+
+    found, expected = jacrev(ours)(parameters), jacrev(plain)(parameters)
+    for key, value in expected.items():
+        assert found[key].shape == (3, 2, *parameters[key].shape)
+        assert_close(as_array(found[key]), as_array(value), Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_per_sample_jacobians_of_inputs(train: str) -> None:
+    net, X = _net("gelu", 0.3, train=train), gaussian_rows(150, 4, 1)
+    net(X)
+    found = vmap(jacrev(lambda x: net(x[None])[0]))(X[:6])
+    Y = X[:6].clone().requires_grad_()
+    outputs = unrolled(net, Y, functional.gelu, 120) @ net.readout.T
+    expected = torch.stack(
+        [torch.autograd.grad(outputs[:, k].sum(), Y, retain_graph=True)[0] for k in range(2)], 1
+    )
+    assert_close(as_array(found), as_array(expected), Oracle.QUADRATURE)
+
+
+def test_per_sample_gradients_of_weights() -> None:
+    net, X = _net("gelu"), gaussian_rows(6, 4, 1)
+    parameters = {key: value.detach() for key, value in net.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(net, parameters, (x[None],)).square().sum()
+
+    found = vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, X)
+    for i in range(6):
+        net.zero_grad()
+        net(X[i : i + 1]).square().sum().backward()
+        for key, value in net.named_parameters():
+            assert_close(as_array(found[key][i]), as_array(value.grad), Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("rows", [5, 150], ids=["plain", "split"])
+def test_an_ensemble_by_vmap_over_weights(rows: int) -> None:
+    nets = [_net("tanh", 0.3, seed=seed) for seed in range(3)]
+    X = gaussian_rows(rows, 4, 1)
+    stacked, _ = torch.func.stack_module_state(nets)
+    stacked = {key: value.detach() for key, value in stacked.items()}
+
+    def outputs(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(nets[0], parameters, (X,))
+
+    together = vmap(outputs)(stacked)
+    gradients = vmap(torch.func.grad(lambda parameters: outputs(parameters).square().sum()))(stacked)
+    for i, net in enumerate(nets):
+        assert_close(as_array(together[i]), as_array(net(X)), Oracle.QUADRATURE)
+        net(X).square().sum().backward()
+        for key, value in net.named_parameters():
+            assert_close(as_array(gradients[key][i]), as_array(value.grad), Oracle.QUADRATURE)

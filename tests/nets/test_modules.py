@@ -1,0 +1,390 @@
+"""Networks as torch modules: weights, modes, storing, copying, refusing; features against NumPy and exact kernels."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from nets_oracles import as_array, dense_equilibrium, gaussian_rows
+from tolerances import Oracle, assert_close, assert_within_noise
+
+import notsodeep.designs  # noqa: F401  (registers smooth_sum)
+from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import BUILDERS, activation
+from notsodeep.kernels import conjugate_kernel
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets import DEQNet, ExplicitNet, Net, SolverOptions
+
+LAYERS = ["relu", activation("tanh").scaled(1.2, gain=0.7).shifted(-0.1), "gelu"]
+KINDS = pytest.mark.parametrize("kind", ["deq", "explicit"])
+TRAIN = pytest.mark.parametrize("train", ["all", "readout"])
+
+
+def _deq(**options) -> DEQNet:
+    options = {"dtype": torch.float64, "seed": 5, **options}
+    return DEQNet(DEQ("tanh", 0.2, 0.8, 0.3), 4, 15, 3, **options)
+
+
+def _explicit(**options) -> ExplicitNet:
+    options = {"dtype": torch.float64, "seed": 5, **options}
+    return ExplicitNet(Explicit(LAYERS), 4, 15, 3, **options)
+
+
+def _make(kind: str, **options) -> Net:
+    return _deq(**options) if kind == "deq" else _explicit(**options)
+
+
+X = gaussian_rows(6, 4, 1)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@TRAIN
+def test_deq_outputs_are_the_readout_of_the_dense_solution(train: str) -> None:
+    net = _deq(train=train, solver=SolverOptions(tolerance=1e-13))
+    z = dense_equilibrium(net, X)
+    assert_close(as_array(net.features(X)), z, Oracle.QUADRATURE)
+    assert_close(as_array(net(X)), z @ as_array(net.readout).T, Oracle.QUADRATURE)
+
+
+@TRAIN
+@pytest.mark.parametrize("multipliers", [None, [0.5, 2.0, 3.0, 0.25]])
+def test_explicit_outputs_are_the_layers_written_out(train: str, multipliers: list[float] | None) -> None:
+    net = _explicit(train=train, multipliers=multipliers)
+    rates = multipliers or [1.0] * 4
+    x = as_array(X)
+    for weight, layer, rate in zip(net.weights, net.spec.layers, rates, strict=False):
+        x = layer(x @ (sqrt(rate) * as_array(weight)).T) / sqrt(15)
+    assert_close(as_array(net.features(X)), x, Oracle.CLOSED_FORM)
+    assert_close(as_array(net(X)), x @ (sqrt(rates[-1]) * as_array(net.readout)).T, Oracle.CLOSED_FORM)
+
+
+def test_multipliers_do_not_change_the_network_that_starts() -> None:
+    plain, other = _explicit(), _explicit(multipliers=[0.5, 2.0, 3.0, 0.25])
+    assert_close(as_array(other(X)), as_array(plain(X)), Oracle.CLOSED_FORM)
+
+
+def test_one_sgd_step_with_multipliers_is_one_with_rates_of_their_own() -> None:
+    rates, rate = [0.5, 2.0, 3.0, 0.25], 0.1
+    ours, plain = _explicit(multipliers=rates), _explicit()
+    targets = gaussian_rows(6, 3, 2)
+    groups = [
+        {"params": [weight], "lr": rate * factor}
+        for weight, factor in zip([*plain.weights, plain.readout], rates, strict=True)
+    ]
+    for net, optimiser in (
+        (ours, torch.optim.SGD(ours.parameters(), lr=rate)),
+        (plain, torch.optim.SGD(groups, lr=rate)),
+    ):
+        for _ in range(2):
+            optimiser.zero_grad()
+            (net(X) - targets).square().sum().backward()
+            optimiser.step()
+    assert_close(as_array(ours(X)), as_array(plain(X)), Oracle.CLOSED_FORM)
+    assert np.abs(as_array(ours(X)) - as_array(_explicit()(X))).max() > 1e-2
+    for scaled, weight, factor in zip(
+        [*ours.weights, ours.readout], [*plain.weights, plain.readout], rates, strict=True
+    ):
+        assert_close(sqrt(factor) * as_array(scaled), as_array(weight), Oracle.CLOSED_FORM)
+
+
+def test_explicit_gradients_are_correct() -> None:
+    net = _explicit(multipliers=[0.5, 2.0, 3.0, 0.25])
+    names = [key for key, _ in net.named_parameters()]
+    tensors = [value.detach().clone().requires_grad_() for value in net.parameters()]
+
+    def outputs(*tensors: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(net, dict(zip(names, tensors, strict=True)), (X[:2],))
+
+    assert torch.autograd.gradcheck(outputs, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_both_kinds_take_every_activation_and_train(name: str) -> None:
+    needed = {
+        "piecewise_linear": {"knots": (-1.0, 0.5), "slopes": (0.3, -1.0, 0.1)},
+        "polynomial": {"coefficients": (0.1, 0.5, 0.05)},
+        "smooth_sum": {"linear": 0.2, "bend": -0.3, "sharpness": 2.0, "bounded": 0.5, "clip": 1.5},
+    }
+    phi = activation(name, **needed.get(name, {}))
+    for net in (DEQNet(DEQ(phi, 0.05), 4, 30, 2), ExplicitNet(Explicit([phi, phi]), 4, 30, 2)):
+        net(X.float()).square().sum().backward()
+        for key, value in net.named_parameters():
+            assert torch.isfinite(value.grad).all(), key
+            assert value.grad.any(), key
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_which_tensors_are_trained() -> None:
+    names = {"recurrent", "inputs", "bias", "readout"}
+    assert {key for key, _ in _deq().named_parameters()} == names
+    assert not list(_deq().buffers())
+    frozen = _deq(train="readout")
+    assert {key for key, _ in frozen.named_parameters()} == {"readout"}
+    assert {key for key, _ in frozen.named_buffers()} == names - {"readout"}
+    plain = DEQNet(DEQ("tanh", 0.2), 4, 15, 3)
+    assert {key for key, _ in plain.named_parameters()} == names - {"bias"}
+    assert plain.bias is None
+    hidden = {"weight1", "weight2", "weight3"}
+    assert {key for key, _ in _explicit().named_parameters()} == hidden | {"readout"}
+    assert {key for key, _ in _explicit(train="readout").named_buffers()} == hidden
+    assert [tuple(weight.shape) for weight in _explicit().weights] == [(15, 4), (15, 15), (15, 15)]
+
+
+@KINDS
+def test_modes_differ_in_nothing_but_what_is_trained(kind: str) -> None:
+    one, other = _make(kind), _make(kind, train="readout")
+    assert one.state_dict().keys() == other.state_dict().keys()
+    assert_close(as_array(one(X)), as_array(other(X)), Oracle.IDENTITY)
+    one.load_state_dict(_make(kind, seed=9, train="readout").state_dict())
+    assert_close(as_array(one(X)), as_array(_make(kind, seed=9)(X)), Oracle.IDENTITY)
+
+
+@KINDS
+def test_a_seed_is_one_network_in_every_precision(kind: str) -> None:
+    state = torch.random.get_rng_state()
+    single, double = _make(kind, dtype=torch.float32), _make(kind)
+    for key, value in double.state_dict().items():
+        assert torch.equal(value.float(), single.state_dict()[key]), key
+    again, other = _make(kind), _make(kind, seed=6)
+    assert all(torch.equal(a, b) for a, b in zip(double.parameters(), again.parameters(), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(double.parameters(), other.parameters(), strict=True))
+    # Nothing is drawn from, or done to, the global generator.
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@KINDS
+def test_single_precision_is_the_default(kind: str) -> None:
+    net = DEQNet(DEQ("tanh", 0.2), 4, 15, 3) if kind == "deq" else ExplicitNet(Explicit(["relu"]), 4, 15, 3)
+    assert all(value.dtype == torch.float32 for value in net.state_dict().values())
+    assert net(X.float()).dtype == torch.float32
+
+
+@KINDS
+def test_weights_have_entries_of_variance_one(kind: str) -> None:
+    net = (
+        DEQNet(DEQ("tanh", 0.2, 0.8, 0.3), 200, 300, 100)
+        if kind == "deq"
+        else ExplicitNet(Explicit(["relu", "tanh"]), 200, 300, 100)
+    )
+    for key, value in net.state_dict().items():
+        count = value.numel()
+        # Five standard errors of a mean and of a variance.
+        assert abs(float(value.mean())) <= 5.0 / sqrt(count), key
+        assert abs(float(value.var()) - 1.0) <= 5.0 * sqrt(2.0 / count), key
+    tensors = list(net.state_dict().values())
+    # No two are cut from the same draws.
+    assert len({float(value.flatten()[0]) for value in tensors}) == len(tensors)
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu"])
+def test_features_approach_the_exact_kernel_like_one_over_the_root_of_the_width(name: str) -> None:
+    spec, rows, seeds = DEQ(name, 0.2), gaussian_rows(8, 10, 4), 20
+    exact = conjugate_kernel(spec, as_array(rows))
+
+    def kernels(width: int) -> np.ndarray:
+        features = [
+            as_array(DEQNet(spec, 10, width, 1, seed=seed).features(rows.float())) for seed in range(seeds)
+        ]
+        return np.array([z @ z.T for z in features])
+
+    def error(kernels: np.ndarray) -> float:
+        return float(np.sqrt(((kernels - exact) ** 2).sum(axis=(1, 2)).mean()) / np.linalg.norm(exact))
+
+    narrow, wide = kernels(50), kernels(450)
+    # Nine times the width: a third of the error. A mean of 20 squares of a few degrees of freedom is good to 30 %.
+    assert error(narrow) < 0.6
+    assert 3.0 / 1.35 <= error(narrow) / error(wide) <= 3.0 * 1.35
+    # What is left is noise, not bias: the mean over seeds is right within its standard error.
+    assert_within_noise(exact, wide, bias=1.0 / 450)
+
+
+# --- storing and copying ---------------------------------------------------------------------------------------------
+
+
+@KINDS
+@TRAIN
+def test_state_goes_through_a_file_of_weights_only(kind: str, train: str) -> None:
+    net = _make(kind, train=train)
+    net(X)
+    stored = io.BytesIO()
+    torch.save(net.state_dict(), stored)
+    stored.seek(0)
+    other = _make(kind, train=train, seed=77)
+    assert not torch.equal(other(X), net(X))
+    result = other.load_state_dict(torch.load(stored, weights_only=True))
+    assert not result.missing_keys
+    assert not result.unexpected_keys
+    assert torch.equal(other(X), net(X))
+
+
+@KINDS
+def test_a_copy_is_equal_and_independent(kind: str) -> None:
+    net = _make(kind)
+    net(X).sum().backward()
+    twin = copy.deepcopy(net)
+    assert torch.equal(twin(X), net(X))
+    with torch.no_grad():
+        twin.readout.zero_()
+    assert net(X).any()
+    assert not twin(X).any()
+    if isinstance(net, DEQNet):
+        before = net.last_solve
+        twin(X[:2])
+        assert net.last_solve is before
+        assert len(twin.last_solve.residuals) == 2
+
+
+@KINDS
+@TRAIN
+def test_pickles(kind: str, train: str) -> None:
+    net = _make(kind, train=train)
+    for _ in range(30):
+        net(X)
+    again = pickle.loads(pickle.dumps(net))
+    assert_close(as_array(again(X)), as_array(net(X)), Oracle.QUADRATURE)
+    again(X).sum().backward()
+    assert [key for key, _ in again.named_parameters()] == [key for key, _ in net.named_parameters()]
+
+
+@pytest.mark.parametrize("phi", ["relu", "gelu", "hard_tanh", "leaky_relu", "elu", "cos"])
+def test_pickles_with_every_kind_of_activation(phi: str) -> None:
+    net = DEQNet(DEQ(phi, 0.1), 4, 15, 3)
+    assert torch.equal(pickle.loads(pickle.dumps(net))(X.float()), net(X.float()))
+
+
+@KINDS
+def test_precision_and_device_change_as_for_any_module(kind: str) -> None:
+    net = _make(kind, dtype=torch.float32)
+    single = net(X.float())
+    assert net.to("cpu")(X.float()).equal(single)
+    double = net.double()(X)
+    assert double.dtype == torch.float64
+    assert_close(as_array(single), as_array(double), Oracle.QUADRATURE, dtype=np.float32)
+    if isinstance(net, DEQNet):
+        assert net.last_solve.tolerance == 1e-10
+    empty = _make(kind).to("meta")
+    assert all(value.is_meta for value in empty.state_dict().values())
+    made = _make(kind, device="meta")
+    assert {key: value.shape for key, value in made.state_dict().items()} == {
+        key: value.shape for key, value in net.state_dict().items()
+    }
+    made = made.to_empty(device="cpu")
+    made.load_state_dict(net.state_dict())
+    assert_close(as_array(made(X)), as_array(double), Oracle.IDENTITY)
+
+
+@KINDS
+def test_a_network_is_a_part_of_others(kind: str) -> None:
+    whole = torch.nn.Sequential(torch.nn.Linear(7, 4, dtype=torch.float64), _make(kind), torch.nn.Tanh())
+    whole(gaussian_rows(3, 7, 0)).sum().backward()
+    assert all(value.grad is not None for value in whole.parameters())
+    assert set(whole.state_dict()) >= {"1.readout"}
+
+
+def test_printing_says_what_it_is() -> None:
+    text = str(_deq(train="readout"))
+    assert "DEQ(tanh, sigma_a2=0.2, sigma_b2=0.8, bias2=0.3)" in text
+    assert "width=15" in text
+    assert "train='readout'" in text
+    assert "Explicit([relu" in str(_explicit())
+
+
+def test_mode_of_the_module_is_not_the_train_argument() -> None:
+    net = _deq()
+    assert net.train_mode == "all"
+    assert net.eval().training is False
+    assert net.train().training is True
+
+
+# --- refusing --------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (as_array(X), r"must be a torch tensor, not ndarray"),
+        (X[0], r"samples in rows, \(rows, 4\); it came as \(4,\)"),
+        (X[None], r"it came as \(1, 6, 4\)"),
+        (X[:, :3], r"it came as \(6, 3\)"),
+        (X.T, r"it came as \(4, 6\)"),
+        (X.float(), r"X is torch.float32 and the network torch.float64"),
+        (X.long(), r"X is torch.int64 and the network torch.float64"),
+    ],
+)
+def test_wrong_inputs_are_named(kind: str, bad: object, message: str) -> None:
+    net = _make(kind)
+    for call in (net, net.features):
+        with pytest.raises(InputError, match=message):
+            call(bad)
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["in_features", "width", "out_features"])
+@pytest.mark.parametrize("value", [0, -3, 2.5, "4", None, True])
+def test_impossible_sizes_are_refused(kind: str, name: str, value: object) -> None:
+    sizes = {"in_features": 4, "width": 15, "out_features": 3, name: value}
+    with pytest.raises(InputError, match=f"{name} must be a positive whole number"):
+        DEQNet(DEQ("tanh", 0.2), **sizes) if kind == "deq" else ExplicitNet(Explicit(["relu"]), **sizes)
+
+
+@KINDS
+def test_sizes_from_numpy_are_whole_numbers_too(kind: str) -> None:
+    sizes = (np.int64(4), np.int32(15), np.int64(3))
+    net = DEQNet(DEQ("tanh", 0.2), *sizes) if kind == "deq" else ExplicitNet(Explicit(["relu"]), *sizes)
+    assert net(X.float()).shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train": "some"}, "train='some' is not known. Choose one of: all, readout"),
+        ({"gradient": "exact"}, "Choose one of: implicit, phantom"),
+        ({"on_failure": "shout"}, "Choose one of: raise, warn, ignore"),
+        ({"gradient": "phantom", "phantom_steps": 0}, "phantom_steps must be at least 1"),
+    ],
+)
+def test_unknown_words_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _deq(**options)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+@KINDS
+def test_weights_are_real_numbers(kind: str, dtype: torch.dtype) -> None:
+    with pytest.raises(InputError, match="dtype"):
+        _make(kind, dtype=dtype)
+
+
+def test_the_wrong_kind_of_specification_is_refused() -> None:
+    with pytest.raises(InputError, match="DEQNet takes a DEQ, not Explicit; ExplicitNet takes an Explicit"):
+        DEQNet(Explicit(["relu"]), 4, 15, 3)
+    with pytest.raises(InputError, match="ExplicitNet takes an Explicit, not DEQ"):
+        ExplicitNet(DEQ("tanh", 0.2), 4, 15, 3)
+    with pytest.raises(InputError, match="not str"):
+        DEQNet("tanh", 4, 15, 3)
+
+
+@pytest.mark.parametrize(
+    "multipliers",
+    [[1.0], [1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, np.inf]],
+)
+def test_impossible_multipliers_are_refused(multipliers: list[float]) -> None:
+    with pytest.raises(InputError, match="takes 4 positive multipliers"):
+        _explicit(multipliers=multipliers)
+
+
+def test_solver_options_of_the_wrong_type_are_refused() -> None:
+    with pytest.raises(InputError, match="SolverOptions"):
+        _deq(solver="anderson")
+    with pytest.raises(InputError, match="SolverOptions"):
+        _deq(adjoint={"tolerance": 1e-3})

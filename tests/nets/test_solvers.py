@@ -1,0 +1,495 @@
+"""The batched fixed point: reports are true, methods agree, rows do not disturb each other."""
+
+from __future__ import annotations
+
+import warnings
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from nets_oracles import (
+    as_array,
+    dense_equilibrium,
+    gaussian_rows,
+    relative_residuals,
+    rounding_of_residuals,
+)
+from tolerances import Oracle, assert_close
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet, SolverOptions
+from notsodeep.nets.solvers import METHODS, solve
+
+ACTIVATIONS = ("tanh", "relu", "gelu", "leaky_relu", "hard_tanh", "swish", "sin", "softsign", "sigmoid")
+METHOD = pytest.mark.parametrize("method", METHODS)
+# Rows after which a frozen network of this width has prepared its splitting.
+WIDTH, MANY = 20, 400
+
+
+def _net(phi="tanh", sigma_a2=0.2, width=WIDTH, features=5, **options) -> DEQNet:
+    options = {"dtype": torch.float64, **options}
+    return DEQNet(DEQ(phi, sigma_a2, 1.0), features, width, 3, **options)
+
+
+class Linear:
+    """x = M x + c row by row, whose residuals, rates and solution are known exactly."""
+
+    def __init__(self, factors: torch.Tensor, constants: torch.Tensor) -> None:
+        self.factors, self.constants, self.last = factors, constants, torch.empty_like(constants)
+        self.widths: list[int] = []
+
+    def start(self) -> torch.Tensor:
+        return torch.zeros_like(self.constants)
+
+    def step(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        self.widths.append(len(x))
+        out.copy_(self.factors * x + self.constants)
+        self.last = out.clone()
+        return torch.linalg.vector_norm(out, dim=1)
+
+    def solution(self) -> torch.Tensor:
+        return self.last
+
+    def restrict(self, rows: torch.Tensor) -> Linear:
+        smaller = Linear(self.factors[rows], self.constants[rows])
+        smaller.last, smaller.widths = self.last[rows], self.widths
+        return smaller
+
+
+# --- what is reported is true ------------------------------------------------------------------------------------
+
+
+@given(
+    width=st.sampled_from([1, 2, 3, 7, 20, 64, 100]),
+    sigma_a2=st.sampled_from([0.0, 0.02, 0.1, 0.2]),
+    phi=st.sampled_from(ACTIVATIONS),
+    rows=st.sampled_from([1, 2, 9, 40]),
+    scale=st.sampled_from([1e-6, 0.05, 1.0, 30.0]),
+    method=st.sampled_from(METHODS),
+    tolerance=st.sampled_from([1e-2, 1e-4, 1e-9]),
+    zeros=st.booleans(),
+    train=st.sampled_from(["all", "readout"]),
+    seed=st.integers(0, 1000),
+)
+def test_the_residual_is_at_most_what_is_reported(
+    width, sigma_a2, phi, rows, scale, method, tolerance, zeros, train, seed
+) -> None:
+    solver = SolverOptions(method=method, tolerance=tolerance)
+    net = _net(phi, sigma_a2, width, seed=seed, solver=solver, train=train, on_failure="ignore")
+    if net.contraction(exact=True) > 0.95:
+        return
+    X = scale * gaussian_rows(rows, 5, seed)
+    if zeros:
+        X[0] = 0.0
+    z, report = net.features(X), net.last_solve
+    true, rounding = relative_residuals(net, X, z), rounding_of_residuals(net, X, z)
+    assert report.converged
+    assert (true <= as_array(report.residuals) * (1.0 + 1e-9) + rounding).all()
+    assert (true <= tolerance + rounding).all()
+    assert report.residuals.shape == (rows,)
+    assert not report.residuals.requires_grad
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.05, 0.3, 1.0, 10.0])
+@pytest.mark.parametrize("phi", ["tanh", "relu", "gelu", "identity"])
+@METHOD
+def test_the_splitting_does_not_flatter_the_residual(phi: str, scale: float, method: str) -> None:
+    # Small inputs: slopes close to their mean, so that the split iteration contracts much faster than the equation.
+    for tolerance in (1e-2, 1e-4, 1e-8):
+        net = _net(phi, train="readout", solver=SolverOptions(method=method, tolerance=tolerance))
+        X = scale * gaussian_rows(MANY, 5, 7)
+        z = net.features(X)
+        true = relative_residuals(net, X, z)
+        assert (true <= as_array(net.last_solve.residuals) * (1.0 + 1e-9) + 1e-14).all()
+        assert true.max() <= tolerance
+
+
+def test_narrow_networks_meet_the_tolerance_too() -> None:
+    # Rates of two or three units jump from step to step: the last one says little about the next.
+    for seed in range(40):
+        for width in (2, 3, 5):
+            solver = SolverOptions(method="iteration", tolerance=1e-3)
+            net = DEQNet(
+                DEQ("gelu", 0.15),
+                3,
+                width,
+                1,
+                seed=seed,
+                solver=solver,
+                on_failure="ignore",
+                dtype=torch.float64,
+            )
+            X = gaussian_rows(4, 3, seed)
+            z = net.features(X)
+            if net.contraction(exact=True) < 0.95:
+                assert relative_residuals(net, X, z).max() <= 1e-3, (seed, width)
+
+
+def test_weights_with_structure_meet_the_tolerance_too() -> None:
+    # Four groups of units in a chain, with gains 0.9, 0.01, 0.9: a quick step is followed by a slow one.
+    group, features = 32, 5
+    net = _net("tanh", 0.2, 4 * group, solver=SolverOptions(tolerance=1e-3))
+    with torch.no_grad():
+        net.recurrent.zero_()
+        net.inputs[group:] = 0.0
+        for place, gain in enumerate((0.9, 0.01, 0.9)):
+            turn = torch.linalg.qr(gaussian_rows(group, group, place)).Q
+            block = net.recurrent[
+                (place + 1) * group : (place + 2) * group, place * group : (place + 1) * group
+            ]
+            block.copy_(gain * sqrt(net.width / net.spec.sigma_a2) * turn)
+    assert net.contraction(exact=True) == pytest.approx(0.9)
+    X = gaussian_rows(8, features, 1)
+    assert relative_residuals(net, X, net.features(X)).max() <= 1e-3
+
+
+def test_float32_reaches_its_default_tolerance() -> None:
+    for phi in ("tanh", "relu"):
+        net = _net(phi, width=128, dtype=torch.float32)
+        X = gaussian_rows(50, 5, 3, torch.float32)
+        z = net.features(X)
+        assert net.last_solve.converged
+        assert net.last_solve.tolerance == 1e-5
+        assert relative_residuals(net, X, z).max() <= 1.1e-5
+
+
+# --- every way to the same point -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS)
+@METHOD
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_every_method_finds_the_equilibrium_of_a_dense_solve(phi: str, method: str, train: str) -> None:
+    solver = SolverOptions(method=method, tolerance=1e-13)
+    net = DEQNet(DEQ(phi, 0.15, 1.0, 0.3), 5, 12, 2, solver=solver, train=train, dtype=torch.float64, seed=4)
+    X = gaussian_rows(120, 5, 2)
+    assert_close(as_array(net.features(X))[:10], dense_equilibrium(net, X[:10]), Oracle.QUADRATURE)
+
+
+def test_auto_leaves_iteration_for_anderson_when_the_map_is_slow() -> None:
+    # tanh near the origin at spectral radius 0.9: more than 200 steps of iteration for ten digits.
+    X = 0.01 * gaussian_rows(30, 5, 5)
+    solutions, steps = {}, {}
+    for method in METHODS:
+        net = _net("tanh", 0.81, 100, solver=SolverOptions(method=method, max_steps=400))
+        solutions[method] = as_array(net.features(X))
+        steps[method] = net.last_solve.steps
+        assert net.last_solve.converged
+        assert net.last_solve.method == ("anderson" if method == "auto" else method)
+        assert relative_residuals(net, X, torch.from_numpy(solutions[method])).max() <= 1e-10
+    assert steps["iteration"] > 200
+    assert steps["auto"] < steps["iteration"]
+    expected = dense_equilibrium(net, X[:3], rough_steps=300)
+    for solution in solutions.values():
+        # A residual of 1e-10 leaves an error of 1e-10/(1 - 0.9).
+        assert np.abs(solution[:3] - expected).max() <= 3e-9 * np.abs(expected).max()
+
+
+def test_auto_stays_with_iteration_when_the_map_is_quick() -> None:
+    net = _net("tanh", 0.1, 100)
+    net.features(gaussian_rows(30, 5, 5))
+    assert net.last_solve.method == "iteration"
+
+
+@METHOD
+def test_a_known_linear_problem(method: str) -> None:
+    factors = torch.tensor([[0.5, 0.3], [0.9, -0.8], [0.0, 0.0], [0.1, 0.1]], dtype=torch.float64)
+    constants = torch.ones(4, 2, dtype=torch.float64)
+    found, report = solve(
+        Linear(factors, constants), SolverOptions(method=method, tolerance=1e-12, max_steps=500)
+    )
+    assert report.converged
+    np.testing.assert_allclose(found.numpy(), (constants / (1.0 - factors)).numpy(), rtol=2e-11)
+
+
+def test_the_rate_is_the_slowest_samples() -> None:
+    factors = torch.tensor([[0.5, 0.5], [0.7, 0.7], [0.2, 0.2]], dtype=torch.float64)
+    problem = Linear(factors, torch.ones(3, 2, dtype=torch.float64))
+    _, report = solve(problem, SolverOptions(method="iteration", tolerance=1e-9))
+    assert report.rate == pytest.approx(0.7, abs=1e-6)
+
+
+# --- rows are problems of their own ----------------------------------------------------------------------------------
+
+
+@METHOD
+def test_rows_that_converge_early_stop_costing(method: str) -> None:
+    # tanh: a large input saturates and converges at once, a small one takes its time.
+    net = _net("tanh", 0.5, 60, solver=SolverOptions(method=method))
+    X = gaussian_rows(40, 5, 8)
+    X[:20] *= 300.0
+    X[20:] *= 0.01
+    z = net.features(X)
+    report = net.last_solve
+    assert report.row_steps < 0.8 * report.steps * len(X)
+    assert report.row_steps >= report.steps
+    easy = _net("tanh", 0.5, 60, solver=SolverOptions(method=method))
+    easy.features(X[:20])
+    assert easy.last_solve.steps < report.steps
+    alone = torch.cat([net.features(x[None]) for x in X])
+    scale = as_array(alone).max()
+    assert np.abs(as_array(z - alone)).max() <= 1e-9 * scale
+
+
+def test_row_steps_are_the_rows_that_were_evaluated() -> None:
+    factors = torch.linspace(0.0, 0.95, 20, dtype=torch.float64)[:, None].expand(-1, 3)
+    problem = Linear(factors, torch.ones(20, 3, dtype=torch.float64))
+    _, report = solve(problem, SolverOptions(method="iteration", tolerance=1e-6, max_steps=600))
+    assert report.row_steps == sum(problem.widths)
+    assert report.steps == len(problem.widths)
+    assert sorted(problem.widths, reverse=True) == problem.widths
+    assert problem.widths[-1] < 6
+
+
+@given(
+    rows=st.integers(1, 30),
+    phi=st.sampled_from(["tanh", "relu", "gelu"]),
+    method=st.sampled_from(METHODS),
+    seed=st.integers(0, 1000),
+)
+def test_batches_are_invariant_and_permutations_carry_over(rows, phi, method, seed) -> None:
+    net = _net(phi, 0.15, 30, seed=seed, solver=SolverOptions(method=method, tolerance=1e-12))
+    generator = np.random.default_rng(seed)
+    # Every magnitude at once: rows leave the loop at different steps.
+    X = gaussian_rows(rows, 5, seed) * torch.from_numpy(10.0 ** generator.uniform(-3, 3, (rows, 1)))
+    order = torch.from_numpy(generator.permutation(rows))
+    whole = net.features(X).detach()
+    scale = whole.norm(dim=1, keepdim=True)
+    permuted = net.features(X[order]).detach()
+    assert ((permuted - whole[order]).norm(dim=1) <= 1e-10 * scale[order, 0]).all()
+    alone = torch.cat([net.features(x[None]).detach() for x in X])
+    assert ((alone - whole).norm(dim=1) <= 1e-10 * scale[:, 0]).all()
+
+
+@METHOD
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_of_zeros_among_others_is_its_own_equilibrium(method: str, dtype: torch.dtype) -> None:
+    net = _net("tanh", 0.2, solver=SolverOptions(method=method), dtype=dtype)
+    X = gaussian_rows(10, 5, 6, dtype)
+    X[3] = 0.0
+    z = net.features(X)
+    assert net.last_solve.converged
+    assert not z[3].any()
+    assert net.last_solve.residuals[3] == 0.0
+    others = [i for i in range(10) if i != 3]
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+    np.testing.assert_allclose(as_array(z[others]), as_array(net.features(X[others])), atol=tolerance)
+
+
+@METHOD
+def test_only_zeros(method: str) -> None:
+    net = _net("tanh", 0.2, solver=SolverOptions(method=method))
+    assert not net.features(torch.zeros(4, 5, dtype=torch.float64)).any()
+    assert net.last_solve.converged
+
+
+@METHOD
+def test_no_rows(method: str) -> None:
+    net = _net(solver=SolverOptions(method=method))
+    assert net.features(torch.empty(0, 5, dtype=torch.float64)).shape == (0, WIDTH)
+    assert net(torch.empty(0, 5, dtype=torch.float64)).shape == (0, 3)
+    assert net.last_solve.converged
+
+
+@METHOD
+@pytest.mark.parametrize(
+    ("width", "rows", "train"), [(WIDTH, 10, "all"), (WIDTH, MANY, "readout"), (100, 10, "all")]
+)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_sample_does_not_spoil_the_others(
+    method: str, width: int, rows: int, train: str, bad: float
+) -> None:
+    net = _net("relu", 0.1, width, solver=SolverOptions(method=method), train=train, on_failure="ignore")
+    X = gaussian_rows(rows, 5, 9)
+    good = as_array(net.features(X))
+    X[3, 2] = bad
+    z, report = as_array(net.features(X)), net.last_solve
+    others = np.arange(rows) != 3
+    assert not report.converged
+    assert not report.residuals[3] <= report.tolerance
+    assert not np.isfinite(z[3]).all()
+    assert (as_array(report.residuals)[others] <= report.tolerance).all()
+    assert np.abs(z[others] - good[others]).max() <= 1e-8
+
+
+def test_a_batch_with_a_bad_sample_leaves_no_trace_in_the_network() -> None:
+    # The splitting is prepared from the first large batch.
+    net = _net("tanh", train="readout", on_failure="ignore")
+    X = gaussian_rows(MANY, 5, 9)
+    spoilt = X.clone()
+    spoilt[0, 0] = float("nan")
+    net.features(spoilt)
+    z = net.features(X)
+    assert net.last_solve.converged
+    assert relative_residuals(net, X, z).max() <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "then"),
+    [
+        ("auto", 0.01, 100.0),
+        pytest.param(
+            "iteration",
+            0.01,
+            100.0,
+            marks=pytest.mark.xfail(
+                raises=ConvergenceError,
+                reason="a splitting made for steep slopes expands on flat ones, where the plain map contracts",
+            ),
+        ),
+        ("auto", 100.0, 0.01),
+        ("iteration", 100.0, 0.01),
+    ],
+)
+def test_what_a_frozen_network_saw_first_does_not_decide_whether_it_converges(
+    method: str, first: float, then: float
+) -> None:
+    # The splitting is prepared for the slopes of one batch; those of the next may be quite different.
+    net = _net("tanh", 0.2, train="readout", solver=SolverOptions(method=method))
+    assert net.contraction(exact=True) < 0.9
+    X = gaussian_rows(MANY, 5, 9)
+    net.features(first * X)
+    z = net.features(then * X)
+    assert net.last_solve.converged
+    assert relative_residuals(net, then * X, z).max() <= 1e-10
+
+
+# --- failure ---------------------------------------------------------------------------------------------------------
+
+
+@METHOD
+def test_an_expanding_map_is_reported_in_every_way(method: str) -> None:
+    X = gaussian_rows(6, 5, 1)
+    solver = SolverOptions(method=method, max_steps=60)
+    for phi in ("tanh", "relu", "identity"):
+        net = _net(phi, 16.0, 50, solver=solver, on_failure="raise")
+        with pytest.raises(ConvergenceError, match="The equilibrium: 6 of 6 samples did not converge"):
+            net.features(X)
+        assert net.last_solve is not None
+        assert not net.last_solve.converged
+        warned = _net(phi, 16.0, 50, solver=solver, on_failure="warn")
+        with pytest.warns(RuntimeWarning, match="lower sigma_a2"):
+            warned.features(X)
+        ignored = _net(phi, 16.0, 50, solver=solver, on_failure="ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert ignored.features(X).shape == (6, 50)
+        assert not ignored.last_solve.converged
+
+
+def test_overflow_ends_the_iteration() -> None:
+    net = _net(
+        "relu", 400.0, 50, solver=SolverOptions(method="iteration", max_steps=100_000), on_failure="ignore"
+    )
+    z = net.features(gaussian_rows(6, 5, 1))
+    assert net.last_solve.steps < 1000
+    assert not net.last_solve.converged
+    assert not torch.isfinite(z).all() or not torch.isfinite(net.last_solve.residuals).all()
+
+
+@METHOD
+def test_too_few_steps(method: str) -> None:
+    solver = SolverOptions(method=method, max_steps=3)
+    X = gaussian_rows(6, 5, 1)
+    net = _net("tanh", 0.5, 50, solver=solver, on_failure="ignore")
+    z = net.features(X)
+    report = net.last_solve
+    assert report.steps == 3
+    assert report.row_steps == 18
+    assert not report.converged
+    true = relative_residuals(net, X, z)
+    assert (true > 1e-10).all()
+    assert (true <= as_array(report.residuals) * (1.0 + 1e-9)).all()
+    with pytest.raises(ConvergenceError, match="in 3 steps"):
+        _net("tanh", 0.5, 50, solver=solver).features(X)
+
+
+def test_one_step_is_one_product() -> None:
+    net = _net("tanh", 0.5, 50, solver=SolverOptions(max_steps=1), on_failure="ignore")
+    net.features(gaussian_rows(2, 5, 1))
+    assert net.last_solve.steps == 1
+    assert np.isnan(net.last_solve.rate)
+
+
+def test_the_adjoint_fails_aloud_with_its_own_options() -> None:
+    adjoint = SolverOptions(max_steps=2)
+    X = gaussian_rows(6, 5, 1)
+    net = _net("tanh", 0.5, 50, adjoint=adjoint)
+    outputs = net(X)
+    assert net.last_solve.converged
+    with pytest.raises(ConvergenceError, match="adjoint equation"):
+        outputs.sum().backward()
+    assert net.last_adjoint.steps == 2
+    warned = _net("tanh", 0.5, 50, adjoint=adjoint, on_failure="warn")
+    with pytest.warns(RuntimeWarning, match="adjoint equation"):
+        warned(X).sum().backward()
+    assert not warned.last_adjoint.converged
+
+
+def test_reports_read_well() -> None:
+    net = _net("tanh", 0.1, 50)
+    net.features(gaussian_rows(6, 5, 1))
+    assert str(net.last_solve).startswith("all samples converged in ")
+    stopped = _net("tanh", 0.5, 50, solver=SolverOptions(max_steps=2, tolerance=1e-7), on_failure="ignore")
+    stopped.features(gaussian_rows(6, 5, 1))
+    text = str(stopped.last_solve)
+    assert text.startswith("6 of 6 samples did not converge in 2 steps (iteration)")
+    assert "tolerance 1.0e-07" in text
+
+
+def test_anderson_with_more_memory_than_unknowns() -> None:
+    net = _net("tanh", 0.5, 2, solver=SolverOptions(method="anderson", memory=20))
+    X = gaussian_rows(8, 5, 3)
+    z = net.features(X)
+    assert net.last_solve.converged
+    assert_close(as_array(z), dense_equilibrium(net, X), Oracle.CUSTOM_CALLABLE)
+
+
+def test_anderson_beats_iteration_by_its_theory_on_a_linear_map() -> None:
+    # With as many memories as unknowns, Anderson solves a linear problem in about that many steps.
+    generator = torch.Generator().manual_seed(0)
+    factors = 0.95 * torch.rand(1, 4, generator=generator, dtype=torch.float64)
+    options = SolverOptions(method="anderson", tolerance=1e-9, memory=5)
+    _, report = solve(Linear(factors, torch.ones(1, 4, dtype=torch.float64)), options)
+    assert report.converged
+    assert report.steps <= 9
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "newton"}, "Choose one of: auto, iteration, anderson"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+        ({"tolerance": -1.0}, "tolerance must be positive"),
+        ({"tolerance": float("nan")}, "tolerance must be positive"),
+        ({"max_steps": 0}, "max_steps and memory must be at least 1"),
+        ({"memory": 0}, "max_steps and memory must be at least 1"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        SolverOptions(**options)
+
+
+def test_default_tolerances() -> None:
+    assert SolverOptions().tolerance_for(torch.float32) == 1e-5
+    assert SolverOptions().tolerance_for(torch.float64) == 1e-10
+    assert SolverOptions(tolerance=1e-3).tolerance_for(torch.float64) == 1e-3
+
+
+def test_a_scaled_activation_moves_the_equilibrium_as_it_should() -> None:
+    # φ = c · identity is linear: z = (I - c σ_a A/√m)^{-1} c σ_b B x/√m.
+    net = DEQNet(DEQ(activation("identity").scaled(0.7).shifted(0.2), 0.2), 5, 30, 2, dtype=torch.float64)
+    X = gaussian_rows(7, 5, 3)
+    root, weights = sqrt(30), sqrt(0.2) * as_array(net.recurrent)
+    right = (0.7 * sqrt(0.8) * as_array(X) @ as_array(net.inputs).T + 0.2) / root
+    expected = np.linalg.solve(np.eye(30) - 0.7 * weights / root, right.T).T
+    assert_close(as_array(net.features(X)), expected, Oracle.CUSTOM_CALLABLE)
