@@ -237,13 +237,8 @@ def _cell(value: float | str | None) -> str:
 
 def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
     if as_json:
-        rows = [
-            {
-                "name": e.name, "paper": e.paper, "summary": e.summary, "minutes": {**e.minutes},
-                "needs": list(e.needs), "cut": e.cut,
-            }
-            for e in experiments
-        ]  # fmt: skip
+        fields = ("name", "paper", "summary", "minutes", "needs", "cut")
+        rows = [{name: getattr(e, name) for name in fields} for e in experiments]
         sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
         return
     table = Table("name", "paper", "what", "quick", "full", "data")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from notsodeep.experiments.specs import Spec
 
@@ -77,7 +77,7 @@ class Experiment(ABC, Generic[S]):
     name: str
     paper: str
     summary: str
-    minutes: Mapping[Size, float]
+    minutes: ClassVar[Mapping[Size, float]]
     cut: str = ""
     needs: tuple[str, ...] = ()
     spec_type: type[S]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from notsodeep.data.datasets import DATA_VARIABLE, load
 from notsodeep.errors import InputError
@@ -86,10 +86,12 @@ def reproduce(
     folder = Path(root) / experiment.name / settings.hash()
     processes = 1 if experiment.timed else jobs
     data = None if data_dir is None else Path(data_dir)
+    known = read_rows(folder / ROWS, settings.hash(), tasks).records if resume else {}
+    if len(known) < len(tasks):
+        # Before a folder is made for rows that cannot be computed.
+        _refuse_without_data(experiment, settings, data)
     with open_store(folder, settings, tasks, fresh=not resume) as store:
         todo = [task for task in tasks if task.key not in store.records]
-        if todo:
-            _refuse_without_data(experiment, settings, data)
         session = _Session(store, experiment, settings, processes, len(tasks))
         try:
             for done in _reported(experiment, settings, todo, data, processes, len(tasks), report):
@@ -118,7 +120,7 @@ def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
 
 
 def checked_spec(
-    experiment: Experiment[Any], size: Size, spec: Spec | None = None, seeds: int | None = None
+    experiment: Experiment[Any], size: str, spec: Spec | None = None, seeds: int | None = None
 ) -> Spec:
     """The settings that are meant, or an error."""
     if spec is not None:
@@ -129,11 +131,11 @@ def checked_spec(
                 "Settings of one's own say their seeds themselves: leave seeds out, or the settings."
             )
         return spec
-    if size not in ("quick", "full"):
+    if size not in get_args(Size):
         raise InputError(f"size must be 'quick' or 'full'; it came as {size!r}.")
     if seeds is not None and seeds < 1:
         raise InputError(f"seeds must be at least 1; it came as {seeds}.")
-    made: Spec = experiment.spec(size, seeds)
+    made: Spec = experiment.spec(cast(Size, size), seeds)
     return made
 
 

@@ -114,7 +114,8 @@ class Reading:
 
 def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
     """Read a rows file with suspicion; one that is not there has no records."""
-    content = path.read_bytes() if path.exists() else b""
+    with said(path.parent):
+        content = path.read_bytes() if path.exists() else b""
     wanted = {task.key: dict(task.parameters) for task in tasks}
     records: dict[str, Record] = {}
     unusable = 0
