@@ -23,6 +23,7 @@ from notsodeep.nets.solvers import SolveReport, SolverOptions, solve
 ON_FAILURE = ("raise", "warn", "ignore")
 _SPLIT_AFTER = 8
 _SAMPLE = 256
+_ALIKE = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,16 @@ class Splitter:
         rows = len(drive) if recurrent.requires_grad else self._seen_rows
         if rows < _SPLIT_AFTER * len(recurrent):
             return None
+        slopes = phi.slope(drive[:_SAMPLE])
+        mean = float(slopes[torch.isfinite(slopes)].mean())
+        if not isfinite(mean):
+            return None
         mark = _fingerprint(recurrent)
         if self._made is None or not _same(self._made[0], mark):
-            slopes = phi.slope(drive[:_SAMPLE])
-            mean = float(slopes[torch.isfinite(slopes)].mean())
-            if not isfinite(mean):
-                return None
             self._made = (mark, Splitting.around(recurrent, factor, mean))
-        return self._made[1]
+        made = self._made[1]
+        # Around a slope that is not this batch's, the deviation may be larger than the slope itself.
+        return made if abs(mean - made.shift) <= _ALIKE * abs(mean) else None
 
 
 def _fingerprint(matrix: Tensor) -> Tensor:
