@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.base import COLOURS, panel, styled
+from notsodeep.figures.base import COLOURS, SMALLEST, panel, styled, tidy_log
 from notsodeep.figures.rows import Row, Rows, grouped, needed, title
 from notsodeep.figures.spectra import NUMBERS
 
 # Field of a row, factor to the unit drawn, label with the unit, whether the axis is logarithmic.
 MEASURES: dict[str, tuple[float, str, bool]] = {
     "accuracy": (100.0, "test accuracy (%)", False),
-    "agreement": (100.0, "agreement with the DEQ (%)", False),
-    "inference_seconds": (1e3, "inference (ms per 1000 samples)", True),
-    "memory": (2.0**-20, "memory of a training step (MiB)", True),
-    "epoch_seconds": (1.0, "time of an epoch (s)", True),
+    "agreement": (100.0, "agreement (% of samples)", False),
+    "inference_seconds": (1e3, "ms per 1000 samples", True),
+    "memory": (2.0**-20, "MiB", True),
+    "epoch_seconds": (1.0, "s per epoch", True),
 }
-_HATCHES = ("", "///", "...")
+_HATCHES = ("", "/////", ".....")
 
 
 @styled
@@ -38,11 +40,16 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
             linewidth=0.0, label=title(model),
         )  # fmt: skip
         texts = ["" if np.isnan(value) else f"{value:.3g}" for value in values]
-        axes.bar_label(bars, texts, fontsize=7, padding=1)
-    axes.set_xticks(np.arange(len(groups)), ["\n".join(title(part) for part in key) for key in groups])
+        axes.bar_label(bars, texts, fontsize=SMALLEST, padding=2, rotation=90)
+    axes.set_xticks(
+        np.arange(len(groups)), ["\n".join(fill(title(part), 9) for part in key) for key in groups]
+    )
     axes.set_ylabel(label)
     if logarithmic:
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** 0.25)
+        tidy_log(axes.yaxis)
     else:
         _zoom(axes, [factor * float(row[field]) for row in found])
     return axes
@@ -59,5 +66,7 @@ def _mean(rows: list[Row], model: str, field: str) -> float:
 
 
 def _zoom(axes: Axes, values: list[float]) -> None:
-    """Percentages from a round number below the least one: differences of a per cent are the point."""
-    axes.set_ylim(bottom=max(0.0, 5.0 * np.floor((min(values) - 2.0) / 5.0)))
+    """Percentages from a round number below the least one, as differences of one per cent are the point."""
+    low, high = max(0.0, 5.0 * np.floor((min(values) - 2.0) / 5.0)), max(values)
+    axes.set_ylim(low, low + 1.25 * (high - low))  # the numbers stand above the bars
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 100.0])

@@ -14,7 +14,9 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from notsodeep.files import written_whole
@@ -103,6 +105,15 @@ def line_style(number: int) -> dict[str, Any]:
 def point_style(number: int) -> dict[str, Any]:
     """Colour, dashes and marker of line `number` through measured points."""
     return line_style(number) | {"marker": MARKERS[number % len(MARKERS)]}
+
+
+def tidy_log(axis: Axis) -> None:
+    """Few tick labels on a logarithmic axis: 1, 2, 5 where it spans little, powers of ten where it spans much."""
+    low, high = axis.get_view_interval()
+    if high < 30.0 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(axes: Axes, columns: int = 1) -> None:

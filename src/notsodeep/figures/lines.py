@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from notsodeep.figures.base import Array, line_style, panel, point_style, styled
+from notsodeep.figures.base import Array, line_style, panel, point_style, styled, tidy_log
 from notsodeep.figures.rows import Rows, averaged, grouped, needed, title
 from notsodeep.figures.spectra import NUMBERS
 
@@ -20,7 +20,7 @@ def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("acti
     found = needed(rows, "error")
     _draw_decay(axes, found, "n", by, r"$n^{-1/2}$")
     axes.set_xlabel("number of samples $n$")
-    axes.set_ylabel("relative error (operator norm)")
+    axes.set_ylabel("relative error (‖·‖₂)")
     return axes
 
 
@@ -30,7 +30,7 @@ def plot_widths(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("acti
     axes = panel(ax)
     _draw_decay(axes, needed(rows, "width"), "width", by, r"$m^{-1/2}$")
     axes.set_xlabel("width $m$")
-    axes.set_ylabel("relative error (operator norm)")
+    axes.set_ylabel("relative error (‖·‖₂)")
     return axes
 
 
@@ -40,7 +40,7 @@ def plot_draws(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activ
     axes = panel(ax)
     _draw_decay(axes, needed(rows, "draws"), "draws", by, r"$\mathrm{draws}^{-1/2}$")
     axes.set_xlabel("number of networks averaged")
-    axes.set_ylabel("relative error (operator norm)")
+    axes.set_ylabel("relative error (‖·‖₂)")
     return axes
 
 
@@ -54,6 +54,7 @@ def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], slope: str)
     _draw_slope(axes, list(lines.values()), slope)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    tidy_log(axes.yaxis)
     _mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
     axes.legend()
 

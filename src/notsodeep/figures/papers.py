@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -25,27 +26,31 @@ from notsodeep.figures.spectra import plot_activations, plot_prediction, plot_sp
 
 # A title, and what draws into the axes it is given.
 Panel = tuple[str, Callable[[Axes], Any]]
+_TITLE_LETTERS = 84  # of a line of titles across the page
 
 
 def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figure:
     """Panels in a grid, row after row; a legend that all panels share stands once, below."""
     columns = max(1, min(columns, len(panels)))
-    rows = -(-len(panels) // columns)
-    figure, places = new_figure(columns, height, rows)
+    figure, places = new_figure(columns, height, rows=-(-len(panels) // columns))
     for axes, (heading, draw_into) in zip(places, panels, strict=False):
         draw_into(axes)
-        axes.set_title(heading)
+        lines = [fill(heading, _TITLE_LETTERS // columns), axes.get_title()]
+        axes.set_title("\n".join(line for line in lines if line))
     for axes in places[len(panels) :]:
         axes.remove()
-    _share_legend(figure, places[: len(panels)])
+    _place_legends(figure, places[: len(panels)])
     return figure
 
 
-def _share_legend(figure: Figure, places: Sequence[Axes]) -> None:
+def _place_legends(figure: Figure, places: Sequence[Axes]) -> None:
     entries = [axes.get_legend_handles_labels() for axes in places]
     legends = [axes.get_legend() for axes in places]
-    titles = {None if one is None else one.get_title().get_text() for one in legends}
+    titles = {"" if one is None else one.get_title().get_text() for one in legends}
     if len(places) < 2 or len({tuple(labels) for _, labels in entries}) > 1 or len(titles) > 1:
+        for axes, one in zip(places, legends, strict=True):
+            if one is not None:
+                _make_room(axes, len(one.get_texts()))
         return
     for one in legends:
         if one is not None:
@@ -54,6 +59,16 @@ def _share_legend(figure: Figure, places: Sequence[Axes]) -> None:
     figure.legend(
         handles, labels, loc="outside lower center", ncols=min(5, len(labels)), title=titles.pop() or None
     )
+
+
+def _make_room(axes: Axes, entries: int) -> None:
+    """Raise the upper end of the axis, so that a legend of so many entries stands above what is drawn."""
+    share = min(0.6, 0.1 * entries)
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log":
+        axes.set_ylim(low, high * (high / low) ** share)
+    else:
+        axes.set_ylim(low, high + share * (high - low))
 
 
 def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
@@ -104,9 +119,14 @@ def _draw_matching(rows: Rows) -> Figure:
 
 
 def _draw_accuracy(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "accuracy"), "activation", "data")
-    panels = [(title(*key), partial(plot_accuracy, group)) for key, group in groups.items()]
-    return arrange(panels, columns=min(3, len(grouped(needed(rows, "accuracy"), "data"))))
+    found = needed(rows, "accuracy")
+    names = [name for (name,) in grouped(found, "data")]
+    panels: list[Panel] = []
+    for (activation,), group in grouped(found, "activation").items():
+        for name in names:
+            if part := of_kind(group, "accuracy", data=name):
+                panels.append((title(activation, name), partial(plot_accuracy, part)))
+    return arrange(panels, columns=min(3, len(names)))
 
 
 def _draw_error(rows: Rows) -> Figure:
@@ -133,14 +153,14 @@ def _draw_spectrum(rows: Rows) -> Figure:
 
 
 def _draw_twins(rows: Rows) -> Figure:
-    measures = {
+    shown = {
         "accuracy": "accuracy",
         "agreement": "same class as the DEQ",
-        "inference_seconds": "speed",
-        "memory": "memory",
+        "inference_seconds": "time of inference",
+        "memory": "memory of a training step",
     }
     return arrange(
-        [(heading, partial(plot_race, rows, field)) for field, heading in measures.items()], columns=2
+        [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
     )
 
 
@@ -149,7 +169,7 @@ def _draw_width(rows: Rows) -> Figure:
     panels = [(title(*key), partial(plot_widths, group)) for key, group in groups.items()]
     if of_kind(rows, "draws"):
         panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
-    return arrange(panels, columns=3)
+    return arrange(panels, columns=2)
 
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.base import COLOURS, DASHES, Array, line_style, panel, styled
+from notsodeep.figures.base import COLOURS, DASHES, Array, line_style, panel, styled, tidy_log
 from notsodeep.figures.kernels import draw_prediction
 from notsodeep.figures.rows import Row, Rows, needed, of_kind, words
 
@@ -20,12 +20,12 @@ _SYMBOLS = {"equivalent": "Ḡ", "refined": "refined", "monte-carlo": "Monte Car
 
 @styled
 def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | None = None) -> Axes:
-    """Histograms of eigenvalues on common bins, and the distances that are to be printed.
+    """Histograms of eigenvalues on common bins, with the distances that are to be printed as the title.
 
     Counts are on a logarithmic axis, so that bulk and isolated eigenvalues are seen together.
 
     Args:
-        rows: of kind "spectrum", one for each line; of kind "distance", for the text.
+        rows: of kind "spectrum", one for each line; of kind "distance", for the title.
         ax: where to draw.
         sources: which to draw, the first one filled; by default all.
     """
@@ -47,7 +47,11 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
     axes.set_ylim(bottom=0.7)
     axes.set_xlabel("eigenvalue")
     axes.set_ylabel("number of eigenvalues")
-    axes.legend(title=_distances(rows, {str(row["source"]) for row in chosen}))
+    for axis, kind in ((axes.xaxis, scale), (axes.yaxis, "log")):
+        if kind == "log":
+            tidy_log(axis)
+    axes.set_title(_distances(rows, {str(row["source"]) for row in chosen}))
+    axes.legend()
     return axes
 
 
@@ -65,13 +69,13 @@ def _common_bins(values: Array) -> tuple[Array, str]:
     return np.linspace(low, high, _BINS + 1), "linear"
 
 
-def _distances(rows: Rows, sources: set[str]) -> str | None:
+def _distances(rows: Rows, sources: set[str]) -> str:
     lines = [
         _distance(row)
         for row in of_kind(rows, "distance", main=True)
         if {str(row["first"]), str(row["second"])} <= sources
     ]
-    return "\n".join(lines) or None
+    return "\n".join(lines)
 
 
 def _distance(row: Row) -> str:
@@ -112,7 +116,8 @@ def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
         axes.plot(
             other["grid"], other["density"], label="predicted, asymptotic", linewidth=1.0, **line_style(3)
         )
-    axes.legend(title=f"Kolmogorov distance {best['kolmogorov']:.3f}")
+    axes.set_title(f"Kolmogorov distance {best['kolmogorov']:.3f}")
+    axes.legend()
     return axes
 
 
