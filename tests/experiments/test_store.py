@@ -381,3 +381,25 @@ def test_a_repair_without_room_loses_nothing(folder: Path, monkeypatch: pytest.M
     assert (folder / ROWS).read_bytes() == content
     with open_store(folder, SETTINGS, TASKS) as store:
         assert set(store.records) == {task.key for task in TASKS[:2]}
+
+
+def test_ctrl_c_while_writing_keeps_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / SETTINGS.hash()
+    interrupts = [KeyboardInterrupt]
+    flush = os.fsync
+
+    def interrupted(descriptor: int) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        flush(descriptor)
+
+    with open_store(place, SETTINGS, TASKS) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fill(store, TASKS[:1])
+        assert set(store.records) == {TASKS[0].key}
+        fill(store, TASKS[1:])
+    with open_store(place, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+        assert store.notes == []

@@ -155,14 +155,20 @@ class Store:
         self.records = self._read_and_repair(list(tasks))
 
     def append(self, task: Task, rows: list[Row], *, seconds: float, session: int) -> None:
-        """Write a finished task; when this returns it is on the disk, when it raises the file is as before."""
+        """Write a finished task: on the disk when this returns or is interrupted, else the file is as before."""
         record = Record(self.spec_hash, task.key, dict(task.parameters), session, round(seconds, 3), rows)
         line = record.encoded()
-        with said(self.folder):
-            _append_whole(self.folder / ROWS, line)
         # As a later run will read it: a tuple is a list by then.
-        written = Record.decoded(line[:-1])
-        self.records[task.key] = record if written is None else written
+        written = Record.decoded(line[:-1]) or record
+        with said(self.folder):
+            try:
+                _append_whole(self.folder / ROWS, line)
+            except KeyboardInterrupt:
+                # The task has ended: it is kept, and then the run ends.
+                _append_whole(self.folder / ROWS, line)
+                self.records[task.key] = written
+                raise
+        self.records[task.key] = written
 
     def write_provenance(self, content: Mapping[str, Any]) -> None:
         """Write provenance.json whole."""
