@@ -15,9 +15,27 @@ from __future__ import annotations
 from typing import Any
 
 from notsodeep.errors import InputError
+from notsodeep.experiments.aistats import Aistats1
 from notsodeep.experiments.base import Experiment
+from notsodeep.experiments.hld import Hld1
+from notsodeep.experiments.iclr import Iclr1, Iclr2, Iclr3
+from notsodeep.experiments.icml import IcmlAccuracy, IcmlError, IcmlMatching
+from notsodeep.experiments.ours import Refined, Spectrum, Twins, Width
 
-_ALL: tuple[Experiment[Any], ...] = ()
+_ALL: tuple[Experiment[Any], ...] = (
+    Aistats1(),
+    Hld1(),
+    Iclr1(),
+    Iclr2(),
+    Iclr3(),
+    IcmlError(),
+    IcmlMatching(),
+    IcmlAccuracy(),
+    Refined(),
+    Spectrum(),
+    Twins(),
+    Width(),
+)
 
 EXPERIMENTS: dict[str, Experiment[Any]] = {experiment.name: experiment for experiment in _ALL}
 

@@ -1,0 +1,133 @@
+"""Accuracy of DEQs, designed networks and plain networks by width: what the two figures of it share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from notsodeep.experiments.base import Expectation, Row, Task
+from notsodeep.experiments.rows import chosen, mean, values_of
+from notsodeep.experiments.specs import Spec
+
+# Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
+# papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
+_RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
+# A gap in accuracy below this (half a percentage point) is no gap.
+NO_GAP = 0.005
+
+
+@dataclass(frozen=True)
+class AccuracySpec(Spec):
+    """Readout training of three networks of the same width.
+
+    Attributes:
+        sigma_a2: of the DEQ.
+        data: the data sets.
+        activations: of the DEQs.
+        widths: of all networks.
+        seeds: of weights and shuffling, 0, 1, …
+        epochs: of SGD.
+        batch_size: of SGD.
+        samples: of the training part; all if None.
+        designed: "leaky" is ICLR's one Leaky-ReLU layer, "design" ICML's match of all four scalars.
+    """
+
+    sigma_a2: float
+    data: tuple[str, ...]
+    activations: tuple[str, ...]
+    widths: tuple[int, ...]
+    seeds: int
+    epochs: int
+    batch_size: int
+    samples: int | None
+    designed: str
+
+
+def learning_rate(data: str) -> float:
+    """Of the readout, for a data set."""
+    return _RATES[data]
+
+
+def accuracy_tasks(spec: AccuracySpec) -> list[Task]:
+    """One for each data set, activation, width and seed: the three networks are compared with each other."""
+    return [
+        Task(
+            f"{data} {name} m={width} seed={seed}",
+            {"data": data, "activation": name, "width": width, "seed": seed},
+            0.1 + spec.epochs * width / 5e3 + (width / 1000) ** 2,
+        )
+        for data in spec.data
+        for name in spec.activations
+        for width in spec.widths
+        for seed in range(spec.seeds)
+    ]
+
+
+def run_accuracy(spec: AccuracySpec, task: Task, data_dir: Path | None) -> list[Row]:
+    """Train the three networks of a task."""
+    from notsodeep.experiments.trainings import accuracy_rows, parts_of, three_networks
+
+    data, name = str(task.parameters["data"]), str(task.parameters["activation"])
+    parts = parts_of(data, spec.samples, data_dir)
+    models = three_networks(name, spec.sigma_a2, parts.tau0, spec.designed)
+    rows = accuracy_rows(
+        models,
+        parts,
+        width=int(task.parameters["width"] or 0),
+        seed=int(task.parameters["seed"] or 0),
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        lr=learning_rate(data),
+    )
+    return [{**row, "data": data, "activation": name} for row in rows]
+
+
+def accuracy_expectations(rows: Sequence[Row]) -> Iterator[Expectation]:
+    """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
+    trained = chosen(rows, kind="accuracy")
+    for data in values_of(trained, "data"):
+        for name in values_of(chosen(trained, data=data), "activation"):
+            yield from _two_claims(chosen(trained, data=data, activation=name), data, name)
+
+
+def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
+    widths = sorted(values_of(rows, "width"))
+    twin, twin_error = _gap(chosen(rows, width=widths[-1]), "twin")
+    plain, plain_error = _gap(chosen(rows, width=widths[-1]), "plain")
+    where = f"{name} on {data}, m = {widths[-1]}"
+    yield Expectation(
+        f"accuracy of the DEQ − of its designed network, {where}",
+        "closely matches",
+        f"{100 * twin:+.2f} ± {100 * twin_error:.2f} points",
+        bool(abs(twin) <= NO_GAP + 2.0 * twin_error),
+        f"yes if within half a point and two standard errors; by width: {_by_width(rows, widths, 'twin')}",
+    )
+    yield Expectation(
+        f"accuracy of the DEQ − of a plain network, {where}",
+        "a noticeable gap",
+        f"{100 * plain:+.2f} ± {100 * plain_error:.2f} points",
+        bool(plain > NO_GAP and plain - 2.0 * plain_error > abs(twin)),
+        "yes if more than half a point and, by two standard errors, more than the designed network's; "
+        f"by width: {_by_width(rows, widths, 'plain')}",
+    )
+
+
+def _gap(rows: list[Row], model: str) -> tuple[float, float]:
+    """Mean accuracy of the DEQ minus that of a model, and its standard error over seeds (0 with one)."""
+    parts = [chosen(rows, model=one) for one in ("deq", model)]
+    gap = mean(parts[0], "accuracy") - mean(parts[1], "accuracy")
+    if len(parts[0]) < 2:
+        return gap, 0.0
+    variances = [np.var([row["accuracy"] for row in part], ddof=1) / len(part) for part in parts]
+    return gap, float(np.sqrt(sum(variances)))
+
+
+def _by_width(rows: list[Row], widths: list[int], model: str) -> str:
+    gaps = (f"{width}: {100 * _gap(chosen(rows, width=width), model)[0]:+.2f}" for width in widths)
+    return ", ".join(gaps)
+
+
+__all__ = ["AccuracySpec", "accuracy_expectations", "accuracy_tasks", "learning_rate", "run_accuracy"]

@@ -1,0 +1,146 @@
+"""The figure of the AISTATS submission: loss along gradient descent by width, and the norm of W along it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from notsodeep.experiments.base import Expectation, Experiment, Row, Size, Task
+from notsodeep.experiments.embedded import not_embedded
+from notsodeep.experiments.rows import chosen, mean, values_of
+from notsodeep.experiments.specs import Spec
+
+_RATES = {
+    "common": "one step size for all widths, 1/λ_max(H) of the widest network",
+    "own": "each width with its own 1/λ_max(H)",
+}
+
+
+@dataclass(frozen=True)
+class Aistats1Spec(Spec):
+    """Full-batch gradient descent on all weights.
+
+    Attributes:
+        data: "sphere", or real data sets whose classes 0 and 1 are taken.
+        n: samples.
+        d: dimension of the sphere.
+        sigma_w2: σ_w² of docs/theory.md (8.11).
+        widths: of the networks.
+        seeds: of the weights.
+        steps: of gradient descent.
+        every: how often it is watched.
+    """
+
+    data: tuple[str, ...]
+    n: int
+    d: int
+    sigma_w2: float
+    widths: tuple[int, ...]
+    seeds: int
+    steps: int
+    every: int
+
+
+class Aistats1(Experiment[Aistats1Spec]):
+    """Loss by width, and ‖W(τ)‖₂ along training."""
+
+    name = "aistats-1"
+    paper = "AISTATS submission, Figure 1"
+    summary = "Training loss of ReLU DEQs by width and the norm of W along gradient descent"
+    minutes = MappingProxyType({"quick": 0.5, "full": 14.0})
+    cut = (
+        "The paper states neither its widths nor its step sizes nor the number of steps: widths 125 to 1000 and 150 "
+        "steps fit the time, in single precision."
+    )
+    needs = ("mnist", "cifar10")
+    spec_type = Aistats1Spec
+
+    def spec(self, size: Size, seeds: int | None = None) -> Aistats1Spec:
+        """The paper's n, d and σ_w² at full size."""
+        if size == "quick":
+            return Aistats1Spec(("sphere", "digits"), 150, 150, 0.08, (50, 100, 200), seeds or 1, 100, 5)
+        data = ("sphere", "mnist", "cifar10")
+        return Aistats1Spec(data, 1000, 1000, 0.08, (125, 250, 500, 1000), seeds or 1, 150, 10)
+
+    def data_needed(self, spec: Aistats1Spec) -> tuple[str, ...]:
+        """The digits of the quick size are embedded."""
+        return not_embedded(*spec.data)
+
+    def tasks(self, spec: Aistats1Spec) -> list[Task]:
+        """One for each data set, width and seed."""
+        return [
+            Task(
+                f"{data} m={width} seed={seed}",
+                {"data": data, "width": width, "seed": seed},
+                spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2),
+            )
+            for data in spec.data
+            for width in spec.widths
+            for seed in range(spec.seeds)
+        ]
+
+    def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
+        """Two trainings of one network, with two step sizes; for the widest one they are the same."""
+        from notsodeep.experiments.descents import descent_row, regression, stable_step
+
+        data = str(task.parameters["data"])
+        width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
+        problem = regression(data, spec.n, spec.d, data_dir)
+        widest = max(spec.widths)
+        steps = {
+            "common": stable_step(problem, widest, spec.sigma_w2, seed),
+            "own": stable_step(problem, width, spec.sigma_w2, seed),
+        }
+        done: dict[float, Row] = {}
+        for lr in steps.values():
+            if lr not in done:
+                done[lr] = descent_row(
+                    problem, width, spec.sigma_w2, lr=lr, steps=spec.steps, every=spec.every, seed=seed
+                )
+        return [{**done[lr], "data": data, "rate": rate} for rate, lr in steps.items()]
+
+    def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
+        """Wider trains faster and ends lower; ‖W‖ stays below 1."""
+        trained = chosen(rows, kind="training")
+        told = [
+            one
+            for data in values_of(trained, "data")
+            for rate in _RATES
+            for one in _wider(chosen(trained, data=data, rate=rate), data, rate)
+        ]
+        if trained:
+            largest = max(row["largest_norm"] for row in trained)
+            told.append(
+                Expectation(
+                    "largest ‖W(τ)‖₂ over all trainings",
+                    "smaller than 1 throughout",
+                    largest,
+                    bool(largest < 1.0),
+                    f"2√2 σ_w = {(8 * spec.sigma_w2) ** 0.5:.3f} for an infinitely wide network before training",
+                )
+            )
+        return told
+
+
+def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
+    widths = sorted(values_of(rows, "width"))
+    shares = []
+    for width in widths:
+        own = chosen(rows, width=width)
+        shares.append(mean(own, "last_loss") / mean(own, "first_loss"))
+    if len(widths) < 2:
+        return
+    falling = all(wide < narrow for narrow, wide in pairwise(shares))
+    yield Expectation(
+        f"share of the loss left after training on {data} falls with the width, {rate} step size",
+        "faster as m increases, and the final loss smaller",
+        ", ".join(f"{share:.3g} (m = {width})" for width, share in zip(widths, shares, strict=True)),
+        falling,
+        _RATES[rate],
+    )
+
+
+__all__ = ["Aistats1", "Aistats1Spec"]

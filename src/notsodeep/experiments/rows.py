@@ -1,0 +1,59 @@
+"""Numbers of rows: rounded where they are many, chosen, averaged, fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from notsodeep.experiments.base import Row
+
+
+def six_digits(values: ArrayLike) -> list[float]:
+    """A list for a picture: six significant digits are more than can be drawn."""
+    return [float(f"{value:.6g}") for value in np.asarray(values, dtype=np.float64).ravel()]
+
+
+def chosen(rows: Iterable[Row], **fields: Any) -> list[Row]:
+    """The rows with these values, in their order."""
+    return [row for row in rows if all(row.get(name) == value for name, value in fields.items())]
+
+
+def values_of(rows: Iterable[Row], field: str) -> list[Any]:
+    """The different values of a field, in the order in which they come."""
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
+def mean(rows: Sequence[Row], field: str) -> float:
+    """The mean of a field."""
+    return float(np.mean([row[field] for row in rows]))
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The slope of log y over log x by least squares, with its standard error (zero for two points)."""
+
+    slope: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.slope:.3f} ± {self.error:.3f}"
+
+
+def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponent | None:
+    """Fit `field` as a power of `over`; None with fewer than two different values of it."""
+    x, y = (np.log([float(row[name]) for row in rows]) for name in (over, field))
+    if len(np.unique(x)) < 2:
+        return None
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    if len(x) < 3:
+        return Exponent(slope, 0.0)
+    residual = y - y.mean() - slope * centred
+    return Exponent(slope, float(np.sqrt(residual @ residual / (len(x) - 2) / (centred @ centred))))
+
+
+__all__ = ["Exponent", "chosen", "exponent", "mean", "six_digits", "values_of"]
