@@ -81,7 +81,7 @@ class Certificate:
         measured: the network at initialisation, with numerical errors.
         step: every learning rate up to this one is covered by the proof, docs/theory.md (8.28); 0 if none is.
         printed_step: the paper's bound, docs/theory.md (8.20).
-        ceiling: what left over right of docs/theory.md (8.19) cannot exceed for weights of these norms, (8.29).
+        ceiling: what left over right of docs/theory.md (8.19) cannot exceed at any width with this ||a||, (8.29).
         gram: the population Gram matrix and λ_*.
         tangent: the eigenvalues of H, and what the paper's bound gives away.
         remedy: the width, readout scale and labels that would do.
@@ -147,14 +147,14 @@ class Certificate:
                 f"No width is expected to help with this readout scale: (8.19) tends to {remedy.limit:.3g} or less."
             )
         else:
-            found.append(f"Width {remedy.width} is expected to be enough with this readout scale.")
+            found.append(f"Width {_whole(remedy.width)} is expected to be enough with this readout scale.")
         if remedy.readout_scale is not None:
             found.append(
                 f"At this width a readout scale of {remedy.readout_scale:.3g} or less is expected to do."
             )
         elif remedy.smallest_width is not None:
             found.append(
-                f"At this width no readout scale does; from width {remedy.smallest_width} on a small one will."
+                f"At this width no readout scale does; from width {_whole(remedy.smallest_width)} on a small one will."
             )
             if remedy.label_factor is not None:
                 found.append(
@@ -263,6 +263,10 @@ def _residual(Z: Array, a: Array, labels: Array, error: float) -> Enclosure:
     return Enclosure(max(norm.lower - slack, 0.0), norm.estimate, norm.upper + slack)
 
 
+def _whole(number: int) -> str:
+    return str(number) if number < 10**7 else f"{number:.1e}"
+
+
 def _delta(start: Start, delta: float | None) -> float:
     room = 1.0 - start.recurrent
     if room <= 0:
@@ -280,8 +284,7 @@ def _delta(start: Start, delta: float | None) -> float:
 
 
 def _ceiling(measured: Measured, n: int) -> float:
-    """(1 - ||W||₂)²/(4 n ||a||²), docs/theory.md (8.29), for δ → 0 and rounded up."""
+    """1/(4 n ||a||²), docs/theory.md (8.29) with whatever W, rounded up."""
     if measured.readout.lower == 0:
         return np.inf
-    room = 1.0 - measured.recurrent.lower
-    return float(room**2 / (4.0 * n * measured.readout.lower**2) * (1.0 + 1e-14))
+    return float((1.0 + 1e-14) / (4.0 * n * measured.readout.lower**2))

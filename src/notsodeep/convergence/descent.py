@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 Callback = Callable[["Watched"], None]
 
 # Of the equilibria and adjoint vectors: the gradient is exact to about this.
-_TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-6}
+_TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5}
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # A step size found by halving that is this much below 1/λ_max(H) means that something else is wrong.
 _HALVINGS = 20

@@ -15,8 +15,8 @@ import numpy as np
 from notsodeep.convergence.condition import Start, best_delta, smallest_ratio
 from notsodeep.convergence.population import PopulationGram
 
-# Beyond this no machine holds the weights, and the limit of infinite width decides.
-LARGEST_WIDTH = 10**12
+# Large enough to stand for infinity: an inequality that fails here fails at every width.
+LARGEST_WIDTH = 10**40
 # Chance that one of the norms exceeds its bound.
 CHANCE = 0.01
 
