@@ -249,6 +249,31 @@ def test_resumed_training_ends_bit_for_bit_the_same(
     assert resumed.lr == expected.lr
 
 
+@pytest.mark.parametrize("mode", ["all", "readout"])
+def test_what_a_network_keeps_from_earlier_batches_does_not_show(mode: str, tmp_path: Path) -> None:
+    """Batches far larger than the width: the solver prepares for the weights it last met, as the test part met them."""
+
+    def narrow() -> DEQNet:
+        return DEQNet(DEQ("tanh", 0.2), FEATURES, 4, CLASSES, train=mode)
+
+    whole, fresh, used = narrow(), narrow(), narrow()
+    with torch.no_grad():
+        used(torch.ones(200, FEATURES))
+    test = (3.0 * TEST[0].repeat(3, axis=0), TEST[1].repeat(3))
+    settings: dict[str, Any] = {"lr": 0.5, "batch_size": 50}
+    expected = fit(whole, TRAIN, test, epochs=3, **settings)
+    assert without_seconds(fit(used, TRAIN, test, epochs=3, **settings).rows) == without_seconds(
+        expected.rows
+    )
+    file = tmp_path / "training.pt"
+    fit(narrow(), TRAIN, test, epochs=1, checkpoint=file, **settings)
+    resumed = fit(fresh, TRAIN, test, epochs=3, checkpoint=file, **settings)
+    assert resumed.resumed == 1
+    assert without_seconds(resumed.rows) == without_seconds(expected.rows)
+    assert same_weights(whole, fresh)
+    assert same_weights(whole, used)
+
+
 def test_an_interrupted_module_can_be_trained_on(tmp_path: Path) -> None:
     whole, interrupted = deq(), deq()
     fit(whole, TRAIN, lr=0.5, epochs=4, batch_size=16)

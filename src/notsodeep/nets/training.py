@@ -21,6 +21,7 @@ from torch import Tensor
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.checkpoints import Checkpoint, checkpoint_path, fingerprint, snapshot
 from notsodeep.nets.contraction import NormTracker
+from notsodeep.nets.equilibrium import Splitter
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import DEQNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
@@ -380,12 +381,12 @@ class _Training:
 
 
 def _forget(module: Net) -> None:
-    """Drop the warm start of the norm estimate, so that an epoch depends on the weights it starts from alone.
+    """Drop what a DEQ keeps from earlier batches, so that an epoch depends on the weights it starts from alone.
 
     Otherwise the second half of a training would differ in its last bits with whether there was a first.
     """
     if isinstance(module, DEQNet):
-        module._tracker = NormTracker()
+        module._tracker, module._splitter = NormTracker(), Splitter()
 
 
 def _solver_settings(module: Net) -> str:
