@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
 from notsodeep.experiments.base import Expectation, Experiment, Row, Size, Task
 from notsodeep.experiments.embedded import not_embedded
-from notsodeep.experiments.rows import chosen, mean, values_of
+from notsodeep.experiments.rows import chosen, exponent, mean, values_of
 from notsodeep.experiments.specs import Spec
 
 _RATES = {
@@ -61,7 +60,7 @@ class Aistats1(Experiment[Aistats1Spec]):
     def spec(self, size: Size, seeds: int | None = None) -> Aistats1Spec:
         """The paper's n, d and σ_w² at full size."""
         if size == "quick":
-            return Aistats1Spec(("sphere", "digits"), 150, 150, 0.08, (50, 100, 200), seeds or 1, 100, 5)
+            return Aistats1Spec(("sphere", "digits"), 150, 150, 0.08, (50, 100, 200), seeds or 3, 100, 5)
         data = ("sphere", "mnist", "cifar10")
         return Aistats1Spec(data, 1000, 1000, 0.08, (125, 250, 500, 1000), seeds or 1, 150, 10)
 
@@ -126,20 +125,18 @@ class Aistats1(Experiment[Aistats1Spec]):
 
 
 def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
-    widths = sorted(values_of(rows, "width"))
-    shares = []
-    for width in widths:
-        own = chosen(rows, width=width)
-        shares.append(mean(own, "last_loss") / mean(own, "first_loss"))
-    if len(widths) < 2:
+    left = [{"width": row["width"], "share": row["last_loss"] / row["first_loss"]} for row in rows]
+    fitted = exponent(left, "width", "share") if left else None
+    if fitted is None:
         return
-    falling = all(wide < narrow for narrow, wide in pairwise(shares))
+    widths = sorted(values_of(left, "width"))
+    shares = ", ".join(f"{mean(chosen(left, width=width), 'share'):.3g} (m = {width})" for width in widths)
     yield Expectation(
-        f"share of the loss left after training on {data} falls with the width, {rate} step size",
+        f"exponent in the width of the loss left after training on {data}, {rate} step size",
         "faster as m increases, and the final loss smaller",
-        ", ".join(f"{share:.3g} (m = {width})" for width, share in zip(widths, shares, strict=True)),
-        falling,
-        _RATES[rate],
+        str(fitted),
+        bool(fitted.slope + 2.0 * fitted.error < 0.0),
+        f"yes if below zero by two standard errors; {_RATES[rate]}; share of the first loss that is left: {shares}",
     )
 
 

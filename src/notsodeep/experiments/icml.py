@@ -213,7 +213,8 @@ def _matched(rows: list[Row], name: str, data: str) -> Iterator[Expectation]:
         "close",
         mean(twins, "relative"),
         bool(mean(twins, "relative") <= _MATCHED),
-        f"yes if at most {_MATCHED:g}; {spectra}a plain network of the same depth: {mean(plains, 'relative'):.3g}",
+        f"yes if at most {_MATCHED:g}; {spectra}a plain network of the same depth: {mean(plains, 'relative'):.3g}, "
+        f"with the best factor {mean(plains, 'relative_up_to_factor'):.3g}",
     )
 
 

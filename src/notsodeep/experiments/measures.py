@@ -161,7 +161,8 @@ def activation_row(kernel: str, phi: Activation, layer: int, scale: float, **fie
     return {
         "kind": "activation",
         "kernel": kernel,
-        "label": str(phi),
+        "label": f"DEQ, {phi.name}" if layer == 0 else f"layer {layer}, {phi.name}",
+        "formula": str(phi),
         "layer": layer,
         "scale": scale,
         "t": six_digits(t),

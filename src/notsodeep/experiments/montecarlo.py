@@ -112,11 +112,25 @@ def random_equivalent_rows(model: DEQ, sample: Sample, width: int, draws: int) -
         }
 
 
-def random_twin_rows(model: DEQ, sample: Sample, width: int, draws: int) -> Iterator[Row]:
+def random_twin_rows(
+    model: DEQ, sample: Sample, width: int, draws: int, explicit_draws: int
+) -> Iterator[Row]:
     """ICLR's Figure 2 as it was made: both kernels averaged over random networks."""
     network = leaky_layer_for(model, sample.tau0, "preactivations")
+    explicit = average_kernels(network, sample.X, width=width, draws=explicit_draws, seed=sample.seed + 1)
+    yield distance_row(
+        sample.record,
+        exact(network, sample, "features"),
+        explicit.features,
+        kernel="preactivations",
+        first="twin",
+        second="monte-carlo twin",
+        reading="noise of one Leaky-ReLU layer",
+        width=width,
+        draws=explicit_draws,
+        main=False,
+    )
     implicit = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
-    explicit = average_kernels(network, sample.X, width=width, draws=draws, seed=sample.seed + 1)
     for way, matrix in _readings_of(model, sample, implicit.features, implicit.preactivations).items():
         yield distance_row(
             sample.record,

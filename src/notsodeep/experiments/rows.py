@@ -56,4 +56,43 @@ def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponen
     return Exponent(slope, float(np.sqrt(residual @ residual / (len(x) - 2) / (centred @ centred))))
 
 
-__all__ = ["Exponent", "chosen", "exponent", "mean", "six_digits", "values_of"]
+@dataclass(frozen=True)
+class Gap:
+    """The mean accuracy of the DEQ minus that of another model, with its standard error (zero for one seed)."""
+
+    value: float
+    error: float
+
+    @property
+    def none(self) -> bool:
+        """Half a percentage point or less, give or take two standard errors."""
+        return abs(self.value) <= NO_GAP + 2.0 * self.error
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:+.2f} ± {100 * self.error:.2f} points"
+
+
+# A gap in accuracy of half a percentage point is none.
+NO_GAP = 0.005
+
+
+def accuracy_gap(rows: Sequence[Row], model: str) -> Gap:
+    """The gap over all seeds between rows with the model "deq" and rows with another one."""
+    parts = [np.array([row["accuracy"] for row in chosen(rows, model=one)]) for one in ("deq", model)]
+    value = float(parts[0].mean() - parts[1].mean())
+    if min(len(part) for part in parts) < 2:
+        return Gap(value, 0.0)
+    return Gap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))
+
+
+__all__ = [
+    "NO_GAP",
+    "Exponent",
+    "Gap",
+    "accuracy_gap",
+    "chosen",
+    "exponent",
+    "mean",
+    "six_digits",
+    "values_of",
+]

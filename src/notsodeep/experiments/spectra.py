@@ -69,6 +69,10 @@ def error_rows(model: DEQ, sample: Sample, kernels: tuple[str, ...], forms: tupl
             }
 
 
+def _name(model: DEQ) -> str:
+    return f"DEQ, {model.activation.name}"
+
+
 # --- ICLR, Figure 1 -----------------------------------------------------------------------------------
 
 
@@ -83,7 +87,7 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
         whole = exact(model, sample, kernel)
         drawn = kernel == "preactivations" and sample.seed == 0
         if drawn:
-            yield spectrum_row(sample.record, kernel, "deq", f"DEQ, {model.activation}", eigenvalues(whole))
+            yield spectrum_row(sample.record, kernel, "deq", _name(model), eigenvalues(whole))
         for source, form in forms.items():
             operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **form)
             yield distance_row(
@@ -147,9 +151,7 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
     words = {"twin": "one Leaky-ReLU layer", "printed": "one layer, equations as printed"}
     whole = exact(model, sample, "preactivations")
     if sample.seed == 0:
-        yield spectrum_row(
-            sample.record, "preactivations", "deq", f"DEQ, {model.activation}", eigenvalues(whole)
-        )
+        yield spectrum_row(sample.record, "preactivations", "deq", _name(model), eigenvalues(whole))
         yield from activation_rows("preactivations", model, layers["twin"], tau0, data=sample.data)
     for source, network in layers.items():
         yield from _match_rows(
@@ -169,17 +171,17 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
 
 def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterator[Row]:
     """ICML's examples: the designed network and a plain one of the same depth, beside the DEQ."""
-    network = design(model, tau0, "ck").network
+    made = design(model, tau0, "ck")
+    network = made.network
     plain = Explicit([model.activation] * len(network.layers)).centred(tau0)
+    words = {"twin": f"designed, {made.family}", "plain": f"plain, {len(plain.layers)} × {name}"}
     whole = exact(model, sample, "features")
     rows: list[Row] = []
     if sample.seed == 0:
-        rows.append(
-            spectrum_row(sample.record, "features", "deq", f"DEQ, {model.activation}", eigenvalues(whole))
-        )
+        rows.append(spectrum_row(sample.record, "features", "deq", f"DEQ, {name}", eigenvalues(whole)))
         rows += activation_rows("features", model, network, tau0, data=sample.data)
     for source, other in (("twin", network), ("plain", plain)):
-        rows += _match_rows(sample, whole, other, "features", source, str(other), f"G, {source}")
+        rows += _match_rows(sample, whole, other, "features", source, words[source], f"G, {words[source]}")
     for row in rows:
         yield {**row, "activation": name}
 
@@ -189,10 +191,13 @@ def _match_rows(
 ) -> Iterator[Row]:
     """A network beside the kernel it stands for: distance, distance of the spectra, and its spectrum."""
     found = exact(network, sample, "features")
+    # A readout takes up any factor: the distance that remains with the best one.
+    factor = float(np.vdot(whole, found) / np.vdot(found, found))
     row = distance_row(
         sample.record,
         whole,
         found,
+        relative_up_to_factor=norm_apart(whole, factor * found) / norm_of(whole),
         kernel=kernel,
         reading=reading,
         first="deq",
