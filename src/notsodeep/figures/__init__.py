@@ -1,7 +1,7 @@
 """Figures: functions take rows or arrays and `ax=None`, and return the Axes; `draw` makes that of an experiment."""
 
 from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, save
+from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, save, svg
 from notsodeep.figures.designs import plot_design
 from notsodeep.figures.kernels import plot_eigenvalues, plot_kernel, plot_spectrum
 from notsodeep.figures.lines import (
@@ -38,4 +38,5 @@ __all__ = [
     "plot_spectrum",
     "plot_widths",
     "save",
+    "svg",
 ]

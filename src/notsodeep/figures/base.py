@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -126,3 +127,11 @@ def save(figure: Figure, path: Path) -> Path:
     with written_whole(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as the content of an SVG file."""
+    content = BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(content, format="svg", metadata=_METADATA[".svg"])
+    return content.getvalue()
