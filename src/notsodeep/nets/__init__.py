@@ -1,20 +1,33 @@
 """Networks in PyTorch: deep equilibrium models that train, their explicit twins, and the kernels of both."""
 
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
+from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.race import Race, Standing, race
+from notsodeep.nets.rates import default_lr
+from notsodeep.nets.samples import compute_features
 from notsodeep.nets.solvers import SolveReport, SolverOptions
+from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Evidence, Twin, explicit_twin, plain_network
 
 __all__ = [
     "DEQNet",
     "EmpiricalKernels",
+    "Epoch",
     "Evidence",
     "ExplicitNet",
+    "History",
     "Net",
+    "Race",
     "SolveReport",
     "SolverOptions",
+    "Standing",
     "Twin",
+    "compute_features",
+    "default_lr",
     "empirical_kernels",
     "explicit_twin",
+    "fit",
     "plain_network",
+    "race",
 ]

@@ -189,9 +189,8 @@ class DEQNet(Net):
             self.register_parameter("bias", None)
         self._draw("readout", (out_features, width), source)
         self.last_solve = self.last_adjoint = None
-        self._tracker = NormTracker()
         self._lipschitz = lipschitz(spec.activation)
-        self._splitter = Splitter()
+        self.forget()
         self._bound = _bound(contractive)
         self._refuse_expanding_start()
 
@@ -237,6 +236,17 @@ class DEQNet(Net):
 
     def _keep_adjoint(self, report: SolveReport) -> None:
         self.last_adjoint = report
+
+    def forget(self) -> None:
+        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        self._tracker, self._splitter = NormTracker(), Splitter()
+
+    @property
+    def solver_settings(self) -> str:
+        """Everything that decides how the equilibrium and its gradient are computed, in words."""
+        settings = self._settings
+        gradient = "implicit" if settings.phantom_steps is None else f"phantom({settings.phantom_steps})"
+        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self._bound}"
 
     # --- contraction ----------------------------------------------------------------------------------------------
 

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.checkpoints import Checkpoint, checkpoint_path, fingerprint, snapshot
-from notsodeep.nets.contraction import NormTracker
-from notsodeep.nets.equilibrium import Splitter
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import DEQNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
@@ -368,7 +366,7 @@ class _Training:
         return {
             "network": f"{type(module).__name__} {module.spec} {sizes}, train={module.train_mode}",
             "precision": str(module.readout.dtype),
-            "solver": _solver_settings(module),
+            "solver": module.solver_settings if isinstance(module, DEQNet) else "none",
         }
 
     def _save(self, settings: dict[str, str], start: str) -> None:
@@ -386,15 +384,7 @@ def _forget(module: Net) -> None:
     Otherwise the second half of a training would differ in its last bits with whether there was a first.
     """
     if isinstance(module, DEQNet):
-        module._tracker, module._splitter = NormTracker(), Splitter()
-
-
-def _solver_settings(module: Net) -> str:
-    if not isinstance(module, DEQNet):
-        return "none"
-    settings = module._settings
-    gradient = "implicit" if settings.phantom_steps is None else f"phantom {settings.phantom_steps}"
-    return f"{settings.solver}, {settings.adjoint}, {gradient}, bound {module.bound}"
+        module.forget()
 
 
 def _optimizer(name: str, lr: float, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
