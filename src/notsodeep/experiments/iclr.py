@@ -203,7 +203,7 @@ class Iclr2(Experiment[Iclr2Spec]):
     paper = "ICLR submission, Figure 2"
     summary = "Eigenvalues of a ReLU DEQ's kernel and of one Leaky-ReLU layer, on a mixture and on MNIST"
     minutes = MappingProxyType({"quick": 0.3, "full": 5.0})
-    cut = "The Monte-Carlo kernel of the DEQ on MNIST averages 40 random networks instead of 400; the exact one needs none."
+    cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
     needs = ("mnist",)
     spec_type = Iclr2Spec
 

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
-from notsodeep.equivalents import Coefficients, StructuredOperator, coefficients
+from notsodeep.equivalents import StructuredOperator, coefficients
 from notsodeep.equivalents.error import exact_kernel, operator_norm
 from notsodeep.experiments.base import Row
 from notsodeep.experiments.rows import six_digits
@@ -182,13 +182,13 @@ def leaky_layer_for(model: DEQ, tau0: float, kernel: str) -> Explicit:
 
     ICLR's Corollary 2 with its equations put right (docs/errata.md, 9): (a+b)² = 4 α₁, and 2ab in the second.
     """
-    target = _scalars(model, tau0, kernel)
+    target = coefficients(model, tau0, SCALARS_OF[kernel])
     return _leaky(target.linear, (target.diagonal / tau0**2 - target.linear) / _BEND).centred(tau0)
 
 
-def printed_leaky_layer_for(model: DEQ, tau0: float, kernel: str) -> Explicit:
-    """The same with the equations as ICLR prints them: (a-b)² = 4 α₁², and ab in the second."""
-    target = _scalars(model, tau0, kernel)
+def printed_leaky_layer_for(model: DEQ, tau0: float) -> Explicit:
+    """The same for Λ with the equations as ICLR prints them: (a-b)² = 4 α₁², and ab in the second."""
+    target = coefficients(model, tau0, SCALARS_OF["preactivations"])
     gap2, wanted = 4.0 * target.linear**2, target.diagonal / tau0**2 - target.linear
 
     def second_equation(total2: float) -> float:
@@ -197,10 +197,6 @@ def printed_leaky_layer_for(model: DEQ, tau0: float, kernel: str) -> Explicit:
 
     total2 = float(brentq(second_equation, 0.0, 1e3))
     return _leaky(total2 / 4.0, gap2 / (2.0 * pi)).centred(tau0)
-
-
-def _scalars(model: DEQ, tau0: float, kernel: str) -> Coefficients:
-    return coefficients(model, tau0, SCALARS_OF[kernel])
 
 
 def _leaky(slope2: float, curvature2: float) -> Explicit:

@@ -146,7 +146,7 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
     tau0 = sample.tau0
     layers = {
         "twin": leaky_layer_for(model, tau0, "preactivations"),
-        "printed": printed_leaky_layer_for(model, tau0, "preactivations"),
+        "printed": printed_leaky_layer_for(model, tau0),
     }
     words = {"twin": "one Leaky-ReLU layer", "printed": "one layer, equations as printed"}
     whole = exact(model, sample, "preactivations")
