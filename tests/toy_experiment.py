@@ -86,6 +86,8 @@ def stumble(kind: str) -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     if kind == "interrupt":
         raise KeyboardInterrupt
+    if kind == "asleep":
+        time.sleep(600.0)
     if kind == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     raise ValueError(kind)

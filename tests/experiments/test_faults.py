@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_experiment import Toy, ToySpec, expected_rows, without_seconds
+from toy_experiment import TROUBLE, Toy, ToySpec, expected_rows, without_seconds
 
 from notsodeep.experiments.runner import read_outcome, reproduce
 from notsodeep.experiments.store import LOCK, PROVENANCE, ROWS, SPEC
@@ -23,7 +23,7 @@ TESTS = Path(__file__).parents[1]
 SETTINGS = ToySpec(sizes=tuple(range(1, 13)), seeds=2, pause=0.01, length=5000)
 RUN = f"""
 import sys
-from toy_experiment import Toy, ToySpec
+from toy_experiment import TROUBLE, Toy, ToySpec
 from notsodeep.errors import InputError
 from notsodeep.experiments.runner import reproduce
 settings = {SETTINGS!r}
@@ -134,8 +134,24 @@ def test_kill_9_takes_the_other_processes_along(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_ctrl_c_is_for_the_first_process_alone(tmp_path: Path) -> None:
+    process = start(tmp_path, jobs=2)
+    wait_until(lambda: size(rows_file(tmp_path)) > 200_000, process)
+    for worker in children(process.pid):
+        os.kill(worker, signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, errors
+    assert "KeyboardInterrupt" not in errors
+    see_it_through(tmp_path)
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_ends_with_what_is_finished(tmp_path: Path, jobs: int) -> None:
+def test_ctrl_c_ends_with_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    # The third task would take ten minutes: nobody waits for it.
+    monkeypatch.setenv(TROUBLE, "size=2 seed=0:asleep")
     process = start(tmp_path, jobs)
     wait_until(lambda: size(rows_file(tmp_path)) > 200_000, process)
     # To the whole group, as a terminal does.
@@ -143,6 +159,7 @@ def test_ctrl_c_ends_with_what_is_finished(tmp_path: Path, jobs: int) -> None:
     errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+    monkeypatch.delenv(TROUBLE)
     part = read_outcome(Toy(), rows_file(tmp_path).parent)
     assert 2 <= part.done < part.total
     # Nothing is left to repair.

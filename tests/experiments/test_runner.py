@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from notsodeep.experiments.base import Task
 from notsodeep.experiments.runner import Outcome, absent_data, read_outcome, remaining, reproduce
 from notsodeep.experiments.specs import Spec
 from notsodeep.experiments.store import PROVENANCE, ROWS, open_store
+from notsodeep.experiments.workers import Done, _ended_well, _Failed
 from notsodeep.progress import News
 
 SETTINGS = ToySpec(sizes=(1, 2, 3), seeds=2)
@@ -297,3 +300,13 @@ def test_rows_that_are_not_json_name_their_task(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError, match=r"size=1 seed=0.*finite"):
         reproduce(toy, spec=SETTINGS, root=tmp_path)
     assert not (tmp_path / "toy" / SETTINGS.hash() / ROWS).exists()
+
+
+def test_of_tasks_not_yet_collected_those_that_ended_well_are_kept() -> None:
+    futures: list[Future[Any]] = [Future() for _ in range(5)]
+    ended, failed, broken, cancelled, _running = futures
+    ended.set_result(Done(TASKS[0], [{"x": 1}], 0.1))
+    failed.set_result(_Failed(TASKS[1], InputError, "odd"))
+    broken.set_exception(BrokenProcessPool())
+    assert cancelled.cancel()
+    assert list(_ended_well(futures)) == [Done(TASKS[0], [{"x": 1}], 0.1)]

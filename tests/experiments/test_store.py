@@ -179,9 +179,16 @@ def test_an_altered_number_costs_its_task_and_no_other(folder: Path, line: int) 
     assert "1 line" in notes[0]
 
 
-@pytest.mark.parametrize(
-    "content", [b"\x00" * 5000, b"\n\n\n", b"[]\n{}\nnull\n", b'{"sha256": "', os.urandom(64) + b"\n"]
-)
+RUBBISH = {
+    "zeros": bytes(5000),
+    "blank lines": b"\n\n\n",
+    "other JSON": b"[]\n{}\nnull\n",
+    "the start of a line": b'{"sha256": "',
+    "noise": np.random.default_rng(0).bytes(64) + b"\n",
+}
+
+
+@pytest.mark.parametrize("content", RUBBISH.values(), ids=list(RUBBISH))
 def test_a_file_of_rubbish_is_put_aside(folder: Path, content: bytes) -> None:
     (folder / ROWS).write_bytes(content)
     kept, notes = repaired(folder)
@@ -192,6 +199,13 @@ def test_a_file_of_rubbish_is_put_aside(folder: Path, content: bytes) -> None:
 def test_a_line_twice_counts_once(folder: Path) -> None:
     content = (folder / ROWS).read_bytes()
     (folder / ROWS).write_bytes(content + content)
+    assert repaired(folder)[0] == set(ROWS_OF)
+
+
+def test_of_two_lines_for_a_task_the_first_counts(folder: Path) -> None:
+    late = Record(SETTINGS.hash(), TASKS[0].key, dict(TASKS[0].parameters), 2, 0.5, [{"mean": 0.0}])
+    with (folder / ROWS).open("ab") as file:
+        file.write(late.encoded())
     assert repaired(folder)[0] == set(ROWS_OF)
 
 

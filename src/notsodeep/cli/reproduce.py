@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +18,10 @@ from notsodeep.cli.common import app, console, errors
 from notsodeep.errors import ConvergenceError, InputError
 
 if TYPE_CHECKING:
-    from notsodeep.experiments.base import Expectation, Experiment, Spec
+    from notsodeep.experiments.base import Expectation, Experiment, Size, Spec
     from notsodeep.experiments.runner import Outcome
 
+_SIZES: tuple[Size, ...] = ("quick", "full")
 _FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _BAD_INPUT, _INTERRUPTED = 2, 130
 
@@ -222,10 +224,11 @@ def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishe
 
 
 def _table(expectations: list[Expectation]) -> Table:
-    table = Table("what", "paper", "ours", "holds", "remark")
+    table = Table("what", "paper", "ours", "holds")
     for row in expectations:
         verdict = "" if row.verdict is None else ("yes" if row.verdict else "NO")
-        table.add_row(*map(escape, (row.what, _cell(row.paper), _cell(row.ours), verdict, row.remark)))
+        what = escape(row.what) + (f"\n[dim]{escape(row.remark)}[/]" if row.remark else "")
+        table.add_row(what, *map(escape, (_cell(row.paper), _cell(row.ours), verdict)))
     return table
 
 
@@ -241,14 +244,27 @@ def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
         rows = [{name: getattr(e, name) for name in fields} for e in experiments]
         sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
         return
-    table = Table("name", "paper", "what", "quick", "full", "data")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "quick", "full"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what")
     for e in experiments:
         times = (f"{e.minutes['quick']:g} min", f"{e.minutes['full']:g} min")
-        table.add_row(*map(escape, (e.name, e.paper, e.summary, *times, ", ".join(e.needs) or "none")))
+        needs = {size: e.data_needed(e.spec(size)) for size in _SIZES}
+        table.add_row(*map(escape, (e.name, *times, f"{e.summary} ({e.paper}; {_data(needs)})")))
     console.print(table)
-    total = {key: sum(e.minutes[key] for e in experiments) for key in ("quick", "full")}
+    total = {size: sum(e.minutes[size] for e in experiments) for size in _SIZES}
     console.print(
         f"All: about {total['quick']:g} min quick, {total['full']:g} min full, on two cores. Data are read from "
         "--data-dir or NOTSODEEP_DATA.",
         highlight=False,
     )
+
+
+def _data(needs: Mapping[Size, tuple[str, ...]]) -> str:
+    """What an experiment needs, and at which size."""
+    if not any(needs.values()):
+        return "no data needed"
+    if needs["quick"] == needs["full"]:
+        return f"needs {', '.join(needs['full'])}"
+    return "; ".join(f"{size}: {', '.join(names) or 'no data needed'}" for size, names in needs.items())
