@@ -110,7 +110,7 @@ class Certificate:
     @property
     def rate(self) -> float:
         """1 - ηλ_0/2 with η = `step`: each step multiplies the loss by this or less, docs/theory.md (8.21)."""
-        return 1.0 - 0.5 * self.step * self.measured.least.lower
+        return min(1.0, (1.0 - 0.5 * self.step * self.measured.least.lower) * (1.0 + 4.0 * UNIT))
 
     @property
     def failing(self) -> tuple[Inequality, ...]:

@@ -58,7 +58,8 @@ class Constants:
     def of(cls, start: Start, delta: float) -> Constants:
         """For a start and a δ below 1 - ||W(0)||₂."""
         rho_w, rho_u, rho_a = start.recurrent + delta, start.inputs + delta, start.readout + delta
-        room = 1.0 - rho_w
+        # Sum and difference round by 2⁻⁵³ each. Where no room is left, the constants are huge and nothing holds.
+        room = max(1.0 - rho_w - 2.0**-51, 1e-30)
         return cls(rho_w, rho_u, rho_a, rho_u * rho_a / room**2, rho_a / room, rho_u / room)
 
     @property
