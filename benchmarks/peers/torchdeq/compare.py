@@ -9,8 +9,8 @@ What is done
   2. matches the accuracy. A tolerance is not the residual it leaves, so both sides are set by the true residual
      max over samples of ||f(z) - z||/||z||, computed in float64 from what they return. Each solver of the peer gets the
      loosest tolerance, forward and backward, whose true residual is within the target; ours the loosest whose true
-     residuals are no larger than those of the peer's fixed-point iteration (5 % are allowed for rounding). The
-     residual of a backward solve is that of the gradient with respect to the pre-activations;
+     residuals are no larger than those of the peer's fastest solver (5 % are allowed for rounding). The residual of
+     a backward solve is that of the gradient with respect to the pre-activations;
   3. times: the peer works in its own process and waits while we work, turn by turn, so that both meet the same
      machine; a turn is one call that does not count and some that do; the ratio is taken round by round. Before
      every call all weights are perturbed, the same way on both sides: nothing can be kept from the call before;
@@ -28,7 +28,6 @@ depends only on the weights may be kept from call to call; inputs still differ i
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -36,9 +35,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +48,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
 
 from harness import RESULTS, Provenance, Row, missed, versions, write_atomically, write_json
-from reference import BATCH, FEATURES, OUTPUTS, SIGMA_A2, Exact, Gradients, Weights, draw, gradient_error
-from tables import LIMIT, SLACK, SOLVERS, TOLD, ratio_row, summary, text_of
-
-from notsodeep.models import DEQ
-from notsodeep.nets import DEQNet, SolverOptions
+from ours import Ours
+from reference import BATCH, SIGMA_A2, Exact, Gradients, Weights, draw, gradient_error
+from tables import LIMIT, SLACK, SOLVERS, TOLD, best_of, ratio_row, summary, text_of
 
 HERE = Path(__file__).resolve().parent
 #: Our tolerances are tried from loose to tight, as multiples of the target.
@@ -190,96 +186,7 @@ def loosest(trace: Row, target: float) -> Stop | None:
     return None
 
 
-# --- ours --------------------------------------------------------------------------------------------------
-class Ours:
-    """Our network with the same weights, made again for every pair of tolerances."""
-
-    def __init__(self, data: Weights, activation: str) -> None:
-        self._data = {name: torch.from_numpy(value.copy()) for name, value in data.items()}
-        self._activation = activation
-        self.x, self.cotangent = self._data["X"], self._data["cotangent"]
-
-    def network(
-        self, tolerance: float, adjoint: float | None = None, *, frozen: bool = False, extra: int = 0
-    ) -> DEQNet:
-        """With these weights and tolerances; `extra` inputs have no weight."""
-        width = self._data["recurrent"].shape[0]
-        net = DEQNet(
-            DEQ(self._activation, SIGMA_A2),
-            FEATURES + extra,
-            width,
-            OUTPUTS,
-            train="readout" if frozen else "all",
-            solver=SolverOptions(tolerance=tolerance),
-            adjoint=SolverOptions(tolerance=adjoint or tolerance),
-            on_failure="ignore",  # how far it came is measured here, from outside
-        )
-        self._set(net, None)
-        return net
-
-    def settled(self, tolerance: float) -> DEQNet:
-        """A frozen network that has seen many rows: whatever it keeps for its weights is there."""
-        net = self.network(tolerance, frozen=True).eval()
-        with torch.no_grad():
-            net(torch.cat([self._rolled(seed) for seed in range(9 * net.width // BATCH + 1)]))
-        return net
-
-    def features(self, tolerance: float) -> tuple[torch.Tensor, DEQNet]:
-        net = self.network(tolerance).eval()
-        with torch.no_grad():
-            return net.features(self.x), net
-
-    def gradients(self, tolerance: float, adjoint: float) -> tuple[Gradients, DEQNet]:
-        net = self.network(tolerance, adjoint).train()
-        net(self.x).backward(self.cotangent)
-        found = {name: getattr(net, name).grad for name in ("recurrent", "inputs", "readout")}
-        return found, net
-
-    def pulls(self, tolerance: float, adjoint: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """The equilibrium, and for every sample the gradient with respect to its pre-activations.
-
-        One more input per sample, which is 1 there, 0 elsewhere and has no weight, changes nothing; but the gradient
-        with respect to its weights is that of this sample alone.
-        """
-        net = self.network(tolerance, adjoint, extra=BATCH)
-        marked = torch.cat([self.x, torch.eye(BATCH)], dim=1)
-        net(marked).backward(self.cotangent)
-        with torch.no_grad():
-            return net.features(marked), net.inputs.grad[:, FEATURES:].T / math.sqrt(1 - SIGMA_A2)
-
-    def time(self, net: DEQNet, mode: str, seeds: Sequence[int]) -> list[float]:
-        """Seconds of one call per seed, as peer.py takes them; frozen weights stay, and the inputs change instead."""
-        net.train(mode == "training")
-        seconds = []
-        for seed in seeds:
-            x = self._rolled(seed) if mode == "frozen" else self.x
-            if mode != "frozen":
-                self._set(net, seed)
-            net.zero_grad(set_to_none=True)
-            gc.collect()
-            start = time.perf_counter()
-            if mode == "training":
-                net(x).backward(self.cotangent)
-            else:
-                with torch.no_grad():
-                    net(x)
-            seconds.append(time.perf_counter() - start)
-        return seconds[1:]
-
-    def _rolled(self, seed: int) -> torch.Tensor:
-        return self.x.roll(seed % FEATURES, dims=1)
-
-    def _set(self, net: DEQNet, seed: int | None) -> None:
-        """The given weights, perturbed by a thousandth of the same noise as the peer's."""
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for name in ("recurrent", "inputs", "readout"):
-                weight, given = getattr(net, name), self._data[name]
-                weight.zero_()[:, : given.shape[1]] = given
-                if generator is not None:
-                    weight.add_(torch.randn(weight.shape, generator=generator), alpha=1e-3)
-
-
+# --- accuracy --------------------------------------------------------------------------------------------
 def our_tolerance(target: float, good_enough: Callable[[float], bool]) -> float:
     """The loosest of our tolerances that is good enough; the tightest if none is."""
     tolerances = [target * multiple for multiple in MULTIPLES]
@@ -312,6 +219,7 @@ def measured(
     scale: Scale,
 ) -> Row:
     """Accuracy of both, matched, then the times."""
+    print(f"  true residual {target:g}: tolerances of the peer …", flush=True)
     settings, backward = matched_settings(peer, target)
     theirs: dict[str, Row] = {}
     for name, chosen in settings.items():
@@ -323,16 +231,16 @@ def measured(
             "settings": chosen,
         }
     nominal = {solver: nominal_solve(peer, solver, target, exact) for solver in SOLVERS}
-    best = theirs["fixed_point_iter"]
+    residual, pulled = smallest(theirs, rivals(peer, settings, scale))
+    print("  … and ours", flush=True)
 
     def close_enough(tolerance: float) -> bool:
-        return truth.residual(ours.features(tolerance)[0]) <= min(target, SLACK * best["residual"])
+        return truth.residual(ours.features(tolerance)[0]) <= SLACK * residual
 
     forward = our_tolerance(target, close_enough)
 
     def gradient_close_enough(adjoint: float) -> bool:
-        found = truth.adjoint_residual(*ours.pulls(forward, adjoint))
-        return found <= min(target, SLACK * best["backward residual"])
+        return truth.adjoint_residual(*ours.pulls(forward, adjoint)) <= SLACK * pulled
 
     adjoint = our_tolerance(target, gradient_close_enough)
     mine = our_accuracy(ours, forward, adjoint, truth, exact)
@@ -353,6 +261,27 @@ def measured(
         },
         "seconds": times,
     }
+
+
+def rivals(peer: Peer, settings: dict[str, Row], scale: Scale) -> set[str]:
+    """The peer's fastest solvers, for outputs and for the gradient, by one turn each."""
+    seeds = list(range(scale.calls + 1))
+    found = set()
+    for mode in ("forward", "training"):
+        taken = {
+            name: [statistics.median(peer.ask("time", mode=mode, seeds=seeds, settings=chosen)["seconds"])]
+            for name, chosen in settings.items()
+        }
+        found.add(best_of(taken))
+    return found
+
+
+def smallest(theirs: dict[str, Row], names: set[str]) -> tuple[float, float]:
+    """The smallest true residuals of these solvers, forward and backward."""
+    forward, backward = (
+        min(theirs[name][which] for name in names) for which in ("residual", "backward residual")
+    )
+    return forward, backward
 
 
 def our_accuracy(ours: Ours, tolerance: float, adjoint: float, truth: Exact, exact: Gradients) -> Row:
@@ -389,6 +318,7 @@ def in_turn(
     trained, frozen = ours.network(tolerance, adjoint), ours.settled(tolerance)
     taken: dict[str, dict[str, list[float]]] = {"forward": {}, "training": {}}
     for round_ in range(scale.rounds):
+        print(f"  round {round_ + 1} of {scale.rounds}", flush=True)
         seeds = [1000 * round_ + call for call in range(scale.calls + 1)]
         for mode, found in taken.items():
             for name, chosen in settings.items():
@@ -443,9 +373,8 @@ def main(arguments: list[str] | None = None) -> int:
             if options.resume and name in sections:
                 continue
             print(f"{name} …", flush=True)
-            torch.set_num_threads(
-                scale.threads
-            )  # every time: asking numba for its threads sets those of OpenMP
+            # Every time: the provenance asks numba for its threads, and that sets those of OpenMP.
+            torch.set_num_threads(scale.threads)
             provenance = Provenance()
             rows = section(activation, width, scale)
             record = provenance.record()

@@ -15,7 +15,7 @@ CONDITIONS = f"""
 σ_a² = {SIGMA_A2}, batch {BATCH}, p = {FEATURES}, float32. Both with the same weights and number of threads, called in
 turn; medians of rounds, the ratio taken round by round. Every solver of the peer stops by the loosest tolerance whose
 true residual, max ||f(z) - z||/||z|| over samples in float64, is within the target; ours by the loosest whose true
-residual is no larger than that of the peer's fixed-point iteration; forward and backward. Weights are perturbed before
+residual is no larger than that of the peer's fastest solver; forward and backward. Weights are perturbed before
 every call, so that nothing is kept from the call before.
 """
 REMARKS = """

@@ -1,0 +1,103 @@
+"""Our side of the comparison, asked the same questions as peer.py in the same words."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+from reference import BATCH, FEATURES, OUTPUTS, SIGMA_A2, Gradients, Weights
+
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet, SolverOptions
+
+
+class Ours:
+    """Our network with the same weights, made again for every pair of tolerances."""
+
+    def __init__(self, data: Weights, activation: str) -> None:
+        self._data = {name: torch.from_numpy(value.copy()) for name, value in data.items()}
+        self._activation = activation
+        self.x, self.cotangent = self._data["X"], self._data["cotangent"]
+
+    def network(
+        self, tolerance: float, adjoint: float | None = None, *, frozen: bool = False, extra: int = 0
+    ) -> DEQNet:
+        """With these weights and tolerances; `extra` inputs have no weight."""
+        width = self._data["recurrent"].shape[0]
+        net = DEQNet(
+            DEQ(self._activation, SIGMA_A2),
+            FEATURES + extra,
+            width,
+            OUTPUTS,
+            train="readout" if frozen else "all",
+            solver=SolverOptions(tolerance=tolerance),
+            adjoint=SolverOptions(tolerance=adjoint or tolerance),
+            on_failure="ignore",  # how far it came is measured here, from outside
+        )
+        self._set(net, None)
+        return net
+
+    def settled(self, tolerance: float) -> DEQNet:
+        """A frozen network that has seen many rows: whatever it keeps for its weights is there."""
+        net = self.network(tolerance, frozen=True).eval()
+        with torch.no_grad():
+            net(torch.cat([self._rolled(seed) for seed in range(9 * net.width // BATCH + 1)]))
+        return net
+
+    def features(self, tolerance: float) -> tuple[torch.Tensor, DEQNet]:
+        net = self.network(tolerance).eval()
+        with torch.no_grad():
+            return net.features(self.x), net
+
+    def gradients(self, tolerance: float, adjoint: float) -> tuple[Gradients, DEQNet]:
+        net = self.network(tolerance, adjoint).train()
+        net(self.x).backward(self.cotangent)
+        found = {name: getattr(net, name).grad for name in ("recurrent", "inputs", "readout")}
+        return found, net
+
+    def pulls(self, tolerance: float, adjoint: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """The equilibrium, and for every sample the gradient with respect to its pre-activations.
+
+        One more input per sample, which is 1 there, 0 elsewhere and has no weight, changes nothing; but the gradient
+        with respect to its weights is that of this sample alone.
+        """
+        net = self.network(tolerance, adjoint, extra=BATCH)
+        marked = torch.cat([self.x, torch.eye(BATCH)], dim=1)
+        net(marked).backward(self.cotangent)
+        with torch.no_grad():
+            return net.features(marked), net.inputs.grad[:, FEATURES:].T / math.sqrt(1 - SIGMA_A2)
+
+    def time(self, net: DEQNet, mode: str, seeds: Sequence[int]) -> list[float]:
+        """Seconds of one call per seed, as peer.py takes them; frozen weights stay, and the inputs change instead."""
+        net.train(mode == "training")
+        seconds = []
+        for seed in seeds:
+            x = self._rolled(seed) if mode == "frozen" else self.x
+            if mode != "frozen":
+                self._set(net, seed)
+            net.zero_grad(set_to_none=True)
+            gc.collect()
+            start = time.perf_counter()
+            if mode == "training":
+                net(x).backward(self.cotangent)
+            else:
+                with torch.no_grad():
+                    net(x)
+            seconds.append(time.perf_counter() - start)
+        return seconds[1:]
+
+    def _rolled(self, seed: int) -> torch.Tensor:
+        return self.x.roll(seed % FEATURES, dims=1)
+
+    def _set(self, net: DEQNet, seed: int | None) -> None:
+        """The given weights, perturbed by a thousandth of the same noise as the peer's."""
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name in ("recurrent", "inputs", "readout"):
+                weight, given = getattr(net, name), self._data[name]
+                weight.zero_()[:, : given.shape[1]] = given
+                if generator is not None:
+                    weight.add_(torch.randn(weight.shape, generator=generator), alpha=1e-3)
