@@ -88,18 +88,20 @@ class Aistats1(Experiment[Aistats1Spec]):
         data = str(task.parameters["data"])
         width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
         problem = regression(data, spec.n, spec.d, data_dir)
-        widest = max(spec.widths)
-        steps = {
-            "common": stable_step(problem, widest, spec.sigma_w2, seed),
-            "own": stable_step(problem, width, spec.sigma_w2, seed),
-        }
-        done: dict[float, Row] = {}
-        for lr in steps.values():
-            if lr not in done:
-                done[lr] = descent_row(
-                    problem, width, spec.sigma_w2, lr=lr, steps=spec.steps, every=spec.every, seed=seed
-                )
-        return [{**done[lr], "data": data, "rate": rate} for rate, lr in steps.items()]
+        # Of the widest network the two step sizes are one, and so are the trainings.
+        rows = [
+            descent_row(
+                problem,
+                width,
+                spec.sigma_w2,
+                lr=stable_step(problem, measured, spec.sigma_w2, seed),
+                steps=spec.steps,
+                every=spec.every,
+                seed=seed,
+            )
+            for measured in sorted({max(spec.widths), width}, reverse=True)
+        ]
+        return [{**rows[0], "data": data, "rate": "common"}, {**rows[-1], "data": data, "rate": "own"}]
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
         """Wider trains faster and ends lower; ‖W‖ stays below 1."""
