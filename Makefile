@@ -16,7 +16,7 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 .PHONY: help install demo test lint format bench clean
 
 help:
-	@echo "make demo     exact kernels of a deep equilibrium model on handwritten digits"
+	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
 	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"

@@ -90,6 +90,24 @@ def test_a_paper_s_number_stands_beside_ours() -> None:
     assert figures.plot_spectra(rows, sources=("deq", "refined")).get_title() == ""
 
 
+def test_times_are_bars_from_zero_and_shares_are_points() -> None:
+    rows = SAMPLES["twins"]
+    bars = figures.plot_race(rows, "inference_seconds")
+    assert bars.get_ylim()[0] == 0.0
+    assert [patch.get_height() for patch in bars.containers[1].patches] == pytest.approx([1e3 * 0.05 / 6] * 4)
+    points = figures.plot_race(rows, "accuracy")
+    assert len(points.patches) == 0
+    np.testing.assert_allclose(points.containers[1].lines[0].get_ydata(), 95.0)
+    assert max(points.get_yticks()) <= 100.0
+
+
+def test_a_model_that_was_not_measured_leaves_a_gap() -> None:
+    rows = [row for row in SAMPLES["twins"] if row["model"] != "plain" or row["data"] == "mnist"]
+    heights = [patch.get_height() for patch in figures.plot_race(rows, "memory").containers[2].patches]
+    assert np.isnan(heights[:2]).all()
+    assert np.isfinite(heights[2:]).all()
+
+
 def test_negative_eigenvalues_are_drawn_on_a_linear_axis() -> None:
     row = {"kind": "spectrum", "source": "deq", "eigenvalues": [-0.1, 0.2, 0.3, 90.0]}
     axes = figures.plot_spectra([row])

@@ -63,8 +63,8 @@ def read_rows(data: str, samples: int | None, data_dir: Path | None) -> Any:
     return Preprocessing.fit(loaded.X).apply(loaded.X)
 
 
-def print_distance(made: Any, rows: Any) -> None:
-    """Exact kernels of the DEQ, its twin and the undesigned network (its own activation in one layer)."""
+def print_distance(made: Any, rows: Any) -> dict[str, tuple[float, float]]:
+    """How far the twin and the undesigned network (the DEQ's activation in one layer) are from the DEQ, by kernel."""
     from scipy.sparse.linalg import aslinearoperator
 
     from notsodeep.designs import tangent_kernel_with_multipliers
@@ -75,6 +75,7 @@ def print_distance(made: Any, rows: Any) -> None:
         return operator_norm(aslinearoperator(matrix))
 
     plain = Explicit([made.model.activation]).centred(made.tau0)
+    distances = {}
     for kernel in ("ck", "ntk") if made.kernel == "both" else (made.kernel,):
         target = exact_kernel(made.model, rows, kernel=kernel)
         twin = exact_kernel(made.network, rows, kernel=kernel)
@@ -82,8 +83,10 @@ def print_distance(made: Any, rows: Any) -> None:
             twin = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
         other = exact_kernel(plain, rows, kernel=kernel)
         near, far = (norm(matrix - target) / norm(target) for matrix in (twin, other))
+        distances[kernel] = near, far
         console.print(
             f"Exact {kernel} on {len(rows)} rows: the designed network is {near:.2g} away from the DEQ, "
             f"its own activation in one plain layer {far:.2g}",
             highlight=False,
         )
+    return distances

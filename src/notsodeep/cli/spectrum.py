@@ -58,6 +58,6 @@ def spectrum(
             f"Kolmogorov distance to the exact eigenvalues of one sample: {distance:.3f}", highlight=False
         )
     drawing, panels = figures.new_figure()
-    figures.plot_spectrum(predicted, exact, panels[0])
-    panels[0].set_title(f"{activation} DEQ, {kernel}, n = {n}, p = {p}")
+    title = f"{activation} DEQ, {kernel}, n = {n}, p = {p}"
+    figures.plot_spectrum(predicted, exact, panels[0], title=title)
     console.print(f"Figure: [bold]{figures.save(drawing, free_path(output, overwrite))}[/]", highlight=False)

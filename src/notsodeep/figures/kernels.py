@@ -13,7 +13,7 @@ from notsodeep.figures.base import COLOURS, DASHES, MARKERS, Array, colour, pane
 
 
 @styled
-def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None) -> Axes:
+def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title: str = "") -> Axes:
     """Eigenvalues by rank on logarithmic axes, one line for each named spectrum."""
     axes = panel(ax)
     for number, (name, values) in enumerate(spectra.items()):
@@ -28,6 +28,7 @@ def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None) -> Ax
         )
     axes.set_xlabel("rank of the eigenvalue")
     axes.set_ylabel("eigenvalue")
+    axes.set_title(title)
     axes.legend()
     return axes
 
@@ -51,18 +52,19 @@ def plot_kernel(
     axes.set_yticks(starts + counts / 2, [str(name) for name in names])
     axes.set_xlabel("class")
     axes.set_ylabel("class")
-    if title:
-        axes.set_title(title)
+    axes.set_title(title)
     return axes
 
 
 @styled
 def plot_spectrum(
-    spectrum: LimitingSpectrum, eigenvalues: Array | None = None, ax: Axes | None = None
+    spectrum: LimitingSpectrum, eigenvalues: Array | None = None, ax: Axes | None = None, title: str = ""
 ) -> Axes:
     """Predicted density (line), atoms and isolated eigenvalues (markers), over a histogram of exact eigenvalues."""
+    axes = panel(ax)
+    axes.set_title(title)
     return draw_prediction(
-        panel(ax), spectrum.grid, spectrum.density, spectrum.edges, spectrum.isolated, eigenvalues
+        axes, spectrum.grid, spectrum.density, spectrum.edges, spectrum.isolated, eigenvalues
     )
 
 
