@@ -113,13 +113,16 @@ def test_slope_is_the_central_difference(name: str) -> None:
 
 @EVERY
 @PRECISION
-def test_overwriting_gives_the_same_value_in_the_same_memory(name: str, dtype: torch.dtype) -> None:
+def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argument(
+    name: str, dtype: torch.dtype
+) -> None:
     ours = TorchActivation(CATALOGUE[name])
     x = torch.tensor(np.linspace(-9.0, 9.0, 501), dtype=dtype).reshape(3, 167)
-    h = x.clone()
-    result = ours.overwrite(h)
-    assert result.data_ptr() == h.data_ptr()
-    assert_close(h.numpy(), ours(x).numpy(), Oracle.IDENTITY)
+    h, out = x.clone(), torch.empty_like(x)
+    result = ours.write(h, out)
+    assert result.data_ptr() == out.data_ptr()
+    assert torch.equal(h, x)
+    assert_close(out.numpy(), ours(x).numpy(), Oracle.IDENTITY)
 
 
 @EVERY

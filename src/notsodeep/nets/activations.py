@@ -31,8 +31,9 @@ _SOFTPLUS_THRESHOLD = 40.0
 class _TorchShape:
     value: Elementwise
     slope: Elementwise
-    # Overwrites its argument; only called where no gradient is recorded.
+    # Overwrites its argument, or writes elsewhere; only called where no gradient is recorded.
     in_place: Elementwise | None = None
+    into: Callable[..., Tensor] | None = None
 
 
 class TorchActivation:
@@ -64,17 +65,18 @@ class TorchActivation:
         factor = phi.amplitude * phi.gain
         return slope if factor == 1.0 else factor * slope
 
-    def overwrite(self, h: Tensor) -> Tensor:
-        """φ(h) in the memory of h; for loops that record no gradient."""
+    def write(self, h: Tensor, out: Tensor) -> Tensor:
+        """φ(h) into the memory of `out`; for loops that record no gradient."""
         phi = self.phi
-        if self._shape.in_place is None:
-            return h.copy_(self(h))
-        if phi.gain != 1.0:
-            h.mul_(phi.gain)
-        self._shape.in_place(h)
+        if self._shape.into is not None and phi.gain == 1.0:
+            self._shape.into(h, out=out)
+        elif self._shape.in_place is not None:
+            self._shape.in_place(torch.mul(h, phi.gain, out=out))
+        else:
+            return out.copy_(self(h))
         if phi.amplitude != 1.0:
-            h.mul_(phi.amplitude)
-        return h if phi.offset == 0.0 else h.add_(phi.offset)
+            out.mul_(phi.amplitude)
+        return out if phi.offset == 0.0 else out.add_(phi.offset)
 
 
 def lipschitz(phi: Activation) -> float:
@@ -162,7 +164,7 @@ def _two_rays(left: float, right: float) -> _TorchShape:
         return positive if (left, right) == (0.0, 1.0) else left + (right - left) * positive
 
     if (left, right) == (0.0, 1.0):
-        return _TorchShape(torch.relu, slope, torch.relu_)
+        return _TorchShape(torch.relu, slope, torch.relu_, _clamp_below)
     if right == 1.0 and left >= 0.0:
         return _TorchShape(
             lambda x: functional.leaky_relu(x, left),
@@ -172,6 +174,10 @@ def _two_rays(left: float, right: float) -> _TorchShape:
     if left == 0.0:
         return _TorchShape(lambda x: right * torch.relu(x), slope, lambda x: x.relu_().mul_(right))
     return _TorchShape(lambda x: left * x + (right - left) * torch.relu(x), slope)
+
+
+def _clamp_below(x: Tensor, out: Tensor) -> Tensor:
+    return torch.clamp(x, min=0.0, out=out)
 
 
 def _clipped(shape: PiecewiseLinear) -> _TorchShape:
@@ -254,7 +260,7 @@ def _elu(alpha: float) -> _TorchShape:
 
 
 _SMOOTH: dict[str, Callable[..., _TorchShape]] = {
-    "tanh": lambda: _TorchShape(torch.tanh, lambda x: 1.0 - torch.tanh(x) ** 2, torch.tanh_),
+    "tanh": lambda: _TorchShape(torch.tanh, lambda x: 1.0 - torch.tanh(x) ** 2, torch.tanh_, torch.tanh),
     "erf": lambda: _TorchShape(
         torch.erf, lambda x: float(2.0 / np.sqrt(np.pi)) * torch.exp(-(x**2)), torch.Tensor.erf_
     ),

@@ -157,16 +157,18 @@ class _Forward:
         self._activate(x)
         return x
 
-    def step(self, x: Tensor, out: Tensor) -> Tensor:
+    def step(self, x: Tensor, out: Tensor) -> None:
         torch.addmm(self.drive, x, self.splitting.matrix.mT, alpha=self.splitting.factor, out=self.h)
-        return self._activate(out)
+        self._activate(out)
 
-    def _activate(self, out: Tensor) -> Tensor:
-        self.phi.overwrite(out.copy_(self.h))
-        size: Tensor = torch.linalg.vector_norm(out, dim=1)
+    def _activate(self, out: Tensor) -> None:
+        self.phi.write(self.h, out)
         if self.splitting.shift:
             out.sub_(self.h, alpha=self.splitting.shift)
-        return size
+
+    def size(self) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(self.phi(self.h), dim=1)
+        return norms
 
     def solution(self) -> Tensor:
         return self.h
@@ -187,14 +189,16 @@ class _Backward:
     def start(self) -> Tensor:
         return self.cotangent.clone()
 
-    def step(self, x: Tensor, out: Tensor) -> Tensor:
+    def step(self, x: Tensor, out: Tensor) -> None:
         splitting = self.splitting
         torch.addmm(out, x, splitting.matrix, alpha=splitting.factor, beta=0.0, out=self.product)
         torch.addcmul(self.cotangent, self.slopes, self.product, out=out)
         if splitting.shift:
             out.sub_(self.product, alpha=splitting.shift)
-        size: Tensor = torch.linalg.vector_norm(self.solution(), dim=1)
-        return size
+
+    def size(self) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(self.solution(), dim=1)
+        return norms
 
     def solution(self) -> Tensor:
         return torch.addcmul(self.cotangent, self.slopes, self.product)

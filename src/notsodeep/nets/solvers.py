@@ -21,6 +21,8 @@ _DROP_SHARE = 0.2
 # "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
 _PATIENCE = 8
 _SLOW = 0.75
+# Steps taken at most without looking at residuals.
+_LONGEST_BLIND = 6
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -97,8 +99,11 @@ class RowProblem(Protocol):
     def start(self) -> Tensor:
         """The first state, (rows, m)."""
 
-    def step(self, x: Tensor, out: Tensor) -> Tensor:
-        """Write f(x) into `out`; return the size of each row's solution, by which residuals are measured."""
+    def step(self, x: Tensor, out: Tensor) -> None:
+        """Write f(x) into `out`."""
+
+    def size(self) -> Tensor:
+        """The norm of each row's solution after the last step, by which residuals are measured."""
 
     def solution(self) -> Tensor:
         """The solution that belongs to the last step, (rows, m)."""
@@ -114,14 +119,19 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
     ledger = _Ledger.blank(x)
     mixer = _Anderson(options.memory) if options.method == "anderson" else None
     fresh, difference = torch.empty_like(x), torch.empty_like(x)
-    rates, before, row_steps, step = x.new_full((len(x),), float("nan")), None, 0, 0
+    rates, before, row_steps = x.new_full((len(x),), float("nan")), None, 0
+    step, looked, next_look = 0, 0, 1
     while step < options.max_steps:
-        size = problem.step(x, fresh)
+        problem.step(x, fresh)
         step, row_steps = step + 1, row_steps + len(x)
+        if step < next_look and step < options.max_steps:
+            x, fresh = fresh, x
+            continue
+        size = problem.size()
         torch.sub(fresh, x, out=difference)
         moved = torch.linalg.vector_norm(difference, dim=1)
         if before is not None:
-            rates = moved / before.clamp_min(torch.finfo(x.dtype).tiny)
+            rates = (moved / before.clamp_min(torch.finfo(x.dtype).tiny)) ** (1.0 / (step - looked))
         # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
         left = ~(moved <= tolerance * size) & torch.isfinite(moved)
         remaining = int(left.sum())
@@ -132,19 +142,29 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
                 break
             kept = left.nonzero().squeeze(1)
             problem = problem.restrict(kept)
-            x, fresh, difference, moved, rates = (t[kept] for t in (x, fresh, difference, moved, rates))
+            x, fresh, difference = (t[kept] for t in (x, fresh, difference))
+            moved, rates, size = (t[kept] for t in (moved, rates, size))
             if mixer is not None:
                 mixer.restrict(kept)
         if mixer is None and options.method == "auto" and step >= _PATIENCE and float(rates.max()) > _SLOW:
             mixer = _Anderson(options.memory)
+        before, looked, next_look = moved, step, step + 1
         if mixer is None:
             x, fresh = fresh, x
+            next_look += _steps_before(tolerance * size, moved, rates)
         else:
             x = mixer.mix(fresh, difference)
-        before = moved
     rate = float(rates.max()) if len(rates) else float("nan")
     method = "iteration" if mixer is None else "anderson"
     return ledger.answer, SolveReport(method, step, ledger.residuals, tolerance, rate, row_steps)
+
+
+def _steps_before(wanted: Tensor, moved: Tensor, rates: Tensor) -> int:
+    """How many steps need not be looked at, because at their rates no row will have converged by then."""
+    ahead = torch.log(wanted / moved) / torch.log(rates)
+    # Rates vary: one step less than predicted. What is not a number (no rate yet, no movement) means look at once.
+    first = float(torch.where((rates < 1.0) & (wanted < moved), ahead, 0.0).min())
+    return min(max(int(first) - 1, 0), _LONGEST_BLIND)
 
 
 @dataclass
