@@ -15,6 +15,10 @@ from notsodeep.experiments.specs import Spec
 _RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
 
 
+# Training samples, relative to MNIST: what the time goes with.
+_SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0.33}
+
+
 @dataclass(frozen=True)
 class AccuracySpec(Spec):
     """Readout training of three networks of the same width.
@@ -53,7 +57,7 @@ def accuracy_tasks(spec: AccuracySpec) -> list[Task]:
         Task(
             f"{data} {name} m={width} seed={seed}",
             {"data": data, "activation": name, "width": width, "seed": seed},
-            0.1 + spec.epochs * width / 5e3 + (width / 1000) ** 2,
+            _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2),
         )
         for data in spec.data
         for name in spec.activations

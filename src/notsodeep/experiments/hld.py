@@ -50,7 +50,7 @@ class Hld1(Experiment[Hld1Spec]):
     summary = (
         "Spectra of CK and NTK of a ReLU DEQ on the sphere and of one quadratic layer, and its activations"
     )
-    minutes = MappingProxyType({"quick": 0.3, "full": 2.0})
+    minutes = MappingProxyType({"quick": 0.2, "full": 1.0})
     spec_type = Hld1Spec
 
     def spec(self, size: Size, seeds: int | None = None) -> Hld1Spec:

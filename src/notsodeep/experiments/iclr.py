@@ -78,7 +78,7 @@ def _tasks(spec: SpectraSpec) -> list[Task]:
     """Each draw of the mixture, the real data, and the random networks on both."""
     real_n = spec.real_n or 300
     tasks = [_task("mixture", seed, (spec.n / 1000) ** 2) for seed in range(spec.seeds)]
-    tasks.append(_task(spec.real, 0, 8 * (real_n / 1000) ** 2))
+    tasks.append(_task(spec.real, 0, 2 * (real_n / 1000) ** 2))
     for data, draws, n in (("mixture", spec.draws, spec.n), (spec.real, spec.real_draws, real_n)):
         cost = draws * (n / 1000) * (spec.width / 1000) * (0.2 + (spec.width + n) / 5000)
         tasks.append(Task(f"{data}, random networks", {"data": data, "seed": 0, "random": True}, cost))
@@ -202,7 +202,7 @@ class Iclr2(Experiment[Iclr2Spec]):
     name = "iclr-2"
     paper = "ICLR submission, Figure 2"
     summary = "Eigenvalues of a ReLU DEQ's kernel and of one Leaky-ReLU layer, on a mixture and on MNIST"
-    minutes = MappingProxyType({"quick": 0.3, "full": 5.0})
+    minutes = MappingProxyType({"quick": 0.2, "full": 8.0})
     cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
     needs = ("mnist",)
     spec_type = Iclr2Spec
@@ -263,7 +263,7 @@ class Iclr3(Experiment[Iclr3Spec]):
     name = "iclr-3"
     paper = "ICLR submission, Figure 3"
     summary = "Accuracy of a ReLU DEQ, of one Leaky-ReLU layer made for it and of one ReLU layer, by width"
-    minutes = MappingProxyType({"quick": 0.3, "full": 12.0})
+    minutes = MappingProxyType({"quick": 0.6, "full": 7.0})
     cut = (
         "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
         "of training by then); CIFAR-10 as 20 000 VGG-19 features. The layer is made for the features' kernel G."

@@ -54,7 +54,7 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     name = "icml-error"
     paper = "ICML 2024, error of the equivalents"
     summary = "Relative error of the high-dimensional equivalents against the number of samples"
-    minutes = MappingProxyType({"quick": 0.4, "full": 4.0})
+    minutes = MappingProxyType({"quick": 0.3, "full": 2.0})
     cut = "The paper does not list its activations: ReLU, tanh, Swish and Leaky-ReLU are taken."
     spec_type = IcmlErrorSpec
 
@@ -148,7 +148,7 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
     name = "icml-matching"
     paper = "ICML 2024, conjugate kernels of DEQs and designed networks"
     summary = "Kernels of a tanh DEQ and one hard-tanh layer, of a ReLU DEQ and two Leaky-ReLU layers"
-    minutes = MappingProxyType({"quick": 0.2, "full": 3.0})
+    minutes = MappingProxyType({"quick": 0.1, "full": 2.0})
     cut = "The paper states neither n nor p: those of ICLR's figure are taken, and 6000 samples of MNIST."
     needs = ("mnist",)
     spec_type = IcmlMatchingSpec
@@ -231,7 +231,7 @@ class IcmlAccuracy(Experiment[IcmlAccuracySpec]):
     name = "icml-accuracy"
     paper = "ICML 2024, classification accuracies"
     summary = "Accuracy of tanh and ReLU DEQs, of the networks designed for them and of plain ones, by width"
-    minutes = MappingProxyType({"quick": 0.6, "full": 25.0})
+    minutes = MappingProxyType({"quick": 1.0, "full": 14.0})
     cut = (
         "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
         "of training by then); CIFAR-10 as 20 000 VGG-19 features."

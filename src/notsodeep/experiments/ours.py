@@ -59,7 +59,7 @@ class Refined(Experiment[RefinedSpec]):
     summary = (
         "Error of the refined equivalent, which needs no labels, beside the asymptotic one; mixture and MNIST"
     )
-    minutes = MappingProxyType({"quick": 0.4, "full": 3.0})
+    minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     needs = ("mnist",)
     spec_type = RefinedSpec
 
@@ -177,7 +177,7 @@ class Spectrum(Experiment[SpectrumSpec]):
     name = "spectrum"
     paper = "ours"
     summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
-    minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
+    minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
     spec_type = SpectrumSpec
 
     def spec(self, size: Size, seeds: int | None = None) -> SpectrumSpec:
@@ -280,7 +280,7 @@ class Twins(Experiment[TwinsSpec]):
     name = "twins"
     paper = "ours"
     summary = "Speed, memory, accuracy and agreement of a DEQ, its twin and a plain network, trained alike"
-    minutes = MappingProxyType({"quick": 0.6, "full": 8.0})
+    minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
     needs = ("mnist",)
     spec_type = TwinsSpec
     timed = True
