@@ -34,7 +34,10 @@ def test_a_figure_is_legible_in_a_paper(name: str) -> None:
     assert drawn.get_figwidth() <= PAGE
     shown = [text for text in drawn.findobj(Text) if text.get_text() and text.get_visible()]
     assert min(text.get_fontsize() for text in shown) >= SMALLEST
+    legends = [*drawn.legends, *(legend for axes in drawn.axes if (legend := axes.get_legend()))]
+    explained = {text.get_text() for legend in legends for text in legend.get_texts()}
     for axes in drawn.axes:
+        assert set(labels_of(axes)) <= explained
         assert axes.get_xlabel() or any(label.get_text() for label in axes.get_xticklabels())
         assert axes.get_ylabel()
         assert axes.get_title()
@@ -106,6 +109,32 @@ def test_a_model_that_was_not_measured_leaves_a_gap() -> None:
     heights = [patch.get_height() for patch in figures.plot_race(rows, "memory").containers[2].patches]
     assert np.isnan(heights[:2]).all()
     assert np.isfinite(heights[2:]).all()
+
+
+def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
+    spectra = [
+        {"kind": "spectrum", "source": source, "n": 2, "eigenvalues": [1.0, 2.0]}
+        for source in ("twin", "deq")
+    ]
+    distance = {"kind": "distance", "first": "deq", "second": "twin", "reading": "", "main": True}
+    distances = [distance | {"n": n, "absolute": value} for n, value in ((2, 0.1), (2, 0.3), (1, 5.0))]
+    axes = figures.plot_spectra([*spectra, *distances])
+    assert axes.get_title() == "‖G − explicit twin‖ = 0.2"
+    assert labels_of(axes) == ["DEQ", "explicit twin"]  # the model first, whatever the order of the rows
+
+
+def test_two_spectra_of_one_source_are_told_apart() -> None:
+    rows = [
+        {"kind": "spectrum", "source": source, "label": label, "eigenvalues": [1.0, 2.0]}
+        for source, label in (("deq", "a"), ("monte-carlo", "b"), ("monte-carlo", "c"))
+    ]
+    lines = figures.plot_spectra(rows).patches[1:]
+    assert lines[0].get_edgecolor() != lines[1].get_edgecolor()
+
+
+def test_sources_that_are_not_there_are_refused() -> None:
+    with pytest.raises(InputError, match="no spectrum of twin"):
+        figures.plot_spectra([{"kind": "spectrum", "source": "deq", "eigenvalues": [1.0]}], sources=("twin",))
 
 
 def test_negative_eigenvalues_are_drawn_on_a_linear_axis() -> None:

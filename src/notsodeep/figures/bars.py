@@ -52,6 +52,7 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
     )
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel(label)
+    axes.legend()
     _set_range(
         axes, float(np.nanmax(tops)), factor * min(float(row[field]) for row in found) if is_share else None
     )

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from notsodeep.files import written_whole
@@ -32,6 +33,7 @@ DASHES = ("-", "--", "-.", ":")
 COLUMN = 3.4  # inches: a column of a two-column paper
 PAGE = 7.0  # inches: both columns
 SMALLEST = 7.0  # points
+_LABELS = 27.0  # points that tick labels and axis label take below the axes
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
@@ -117,9 +119,15 @@ def tidy_log(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend_below(axes: Axes, columns: int = 1) -> None:
+def legend_below(axes: Axes, title: str | None = None) -> None:
     """A legend under the axes, where it hides nothing."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
+    # In points below the axes, where tick labels and axis label end, whatever the height of the panel.
+    axes.legend(loc="upper center", title=title, **_below(axes))
+
+
+def _below(axes: Axes) -> dict[str, Any]:
+    offset = ScaledTranslation(0.0, -_LABELS / 72.0, axes.figure.dpi_scale_trans)
+    return {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": axes.transAxes + offset}
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -9,10 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from notsodeep.errors import InputError
 from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import new_figure, styled
+from notsodeep.figures.base import legend_below, new_figure, styled
 from notsodeep.figures.lines import (
     plot_accuracy,
     plot_draws,
@@ -26,49 +27,56 @@ from notsodeep.figures.spectra import plot_activations, plot_prediction, plot_sp
 
 # A title, and what draws into the axes it is given.
 Panel = tuple[str, Callable[[Axes], Any]]
-_TITLE_LETTERS = 84  # of a line of titles across the page
+# Letters that fit across the page: in titles, in a legend. Inches of a line of a legend.
+_TITLE_LETTERS = 84
+_LEGEND_LETTERS = 100
+_LINE = 0.15
 
 
 def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figure:
     """Panels in a grid, row after row; a legend that all panels share stands once, below."""
     columns = max(1, min(columns, len(panels)))
-    figure, places = new_figure(columns, height, rows=-(-len(panels) // columns))
-    for axes, (heading, draw_into) in zip(places, panels, strict=False):
+    figure, grid = new_figure(columns, height, rows=-(-len(panels) // columns))
+    places = grid[: len(panels)]
+    for axes, (heading, draw_into) in zip(places, panels, strict=True):
         draw_into(axes)
         lines = [fill(heading, _TITLE_LETTERS // columns), axes.get_title()]
         axes.set_title("\n".join(line for line in lines if line))
-    for axes in places[len(panels) :]:
+    for axes in grid[len(panels) :]:
         axes.remove()
-    _place_legends(figure, places[: len(panels)])
+    legends = [legend for axes in places if (legend := axes.get_legend()) is not None]
+    if len(places) > 1 and len({_words_of(legend) for legend in legends}) == 1:
+        _share_legend(figure, places[0], legends)
+    else:
+        _legends_below(figure, places, columns)
     return figure
 
 
-def _place_legends(figure: Figure, places: Sequence[Axes]) -> None:
-    entries = [axes.get_legend_handles_labels() for axes in places]
-    legends = [axes.get_legend() for axes in places]
-    titles = {"" if one is None else one.get_title().get_text() for one in legends}
-    if len(places) < 2 or len({tuple(labels) for _, labels in entries}) > 1 or len(titles) > 1:
-        for axes, one in zip(places, legends, strict=True):
-            if one is not None:
-                _make_room(axes, len(one.get_texts()))
-        return
-    for one in legends:
-        if one is not None:
-            one.remove()
-    handles, labels = entries[0]
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(5, len(labels)), title=titles.pop() or None
-    )
+def _words_of(legend: Legend) -> tuple[str, ...]:
+    return legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())
 
 
-def _make_room(axes: Axes, entries: int) -> None:
-    """Raise the upper end of the axis, so that a legend of so many entries stands above what is drawn."""
-    share = min(0.6, 0.1 * entries)
-    low, high = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        axes.set_ylim(low, high * (high / low) ** share)
-    else:
-        axes.set_ylim(low, high + share * (high - low))
+def _share_legend(figure: Figure, axes: Axes, legends: Sequence[Legend]) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    heading = legends[0].get_title().get_text()
+    for legend in legends:
+        legend.remove()
+    columns = min(len(labels), max(1, _LEGEND_LETTERS // (6 + max(map(len, labels)))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=heading or None)
+
+
+def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None:
+    """Each legend under its panel, where it hides nothing, and the figure higher by as much."""
+    entries = []
+    for axes in places:
+        if (legend := axes.get_legend()) is not None:
+            heading = legend.get_title().get_text()
+            legend_below(axes, title=heading or None)
+            entries.append(len(legend.get_texts()) + bool(heading))
+        else:
+            entries.append(0)
+    extra = sum(max(entries[first : first + columns]) for first in range(0, len(entries), columns))
+    figure.set_figheight(figure.get_figheight() + _LINE * extra)
 
 
 def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
@@ -82,8 +90,8 @@ def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None 
     ]
 
 
-def _activations(rows: Rows, field: str) -> list[Panel]:
-    groups = grouped(of_kind(rows, "activation"), field)
+def _activations(rows: Rows, *fields: str) -> list[Panel]:
+    groups = grouped(of_kind(rows, "activation"), *fields)
     return [(title("activations", *key), partial(plot_activations, group)) for key, group in groups.items()]
 
 
@@ -115,7 +123,9 @@ def _draw_iclr_2(rows: Rows) -> Figure:
 
 
 def _draw_matching(rows: Rows) -> Figure:
-    return arrange([*_spectra(rows, ("activation", "data")), *_activations(rows, "activation")], columns=2)
+    return arrange(
+        [*_spectra(rows, ("activation", "data")), *_activations(rows, "activation", "data")], columns=2
+    )
 
 
 def _draw_accuracy(rows: Rows) -> Figure:

@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.base import COLOURS, DASHES, Array, line_style, panel, styled, tidy_log
+from notsodeep.errors import InputError
+from notsodeep.figures.base import COLOURS, Array, line_style, panel, styled, tidy_log
 from notsodeep.figures.kernels import draw_prediction
-from notsodeep.figures.rows import Row, Rows, needed, of_kind, words
+from notsodeep.figures.rows import Row, Rows, grouped, needed, of_kind, words
 
 # The same model has the same colour in every figure.
 NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
 _BINS = 50
-_SYMBOLS = {"equivalent": "Ḡ", "refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
+_SYMBOLS = {
+    "deq": "G",
+    "equivalent": "Ḡ",
+    "refined": "refined",
+    "monte-carlo": "Monte Carlo",
+    "printed": "printed",
+}
 
 
 @styled
@@ -30,18 +37,15 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
         sources: which to draw, the first one filled; by default all.
     """
     axes = panel(ax)
-    chosen = [row for row in needed(rows, "spectrum") if sources is None or row["source"] in sources]
-    values = {_legend(row): np.asarray(row["eigenvalues"], dtype=float) for row in chosen}
-    bins, scale = _common_bins(np.concatenate(list(values.values())))
-    for (label, eigenvalues), row in zip(values.items(), chosen, strict=True):
+    chosen = _chosen(needed(rows, "spectrum"), sources)
+    values = [np.asarray(row["eigenvalues"], dtype=np.float64) for row in chosen]
+    bins, scale = _common_bins(np.concatenate(values))
+    for row, eigenvalues, number in zip(chosen, values, _numbers(chosen), strict=True):
         counts, _ = np.histogram(eigenvalues, bins=bins)
-        number = NUMBERS.get(str(row["source"]), 5)
         if row is chosen[0]:
-            axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=label)
+            axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=_legend(row))
         else:
-            axes.stairs(
-                counts, bins, color=COLOURS[number], linestyle=DASHES[number % 4], linewidth=1.2, label=label
-            )
+            axes.stairs(counts, bins, linewidth=1.2, label=_legend(row), **line_style(number))
     axes.set_xscale(scale)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
@@ -50,9 +54,30 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
     for axis, kind in ((axes.xaxis, scale), (axes.yaxis, "log")):
         if kind == "log":
             tidy_log(axis)
-    axes.set_title(_distances(rows, {str(row["source"]) for row in chosen}))
+    axes.set_title(_distances(rows, chosen))
     axes.legend()
     return axes
+
+
+def _chosen(rows: Rows, sources: Sequence[str] | None) -> list[Row]:
+    """The rows to draw, in the order of the sources; by default the model first, which the others are held against."""
+    if sources is None:
+        return sorted(rows, key=lambda row: row["source"] != "deq")
+    found = [row for source in sources for row in rows if row["source"] == source]
+    if not found:
+        raise InputError(f"Nothing to draw: no spectrum of {', '.join(sources)} among the rows.")
+    return found
+
+
+def _numbers(rows: Rows) -> list[int]:
+    """Numbers of line styles: that of the source, the next free one for a second row of the same source."""
+    taken: list[int] = []
+    for row in rows:
+        number = NUMBERS.get(str(row["source"]), 4)
+        while number in taken:
+            number += 1
+        taken.append(number)
+    return taken
 
 
 def _legend(row: Row) -> str:
@@ -69,22 +94,23 @@ def _common_bins(values: Array) -> tuple[Array, str]:
     return np.linspace(low, high, _BINS + 1), "linear"
 
 
-def _distances(rows: Rows, sources: set[str]) -> str:
-    lines = [
-        _distance(row)
+def _distances(rows: Rows, drawn: Rows) -> str:
+    """The distances to be printed between what is drawn, at the size that is drawn; means over seeds."""
+    sources, size = {str(row["source"]) for row in drawn}, drawn[0].get("n")
+    main = [
+        row
         for row in of_kind(rows, "distance", main=True)
-        if {str(row["first"]), str(row["second"])} <= sources
+        if {str(row["first"]), str(row["second"])} <= sources and row.get("n") == size
     ]
-    return "\n".join(lines)
+    return "\n".join(_distance(group) for group in grouped(main, "first", "second", "reading").values())
 
 
-def _distance(row: Row) -> str:
-    names = [
-        ("G" if name == "deq" else _SYMBOLS.get(str(name), words(name)))
-        for name in (row["first"], row["second"])
-    ]
-    paper = "" if row.get("paper") is None else f" (paper {row['paper']:g})"
-    return f"‖{names[0]} − {names[1]}‖ = {row['absolute']:.3g}{paper}"
+def _distance(rows: Rows) -> str:
+    first, second = (_SYMBOLS.get(str(rows[0][end]), words(rows[0][end])) for end in ("first", "second"))
+    papers = [row["paper"] for row in rows if row.get("paper") is not None]
+    paper = f" (paper {papers[0]:g})" if papers else ""
+    mean = float(np.mean([row["absolute"] for row in rows]))
+    return f"‖{first} − {second}‖ = {mean:.3g}{paper}"
 
 
 @styled
