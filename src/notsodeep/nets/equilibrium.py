@@ -166,8 +166,10 @@ class _Forward:
         if self.splitting.shift:
             out.sub_(self.h, alpha=self.splitting.shift)
 
-    def size(self) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(self.phi(self.h), dim=1)
+    def size(self, state: Tensor) -> Tensor:
+        shift = self.splitting.shift
+        features = torch.add(state, self.h, alpha=shift) if shift else state
+        norms: Tensor = torch.linalg.vector_norm(features, dim=1)
         return norms
 
     def solution(self) -> Tensor:
@@ -196,8 +198,10 @@ class _Backward:
         if splitting.shift:
             out.sub_(self.product, alpha=splitting.shift)
 
-    def size(self) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(self.solution(), dim=1)
+    def size(self, state: Tensor) -> Tensor:
+        shift = self.splitting.shift
+        adjoint = torch.add(state, self.product, alpha=shift) if shift else state
+        norms: Tensor = torch.linalg.vector_norm(adjoint, dim=1)
         return norms
 
     def solution(self) -> Tensor:

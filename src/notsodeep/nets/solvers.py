@@ -102,8 +102,8 @@ class RowProblem(Protocol):
     def step(self, x: Tensor, out: Tensor) -> None:
         """Write f(x) into `out`."""
 
-    def size(self) -> Tensor:
-        """The norm of each row's solution after the last step, by which residuals are measured."""
+    def size(self, state: Tensor) -> Tensor:
+        """The norm of each row's solution after the last step, which led to `state`: what residuals are relative to."""
 
     def solution(self) -> Tensor:
         """The solution that belongs to the last step, (rows, m)."""
@@ -127,7 +127,7 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
         if step < next_look and step < options.max_steps:
             x, fresh = fresh, x
             continue
-        size = problem.size()
+        size = problem.size(fresh)
         torch.sub(fresh, x, out=difference)
         moved = torch.linalg.vector_norm(difference, dim=1)
         if before is not None:
