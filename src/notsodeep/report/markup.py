@@ -15,6 +15,7 @@ from dataclasses import dataclass
 _VOID = frozenset({"br", "hr", "img", "meta"})
 # How picture files of a known kind begin; nothing else is put into a page.
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"<?xml": "image/svg+xml", b"<svg": "image/svg+xml"}
+_SENTENCE = 40  # letters
 _NARROW = 4.0  # inches: a figure of one column
 
 
@@ -67,10 +68,17 @@ def table(header: Sequence[Child], rows: Iterable[Sequence[Child]], label: str) 
     """
     head = element("thead", element("tr", *(element("th", cell, scope="col") for cell in header)))
     body = [
-        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+        element("tr", element("th", first, scope="row"), *(_cell(cell) for cell in rest))
         for first, *rest in rows
     ]
     return _scrolling(element("table", head, element("tbody", *body)), label)
+
+
+def _cell(content: Child) -> Html:
+    # A sentence squeezed into the width of a number would be as high as the screen.
+    if isinstance(content, str) and len(content) > _SENTENCE:
+        return element("td", content, class_="sentence")
+    return element("td", content)
 
 
 def picture(content: bytes, description: str, caption: Child = "") -> Html:

@@ -24,6 +24,8 @@ table { border-collapse: collapse; font-size: 0.875rem; margin: 0.3rem 0 0.8rem;
 th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.7rem 0.3rem 0; border-bottom: 1px solid var(--line);
   overflow-wrap: normal; unicode-bidi: isolate; }
 td, tbody th { min-width: 3.5rem; max-width: 26rem; overflow-wrap: break-word; }
+tbody th { min-width: 8rem; }
+td.sentence { min-width: 17rem; }
 thead th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 tbody th { font-weight: 500; }
 pre { margin: 0.3rem 0 0.8rem; padding: 0.6rem 0.8rem; background: var(--shade); border: 1px solid var(--line);
@@ -46,7 +48,7 @@ footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--line
   figure, tr, pre { break-inside: avoid; }
   figure img.wide { min-width: 0; }
   .scroll { overflow: visible; }
-  td, tbody th { max-width: none; overflow-wrap: anywhere; min-width: 0; }
+  td, td.sentence, tbody th { max-width: none; min-width: 0; }
   details { display: none; }
 }
 """
