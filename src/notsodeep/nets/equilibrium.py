@@ -61,30 +61,32 @@ class Splitter:
     """
 
     def __init__(self) -> None:
+        self._mark: Tensor | None = None
         self._seen_rows = 0
-        self._made: tuple[Tensor, Splitting] | None = None
+        self._made: Splitting | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_seen_rows": 0, "_made": None}
+        return {"_mark": None, "_seen_rows": 0, "_made": None}
 
-    def choose(
-        self, recurrent: Tensor, drive: Tensor, factor: float, phi: TorchActivation
-    ) -> Splitting | None:
+    def choose(self, recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Splitting | None:
         """The splitting for this batch, or None where plain iteration is cheaper."""
-        self._seen_rows += len(drive)
-        rows = len(drive) if recurrent.requires_grad else self._seen_rows
-        if rows < _SPLIT_AFTER * len(recurrent):
+        enough = _SPLIT_AFTER * len(recurrent)
+        if not settings.weights_stay and len(drive) < enough:
             return None
-        slopes = phi.slope(drive[:_SAMPLE])
+        mark = _fingerprint(recurrent)
+        if self._mark is None or not _same(self._mark, mark):
+            self._mark, self._seen_rows, self._made = mark, 0, None
+        self._seen_rows += len(drive)
+        if self._seen_rows < enough:
+            return None
+        slopes = settings.phi.slope(drive[:_SAMPLE])
         mean = float(slopes[torch.isfinite(slopes)].mean())
         if not isfinite(mean):
             return None
-        mark = _fingerprint(recurrent)
-        if self._made is None or not _same(self._made[0], mark):
-            self._made = (mark, Splitting.around(recurrent, factor, mean))
-        made = self._made[1]
+        if self._made is None:
+            self._made = Splitting.around(recurrent, settings.factor, mean)
         # Around a slope that is not this batch's, the deviation may be larger than the slope itself.
-        return made if abs(mean - made.shift) <= _ALIKE * abs(mean) else None
+        return self._made if abs(mean - self._made.shift) <= _ALIKE * abs(mean) else None
 
 
 def _fingerprint(matrix: Tensor) -> Tensor:
@@ -112,6 +114,7 @@ class EquilibriumSettings:
     adjoint: SolverOptions
     phantom_steps: int | None = None
     on_failure: str = "raise"
+    weights_stay: bool = False
     splitter: Splitter | None = None
     splitting: Splitting | None = None
     on_solve: Callable[[SolveReport], None] | None = None
@@ -215,7 +218,7 @@ class _Equilibrium(torch.autograd.Function):
     @staticmethod
     def forward(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
         if settings.splitter is not None:
-            settings.splitting = settings.splitter.choose(recurrent, drive, settings.factor, settings.phi)
+            settings.splitting = settings.splitter.choose(recurrent, drive, settings)
         h, report = solve(_Forward.of(settings.split(recurrent), settings.phi, drive), settings.solver)
         if settings.on_solve is not None:
             settings.on_solve(report)

@@ -209,6 +209,7 @@ class DEQNet(Net):
         drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
+            weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
             splitter=self._splitter,
             on_solve=self._keep_solve,
             on_adjoint=self._keep_adjoint,
