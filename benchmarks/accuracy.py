@@ -86,9 +86,13 @@ def full() -> Plan:
         for phi in ACTIVATIONS
         for width in (32, 128, 256, 1024)
     ]
-    grid += [Setting("readout", "mnist", phi, 4096, 2, 20) for phi in ACTIVATIONS]
-    trained = tuple(Setting("all", "mnist", phi, width, 3, 5) for phi in ACTIVATIONS for width in (128, 512))
-    return Plan(tuple(grid), trained, (250, 500, 1000, 2000, 4000), 5)
+    grid += [Setting("readout", "mnist", "relu", 4096, 1, 20)]
+    trained = tuple(
+        Setting("all", "mnist", phi, width, seeds, 3)
+        for phi in ACTIVATIONS
+        for width, seeds in ((128, 2), (512, 1))
+    )
+    return Plan(tuple(grid), trained, (250, 500, 1000, 2000, 4000), 3)
 
 
 def quick() -> Plan:

@@ -347,6 +347,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--widths", nargs="+", type=int, help="some widths; other results are kept")
     parser.add_argument("--resume", action="store_true", help="leave out what the results already have")
     parser.add_argument("--rounds", type=int, help="rounds of turns (default: 9)")
+    parser.add_argument("--targets", nargs="+", type=float, help="true residuals (default: 1e-6 1e-3)")
     parser.add_argument("--threads", type=int, default=2, help="threads of each side (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
@@ -359,7 +360,7 @@ def main(arguments: list[str] | None = None) -> int:
     base = QUICK if options.quick else Scale()
     scale = Scale(
         tuple(options.widths or base.widths),
-        base.targets,
+        tuple(options.targets or base.targets),
         options.rounds or base.rounds,
         base.calls,
         options.threads,
