@@ -32,7 +32,7 @@ from notsodeep.experiments.measures import (
 )
 from notsodeep.experiments.montecarlo import average_kernels
 from notsodeep.experiments.ours import RefinedSpec, SpectrumSpec, TwinsSpec, WidthSpec
-from notsodeep.experiments.rows import accuracy_gap, chosen, exponent
+from notsodeep.experiments.rows import accuracy_gap, chosen, exponent, kolmogorov
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
@@ -400,8 +400,6 @@ def test_predicted_spectra() -> None:
 
 
 def test_kolmogorov_distance() -> None:
-    from notsodeep.experiments.spectra import kolmogorov
-
     rng = np.random.default_rng(0)
     left, right = rng.standard_normal(50), rng.standard_normal(70) + 0.3
     assert_close(kolmogorov(left, right), stats.ks_2samp(left, right).statistic, Oracle.CLOSED_FORM)

@@ -56,6 +56,14 @@ def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponen
     return Exponent(slope, float(np.sqrt(residual @ residual / (len(x) - 2) / (centred @ centred))))
 
 
+def kolmogorov(left: ArrayLike, right: ArrayLike) -> float:
+    """The largest distance between two empirical distribution functions."""
+    ordered = [np.sort(np.asarray(values, dtype=np.float64)) for values in (left, right)]
+    points = np.concatenate(ordered)
+    shares = [np.searchsorted(values, points, side="right") / len(values) for values in ordered]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
 @dataclass(frozen=True)
 class Gap:
     """The mean accuracy of the DEQ minus that of another model, with its standard error (zero for one seed)."""
@@ -92,6 +100,7 @@ __all__ = [
     "accuracy_gap",
     "chosen",
     "exponent",
+    "kolmogorov",
     "mean",
     "six_digits",
     "values_of",

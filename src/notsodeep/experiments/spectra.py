@@ -32,7 +32,7 @@ from notsodeep.experiments.measures import (
     spectra_apart,
     spectrum_row,
 )
-from notsodeep.experiments.rows import six_digits
+from notsodeep.experiments.rows import kolmogorov, six_digits
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
@@ -292,18 +292,10 @@ def prediction_rows(
 _GRID = 257
 
 
-def kolmogorov(left: Array, right: Array) -> float:
-    """The largest distance between two empirical distribution functions."""
-    points = np.concatenate([left, right])
-    shares = [np.searchsorted(np.sort(one), points, side="right") / len(one) for one in (left, right)]
-    return float(np.abs(shares[0] - shares[1]).max())
-
-
 __all__ = [
     "FORMS",
     "equivalent_rows",
     "error_rows",
-    "kolmogorov",
     "leaky_rows",
     "matching_rows",
     "prediction_rows",
