@@ -86,7 +86,6 @@ def full() -> Plan:
         for phi in ACTIVATIONS
         for width in (32, 128, 256, 1024)
     ]
-    grid += [Setting("readout", "mnist", "relu", 4096, 1, 20)]
     trained = tuple(
         Setting("all", "mnist", phi, width, seeds, 3)
         for phi in ACTIVATIONS

@@ -175,7 +175,8 @@ def ceiling(size: Size, step: Step) -> list[Row]:
     rows = []
     for scale in (1.0, 0.3, 0.1):
         row: Row = {"readout scale": scale}
-        for width in size.widths:
+        # The widest for the paper's initialisation alone: verifying a norm costs m³.
+        for width in size.widths if scale == 1.0 else size.widths[:-2]:
             found = certificate(X, y, width, 0.01, readout_scale=scale, delta=1e-6)
             row[f"m = {width}"] = found.inequalities[2].ratio
             step(f"ceiling at m = {width}")
@@ -201,7 +202,7 @@ def certified(size: Size, step: Step) -> list[Row]:
         X = sphere(n, 50)
         gram_ = population_gram(X, 0.0025)
         row: Row = {"n": n, "λ_*": gram_.least.estimate}
-        for width in size.certified_widths:
+        for width in size.certified_widths if n == 2 else size.certified_widths[:-2]:
             network = PaperNetwork.draw(width, 50, 0.0025, seed=0, readout_scale=0.0)
             start = measure(network, X, np.ones(n)).start()
             row[f"labels up to, m = {width}"] = largest_labels(start) / np.sqrt(n)
@@ -249,13 +250,11 @@ def practical(size: Size, step: Step) -> list[Row]:
     cases = [("certified case", *certified_case()[:2], 500, 0.0025, 0.001)]
     X = sphere(100, 50)
     y = np.random.default_rng(0).standard_normal(100)
-    cases += [(f"sphere, n = 100, m = {m}", X, y, m, 0.08, 1.0) for m in size.widths if m <= 2000]
+    cases += [(f"sphere, n = 100, m = {m}", X, y, m, 0.08, 1.0) for m in size.widths if m <= 1000]
     for name, samples, labels, width, sigma_w2, scale in cases:
         found = certificate(samples, labels, width, sigma_w2, readout_scale=scale)
         tangent = found.tangent
-        descent = gradient_descent(
-            samples, labels, width, sigma_w2, steps=100, readout_scale=scale, every=100
-        )
+        descent = gradient_descent(samples, labels, width, sigma_w2, steps=50, readout_scale=scale, every=50)
         rows.append(
             {
                 "case": name,
@@ -265,7 +264,7 @@ def practical(size: Size, step: Step) -> list[Row]:
                 "certified step": found.step or None,
                 "paper's step (8.20)": found.printed_step or None,
                 "1/λ_max(H)": tangent.step,
-                "loss, step 100/0": float(descent.losses[-1] / descent.losses[0]),
+                "loss, step 50/0": float(descent.losses[-1] / descent.losses[0]),
                 "halvings": descent.halvings,
                 "||W||₂ then": descent.rows[-1].recurrent_norm,
             }

@@ -27,6 +27,8 @@ SECTIONS = (
     ),
     ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
     ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
+    ("accuracy", "Networks: accuracy of DEQs, twins and plain networks", "`python benchmarks/accuracy.py`"),
+    ("convergence", "Training of wide DEQs", "`python benchmarks/convergence.py`"),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
 )
