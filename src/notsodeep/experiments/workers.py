@@ -125,6 +125,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown()
         finally:
             held.close()
+            for process in multiprocessing.active_children():
+                process.kill()
             pool.shutdown(cancel_futures=True)
             lifeline.close()
 
