@@ -125,7 +125,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown()
         finally:
             held.close()
-            for process in multiprocessing.active_children():
+            # None after an orderly end.
+            for process in list((pool._processes or {}).values()):
                 process.kill()
             pool.shutdown(cancel_futures=True)
             lifeline.close()
