@@ -2,7 +2,8 @@
 
 The network is z = φ(σ_a A z + σ_b B x)/√m, f(x) = V z, with weights read from .npy files. It is written here as a
 careful user of TorchDEQ would: the state is √m z, so that a step is one `addmm` and one φ; the input is injected by
-one product before the iteration; the iteration starts at zero, as in TorchDEQ's documentation and examples.
+one product before the iteration. The iteration starts at zero, as in TorchDEQ's documentation and examples, or, if
+so ordered, at φ(σ_b B x), which is the step from zero without its product.
 
 Orders come as JSON lines on standard input, answers go as JSON lines to standard output; `compare.py` sends them.
 This file imports nothing of notsodeep.
@@ -63,6 +64,7 @@ class Network(torch.nn.Module):
         self.scale_recurrent = (sigma_a2 / self.width) ** 0.5
         self.scale_inputs = (1 - sigma_a2) ** 0.5
         self.solver: torch.nn.Module = torch.nn.Identity()
+        self.ahead = False  # start at φ(σ_b B x), not at zero
         self.evaluations = 0
 
     def step(self, x: torch.Tensor) -> tuple[Step, torch.Tensor]:
@@ -74,7 +76,7 @@ class Network(torch.nn.Module):
             self.evaluations += 1
             return self.phi(torch.addmm(injected, state, scaled))
 
-        return apply, torch.zeros_like(injected)
+        return apply, self.phi(injected) if self.ahead else torch.zeros_like(injected)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         apply, start = self.step(x)
@@ -131,9 +133,10 @@ class Desk:
         self._original = [parameter.detach().clone() for parameter in self.network.parameters()]
         return {"versions": versions()}
 
-    def trace(self, solver: str) -> Answer:
+    def trace(self, solver: str, ahead: bool) -> Answer:
         """What the solver could return after each of its steps: its own criterion and the true residual."""
         network, truth = self.network, Exact(self.network, self.x)
+        network.ahead = ahead
         apply, start = network.step(self.x)
         with torch.no_grad():
             _, states, info = get_solver(solver)(apply, start, **EVERY_STEP)
@@ -157,8 +160,7 @@ class Desk:
 
     def solve(self, **settings: Any) -> torch.Tensor:
         """The equilibrium √m z in evaluation mode."""
-        network = self.network.eval()
-        network.solver = torchdeq.get_deq(**options_of(settings)).eval()
+        network = self._set_up(settings, training=False)
         with torch.no_grad():
             return network.features(self.x) * network.width**0.5
 
@@ -179,16 +181,14 @@ class Desk:
         return answer
 
     def _take_gradient(self, settings: Answer) -> None:
-        network = self.network.train()
-        network.solver = torchdeq.get_deq(**options_of(settings)).train()
+        network = self._set_up(settings, training=True)
         network.zero_grad(set_to_none=True)
         network(self.x).backward(self.cotangent)
 
     def time(self, mode: str, seeds: list[int], settings: Answer) -> Answer:
         """Seconds and evaluations of one call per seed, weights perturbed anew; the first call is not counted."""
-        training, network = mode == "training", self.network
-        network.train(training)
-        network.solver = torchdeq.get_deq(**options_of(settings)).train(training)
+        training = mode == "training"
+        network = self._set_up(settings, training=training)
         seconds, evaluations = [], []
         for seed in seeds:
             self._perturb(seed)
@@ -205,6 +205,12 @@ class Desk:
             evaluations.append(network.evaluations)
         self._restore()
         return {"seconds": seconds[1:], "evaluations": evaluations[1:]}
+
+    def _set_up(self, settings: Answer, *, training: bool) -> Network:
+        network = self.network.train(training)
+        network.solver = torchdeq.get_deq(**options_of(settings)).train(training)
+        network.ahead = settings.get("ahead", False)
+        return network
 
     def _perturb(self, seed: int) -> None:
         """Original weights and a thousandth of fresh noise: no two calls meet the same weights."""
