@@ -1,11 +1,10 @@
 """Training of wide DEQs: the population Gram matrix, what certificates say, and gradient descent under watch.
 
-  python benchmarks/convergence.py                      everything but figure1 (about 15 minutes on two cores)
+  python benchmarks/convergence.py                      everything (about 15 minutes on two cores)
   python benchmarks/convergence.py --quick              everything small, to see that it runs; writes nothing
   python benchmarks/convergence.py --only gram ceiling  some sections; the others keep their earlier results
-  python benchmarks/convergence.py --only figure1 --checkpoints FOLDER
-                                                        the paper's Figure 1: hours; continues where it was stopped
-  NOTSODEEP_DATA names the folder with MNIST and CIFAR-10; without it figure1 has the synthetic data alone
+
+The paper's Figure 1 is an experiment: notsodeep reproduce aistats-1 --size full
 
 Sections
   gram           K against the recursion by hand and the conjugate kernel; depth errors beside their bounds
@@ -14,17 +13,15 @@ Sections
   certified      how large labels may be for a certificate, by n and width; memory
   trained        a certified network trained: every conclusion of the theorem at every step
   practical      λ_min(H) beside λ_0, the certified step beside the one that works
-  figure1        n = 1000, σ_w² = 0.08, widths 250 to 2000 on a sphere, MNIST 0/1 and CIFAR-10 0/1: loss by step, ||W||₂
 
-Results: convergence.json and convergence.md in --out; figure1 in convergence_figure1.json.
+Results: convergence.json and convergence.md in --out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +51,11 @@ from notsodeep.convergence import (
 )
 from notsodeep.convergence.certify import measure
 from notsodeep.convergence.condition import Start, best_delta, smallest_ratio
-from notsodeep.data import UnitSphere, load
-from notsodeep.errors import InputError
+from notsodeep.data import UnitSphere
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 
 CONSOLE = Console(highlight=False, width=150)
-FIGURE = "figure1"
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Step = Callable[[str], None]
@@ -74,21 +69,10 @@ class Size:
     seeds: int
     certified_widths: tuple[int, ...]
     trained_steps: int
-    figure_n: int
-    figure_widths: tuple[int, ...]
-    figure_steps: int
 
 
-FULL = Size(
-    (250, 500, 1000, 2000, 4000, 8000),
-    5,
-    (500, 1000, 2000, 4000, 8000),
-    3000,
-    1000,
-    (250, 500, 1000, 2000),
-    300,
-)
-QUICK = Size((100, 200, 400), 3, (200, 400), 20, 40, (20, 40), 5)
+FULL = Size((250, 500, 1000, 2000, 4000, 8000), 5, (500, 1000, 2000, 4000, 8000), 3000)
+QUICK = Size((100, 200, 400), 3, (200, 400), 20)
 
 
 def sphere(n: int, d: int, seed: int = 0) -> Array:
@@ -273,67 +257,6 @@ def practical(size: Size, step: Step) -> list[Row]:
     return rows
 
 
-# --- the paper's figure -----------------------------------------------------------------------------------------------
-
-
-def figure_data(n: int) -> Iterator[tuple[str, Array, Array]]:
-    d = 1000 if n == 1000 else 50
-    yield "sphere", sphere(n, d), np.random.default_rng(1).standard_normal(n)
-    for name in ("mnist", "cifar10"):
-        try:
-            data = load(name, classes=(0, 1), n=n, seed=0)
-        except (InputError, OSError) as error:
-            CONSOLE.print(f"{name} left out: {error}")
-            continue
-        X = np.asarray(data.X, dtype=float)
-        X *= np.sqrt(X.shape[1]) / np.linalg.norm(X, axis=1, keepdims=True)
-        # The paper does not say which numbers its two classes are; these are as large as its other labels.
-        yield name, X, np.where(data.y == data.y.max(), 1.0, -1.0)
-
-
-def figure1(size: Size, step: Step, folder: Path | None = None) -> list[Row]:
-    """The widest network finds the step size; the others use it, as in the paper, and then their own."""
-    rows = []
-    for name, X, y in figure_data(size.figure_n):
-        common: float | None = None
-        for width in reversed(size.figure_widths):
-            for kind in ("common",) if width == size.figure_widths[-1] else ("common", "own"):
-                row = figure_row(
-                    name, X, y, width, common if kind == "common" else None, size.figure_steps, folder, step
-                )
-                common = row["η"] if common is None else common
-                rows.append({**row, "step size": "own" if width == size.figure_widths[-1] else kind})
-    return rows
-
-
-def figure_row(
-    name: str, X: Array, y: Array, width: int, lr: float | None, steps: int, folder: Path | None, step: Step
-) -> Row:
-    kind = "own" if lr is None else "common"
-    file = None if folder is None else folder / f"{name}_{width}_{kind}.pt"
-    begun = time.perf_counter()
-    found = gradient_descent(
-        X, y, width, 0.08, steps=steps, lr=lr, every=max(1, steps // 60), dtype="float32", checkpoint=file,
-        report=lambda done, total, news: step(f"{name}, m = {width}, {kind}: {done}/{total} {news()}"),
-    )  # fmt: skip
-    return {
-        "data": name,
-        "n": len(X),
-        "d": X.shape[1],
-        "width": width,
-        "η": found.lr,
-        "halvings": found.halvings,
-        "loss at 0": float(found.losses[0]),
-        "loss at the end": float(found.losses[-1]),
-        "steps": len(found.losses) - 1,
-        "largest ||W||₂": max(row.recurrent_norm for row in found.rows),
-        "stopped": found.stopped,
-        "seconds of this run": time.perf_counter() - begun,
-        "losses": found.losses.tolist(),
-        "watched": found.records,
-    }
-
-
 SECTIONS: dict[str, Callable[[Size, Step], list[Row]]] = {
     "gram": gram,
     "concentration": concentration_rows,
@@ -354,7 +277,7 @@ def report(results: dict[str, Any]) -> str:
     return text
 
 
-def run(names: list[str], size: Size, folder: Path | None) -> dict[str, Any]:
+def run(names: list[str], size: Size) -> dict[str, Any]:
     results = {}
     with Progress(console=CONSOLE, transient=True) as progress:
         task = progress.add_task("", total=None)
@@ -364,7 +287,7 @@ def run(names: list[str], size: Size, folder: Path | None) -> dict[str, Any]:
 
         for name in names:
             provenance = Provenance()
-            rows = figure1(size, step, folder) if name == FIGURE else SECTIONS[name](size, step)
+            rows = SECTIONS[name](size, step)
             results[name] = {"provenance": provenance.record(), "rows": rows}
     return results
 
@@ -376,38 +299,28 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, to see that it runs; nothing is written"
     )
-    parser.add_argument("--only", nargs="+", choices=[*SECTIONS, FIGURE], default=None)
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
     parser.add_argument("--threads", type=int, default=None, help="of torch; all cores if not given")
-    parser.add_argument("--steps", type=int, default=None, help="of figure1")
-    parser.add_argument("--widths", type=int, nargs="+", default=None, help="of figure1")
-    parser.add_argument("--checkpoints", type=Path, default=None, help="folder from which figure1 continues")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     size = QUICK if arguments.quick else FULL
-    changes = {"figure_steps": arguments.steps, "figure_widths": arguments.widths and tuple(arguments.widths)}
-    size = Size(**{**size.__dict__, **{name: value for name, value in changes.items() if value}})
-    names = arguments.only or [*SECTIONS, *([FIGURE] if arguments.quick else [])]
-    if arguments.checkpoints is not None:
-        arguments.checkpoints.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        results = run([name], size, arguments.checkpoints)
+    for name in arguments.only:
+        results = run([name], size)
         CONSOLE.print(report(results), markup=False)
         if not arguments.quick:
             keep(arguments.out, results)
 
 
-def keep(out: Path, results: dict[str, Any]) -> None:
-    """Beside the earlier results of the other sections; the figure, whose curves are long, in a file of its own."""
-    for file, names in (("convergence", list(SECTIONS)), ("convergence_figure1", [FIGURE])):
-        fresh = {name: part for name, part in results.items() if name in names}
-        stored = out / f"{file}.json"
-        if fresh:
-            earlier = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
-            whole = {name: {**earlier, **fresh}[name] for name in names if name in {**earlier, **fresh}}
-            write_json(stored, whole)
-            write_atomically(out / f"{file}.md", report(whole))
+def keep(out: Path, fresh: dict[str, Any]) -> None:
+    """Beside the earlier results of the other sections."""
+    stored = out / "convergence.json"
+    earlier = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
+    found = {**earlier, **fresh}
+    whole = {name: found[name] for name in SECTIONS if name in found}
+    write_json(stored, whole)
+    write_atomically(out / "convergence.md", report(whole))
 
 
 if __name__ == "__main__":

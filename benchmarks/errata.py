@@ -704,6 +704,27 @@ def aistats_condition(size: Size) -> Tables:
     return [rows]
 
 
+def one_step(surplus: float, readout: float = 20.0) -> tuple[float, float]:
+    """What (8.27) gives for the step (8.20), and 1 - ηλ_0/2; λ_0 is `surplus` times what (8.19) asks for.
+
+    In units of (c_w² + c_u²) ||X||_F²; `readout` is c_a² ||X||_F² in them.
+    """
+    least, everything = 4.0 * surplus, 1.0 + readout
+    eta = min(2.0 / least, 2.0 / everything**2)
+    return 1.0 - eta * least + 2.0 * eta + (eta * everything) ** 2, 1.0 - 0.5 * eta * least
+
+
+def aistats_step(size: Size) -> Tables:
+    columns = {surplus: one_step(surplus) for surplus in (1.0, 1.5, 2.0, 4.0)}
+    names = ("proved, (8.27)", "printed, 1 − ηλ_0/2")
+    return [
+        [
+            {"Φ(τ+1)/Φ(τ) ≤": name, **{f"λ_0 = {k:g} × right side": pair[i] for k, pair in columns.items()}}
+            for i, name in enumerate(names)
+        ]
+    ]
+
+
 # --- command line --------------------------------------------------------------------------------------
 
 MEASURES: dict[str, Callable[[Size], Tables]] = {
@@ -722,6 +743,7 @@ MEASURES: dict[str, Callable[[Size], Tables]] = {
     "aistats-lemma2": aistats_lemma2,
     "aistats-lemma3": aistats_lemma3,
     "aistats-condition": aistats_condition,
+    "aistats-step": aistats_step,
 }
 
 

@@ -1,14 +1,29 @@
-"""Put the measured tables into docs/benchmarks.md: `python benchmarks/publish.py` after the benchmarks have run."""
+"""Put what was measured into the documentation.
+
+python benchmarks/publish.py                      the tables of benchmarks/results into docs/benchmarks.md
+python benchmarks/publish.py --results results    and what `notsodeep reproduce all --size full` left there into the
+                                                  marked parts of docs/results.md, with its figures
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
-from harness import write_atomically
+from harness import markdown_table, write_atomically
+
+from notsodeep.experiments.catalogue import EXPERIMENTS
+from notsodeep.figures import draw
+from notsodeep.files import written_whole
+from notsodeep.report.results import Result, read_results
+from notsodeep.report.values import seconds, shown
 
 HERE = Path(__file__).parent
-TARGET = HERE.parent / "docs" / "benchmarks.md"
+DOCS = HERE.parent / "docs"
+TARGET = DOCS / "benchmarks.md"
+RESULTS_PAGE = DOCS / "results.md"
+FIGURES = DOCS / "images" / "results"
 
 INTRODUCTION = """# Benchmarks
 
@@ -44,11 +59,66 @@ def section(name: str, title: str, command: str) -> str:
     return f"## {title}\n\n{command}\n\n{body.strip()}\n"
 
 
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- experiment: {name} -->", f"<!-- end: {name} -->"
+
+
+def told(result: Result) -> str:
+    """One experiment for the page: its figure, the paper beside ours, and where it comes from."""
+    name = result.experiment.name
+    rows = [
+        {
+            "what": each.what,
+            "paper": shown(each.paper),
+            "ours": shown(each.ours),
+            "holds": shown(each.verdict),
+            "remark": each.remark,
+        }
+        for each in result.outcome.expectations
+    ]
+    # A bar would end the cell.
+    escaped = [{key: value.replace("|", "\\|") for key, value in row.items()} for row in rows]
+    last = result.provenance["sessions"][-1]
+    return (
+        f"![{result.experiment.summary}](images/results/{name}.png)\n\n{markdown_table(escaped)}\n"
+        f"`{result.command}`: {seconds(result.provenance['task_seconds'])} of computing, commit {last['commit']}, "
+        f"settings {result.outcome.spec.hash()}.\n"
+    )
+
+
+def publish_results(folder: Path) -> None:
+    """Fill the marked parts of the page from the finished runs at full size; the others stay as they are."""
+    text = RESULTS_PAGE.read_text(encoding="utf-8")
+    found, doubts = read_results(folder, EXPERIMENTS)
+    for doubt in doubts:
+        print(doubt)
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for result in found:
+        name = result.experiment.name
+        if result.size != "full" or not result.outcome.finished:
+            continue
+        start, end = marks(name)
+        before, rest = text.split(start)
+        after = rest.split(end)[1]
+        text = f"{before}{start}\n\n{told(result)}\n{end}{after}"
+        with written_whole(FIGURES / f"{name}.png") as temporary:
+            draw(name, result.outcome.rows).savefig(temporary, dpi=110, format="png")
+        print(f"published: {name}")
+    write_atomically(RESULTS_PAGE, text)
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, help="folder that `notsodeep reproduce` wrote to")
+    arguments = parser.parse_args()
     parts = [INTRODUCTION, *(section(*entry) for entry in SECTIONS)]
     write_atomically(TARGET, "\n".join(parts))
     print(f"written: {TARGET.relative_to(HERE.parent)}")
+    if arguments.results is not None:
+        publish_results(arguments.results)
 
 
 if __name__ == "__main__":

@@ -220,6 +220,19 @@ def test_width_does_not_meet_the_third_inequality(errata: ModuleType) -> None:
 # --- the document --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("factor", [1.0, 2.5, 25.0])
+def test_the_printed_step_needs_twice_the_third_inequality(errata: ModuleType, factor: float) -> None:
+    # λ_0 ≤ ||Z||₂² ≤ c_a² ||X||_F²: the readout's part is at least λ_0.
+    proved, _ = errata.one_step(1.0, 4.0 * factor)
+    assert proved == pytest.approx(1.0)
+    for surplus in (1.0, 1.5, 1.9):
+        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
+        assert proved > printed + 1e-6
+    for surplus in (2.0, 3.0, 10.0):
+        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
+        assert proved <= printed + 1e-12
+
+
 def test_the_document_has_a_table_for_every_erratum(errata: ModuleType) -> None:
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     for key in errata.MEASURES:

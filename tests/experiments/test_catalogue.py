@@ -47,7 +47,7 @@ TINY: dict[str, Spec] = {
     "iclr-3": Iclr3Spec(0.2, ("digits",), ("relu",), (8, 32), 2, 3, 64, 300, "leaky"),
     "icml-error": IcmlErrorSpec(0.2, 0.8, ("relu", "tanh"), ("features", "ntk"), (30, 60), 2),
     "icml-matching": IcmlMatchingSpec(0.2, ("tanh", "relu"), 40, 50, 2, "digits", 40),
-    "icml-accuracy": IcmlAccuracySpec(0.2, ("digits",), ("tanh", "relu"), (8, 32), 2, 3, 64, 300, "design"),
+    "icml-accuracy": IcmlAccuracySpec(0.2, ("digits",), ("tanh", "relu"), (8, 32), 2, 3, 64, 300, "ck"),
     "refined": RefinedSpec(0.2, 0.8, ("tanh", "relu"), ("features",), FORMS, (30, 60), 1, "digits", (40,)),
     "spectrum": SpectrumSpec(0.2, ("tanh",), ("features",), ("asymptotic", "refined"), 120, (0.8,), 1),
     "twins": TwinsSpec(0.2, "digits", 300, ("tanh",), ("readout", "all"), 16, 2, 2),

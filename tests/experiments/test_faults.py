@@ -146,7 +146,7 @@ def test_ctrl_c_is_for_the_first_process_alone(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
-@pytest.mark.parametrize("jobs", [1])
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_ends_with_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:

@@ -32,7 +32,7 @@ class AccuracySpec(Spec):
         epochs: of SGD.
         batch_size: of SGD.
         samples: of the training part; all if None.
-        designed: "leaky" is ICLR's one Leaky-ReLU layer, "design" ICML's match of all four scalars.
+        designed: "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars.
     """
 
     sigma_a2: float
@@ -103,7 +103,7 @@ def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
         "closely matches",
         str(twin),
         twin.none,
-        f"yes if half a point or less, give or take two standard errors; by width: {_by_width(rows, widths, 'twin')}",
+        f"yes if half a point or less; by width: {_by_width(rows, widths, 'twin')}",
     )
     yield Expectation(
         f"accuracy of the DEQ − of a plain network, {where}",

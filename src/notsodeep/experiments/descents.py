@@ -45,9 +45,9 @@ def stable_step(problem: Regression, width: int, sigma_w2: float, seed: int) -> 
 
 
 def descent_row(
-    problem: Regression, width: int, sigma_w2: float, *, lr: float, steps: int, every: int, seed: int
+    problem: Regression, width: int, sigma_w2: float, *, lr: float | None, steps: int, every: int, seed: int
 ) -> Row:
-    """One training, watched."""
+    """One training, watched; without a step size it finds one."""
     found = gradient_descent(
         problem.X, problem.y, width, sigma_w2, steps=steps, lr=lr, seed=seed, every=every, dtype="float32"
     )
@@ -58,7 +58,8 @@ def descent_row(
         "seed": seed,
         "n": problem.X.shape[0],
         "d": problem.X.shape[1],
-        "lr": lr,
+        "lr": found.lr,
+        "halvings": found.halvings,
         "steps": [row.step for row in watched],
         "losses": six_digits([row.loss for row in watched]),
         "norms": six_digits([row.recurrent_norm for row in watched]),

@@ -17,7 +17,7 @@ from notsodeep.experiments.specs import Spec
 _CLASSES = (6, 8)
 # Limits of the predicted spectra, as in benchmarks/spectrum.py.
 _SPECTRUM_LIMIT = 0.03
-# A fitted exponent this far from −½ still counts as m^{-1/2}, beside two standard errors.
+# A fitted exponent this far from −½ still counts as m^{-1/2}.
 _SLACK = 0.1
 
 
@@ -347,8 +347,7 @@ def _raced(rows: list[Row], name: str, mode: str) -> Iterator[Expectation]:
         None,
         str(gap),
         gap.none,
-        "yes if half a point or less, give or take two standard errors; the plain network: "
-        f"{accuracy_gap(rows, 'plain')}",
+        f"yes if half a point or less; the plain network: {accuracy_gap(rows, 'plain')}",
     )
     if len(deq) > 1:
         yield Expectation(
@@ -503,8 +502,8 @@ def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
         f"exponent of the {what}",
         -0.5,
         str(fitted),
-        bool(abs(fitted.slope + 0.5) <= _SLACK + 2.0 * fitted.error),
-        f"yes if −0.5 within 0.1 and two standard errors; relative error {error:.3g} at {over} = {largest}",
+        bool(abs(fitted.slope + 0.5) <= _SLACK),
+        f"yes if −0.5 within 0.1; relative error {error:.3g} at {over} = {largest}",
     )
 
 

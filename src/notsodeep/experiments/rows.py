@@ -73,8 +73,8 @@ class Gap:
 
     @property
     def none(self) -> bool:
-        """Half a percentage point or less, give or take two standard errors."""
-        return abs(self.value) <= NO_GAP + 2.0 * self.error
+        """Half a percentage point or less."""
+        return abs(self.value) <= NO_GAP
 
     def __str__(self) -> str:
         return f"{100 * self.value:+.2f} ± {100 * self.error:.2f} points"

@@ -54,9 +54,18 @@ def parts_of(data: str, samples: int | None, data_dir: Path | None) -> Parts:
 
 
 def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> dict[str, DEQ | Explicit]:
-    """The DEQ, the network designed for its features, and a plain one of the same depth with the DEQ's activation."""
+    """The DEQ, the network designed for it, and a plain one of the same depth with the DEQ's activation.
+
+    Args:
+        name: of the DEQ's activation.
+        sigma_a2: its σ_a².
+        tau0: of the data.
+        designed: "leaky" for ICLR's one Leaky-ReLU layer, or the kernel to match, "ck" or "ntk".
+    """
     deq = DEQ(name, sigma_a2).centred(tau0)
-    twin = leaky_layer_for(deq, tau0, "features") if designed == "leaky" else design(deq, tau0, "ck").network
+    twin = (
+        leaky_layer_for(deq, tau0, "features") if designed == "leaky" else design(deq, tau0, designed).network
+    )
     plain = Explicit([deq.activation] * len(twin.layers)).centred(tau0)
     return {"deq": deq, "twin": twin, "plain": plain}
 

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.experiments.base import Experiment, Row, Spec, Task
@@ -89,59 +89,98 @@ def _raised(result: Done | _Failed) -> Done:
 def _run_in_processes(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, jobs: int
 ) -> Iterator[Done]:
-    with _pool(jobs) as pool:
-        waiting = [pool.submit(_attempt, experiment, spec, task, data_dir) for task in tasks]
-        try:
-            for future in as_completed(list(waiting)):
-                waiting.remove(future)
-                yield _raised(future.result())
-        except KeyboardInterrupt:
-            yield from _ended_well(waiting)
-            raise
-        except BrokenProcessPool:
-            raise InputError(
-                f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
-                "finished is kept: run the same command again with fewer --jobs."
-            ) from None
+    with _noted_interrupt() as interrupted, _lines_to_workers(experiment, spec, data_dir, jobs) as idle:
+        waiting, busy = deque(tasks), set[Connection]()
+        while waiting or busy:
+            try:
+                while waiting and idle:
+                    idle[-1].send(waiting.popleft())
+                    busy.add(idle.pop())
+                results = [(line, line.recv()) for line in _ready(busy)]
+            except (EOFError, OSError):
+                raise InputError(
+                    f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
+                    "finished is kept: run the same command again with fewer --jobs."
+                ) from None
+            for line, result in results:
+                busy.remove(line)
+                idle.append(line)
+                yield _raised(result)
+            if interrupted.is_set():
+                raise KeyboardInterrupt
 
 
-def _ended_well(futures: Sequence[Future[Done | _Failed]]) -> Iterator[Done]:
-    for future in futures:
-        if future.done() and not future.cancelled() and future.exception() is None:
-            result = future.result()
-            if isinstance(result, Done):
-                yield result
+def _ready(lines: Iterable[Connection]) -> list[Connection]:
+    """Those with something to read, after a while maybe none: time to look for Ctrl-C."""
+    return cast("list[Connection]", wait(list(lines), timeout=0.2))
 
 
 @contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with the block, at once if it is left by an error, and with this process if it is killed."""
+def _noted_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C as a note in place of an exception.
+
+    The exception can fall anywhere, into a destructor too, where Python drops it: then nobody would end the workers.
+    """
+    noted = threading.Event()
+    with _interrupts(lambda *_: noted.set()):
+        yield noted
+
+
+@contextmanager
+def _interrupts(handler: Callable[..., None] | signal.Handlers) -> Iterator[None]:
+    """Ctrl-C goes to this handler. Only the main thread can say so; in others it goes where it went."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _lines_to_workers(
+    experiment: Experiment[Any], spec: Spec, data_dir: Path | None, jobs: int
+) -> Iterator[list[Connection]]:
+    """A line to each of so many processes: tasks go in, results come out. They end with the block, at once."""
     context = multiprocessing.get_context("spawn")
-    lifeline, held = context.Pipe(duplex=False)
-    with _environment(_ONE_THREAD):
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(lifeline,))
-        try:
-            yield pool
-            pool.shutdown()
-        finally:
-            held.close()
-            # None after an orderly end.
-            for process in list((pool._processes or {}).values()):
-                process.kill()
-            pool.shutdown(cancel_futures=True)
-            lifeline.close()
+    lines: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    try:
+        # Ctrl-C is for this process alone: what is ignored here when they are started, they ignore for good.
+        with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
+            for _ in range(jobs):
+                ours, theirs = context.Pipe()
+                lines.append(ours)
+                processes.append(
+                    context.Process(target=_work, args=(theirs, experiment, spec, data_dir), daemon=True)
+                )
+                processes[-1].start()
+                theirs.close()
+        yield list(lines)
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+        for line in lines:
+            line.close()
 
 
-def _start_worker(lifeline: Connection) -> None:
-    """Leave Ctrl-C to the process that started this one, and end when that lets go of the line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _work(line: Connection, experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
+    """One task after the other, until the process at the other end is gone."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            line.send(_attempt(experiment, spec, line.recv(), data_dir))
 
-    def watch() -> None:
-        # Nothing is ever sent: the line becomes readable when its other end is closed, by hand or by the system.
-        lifeline.poll(None)
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
         os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
