@@ -6,7 +6,8 @@ readout   the papers' experiment: hidden weights fixed, the readout trained by S
           30, for CIFAR-10 10: features have norm about ½ here, √m times less than in the papers: 1 and 0.1 there);
           MNIST, Fashion-MNIST (60 000 samples each), VGG-19 features of CIFAR-10 (20 000); ReLU and tanh, σ_a² = 0.2;
           five seeds, at width 4096 (MNIST alone) three
-all       every weight trained, MNIST, three epochs, twins designed for the tangent kernel
+all       every weight trained, MNIST, three epochs, twins designed for the tangent kernel; the learning rate of all
+          three networks is the one that `fit` finds for the DEQ
 width     empirical tangent kernels of width 250 ... 4000 against the exact one
 
 Three networks of the same width: the DEQ, its designed twin, and a plain network of the twin's depth with the DEQ's own
@@ -38,6 +39,7 @@ from notsodeep.experiments.trainings import Parts, parts_of, three_networks
 from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
+from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 
@@ -45,11 +47,10 @@ CONSOLE = Console()
 RESULTS = Path(__file__).parent / "results"
 SCRATCH = Path(__file__).parents[1] / "results" / "accuracy.jsonl"
 
-SIGMA_A2 = 0.2
+SIGMA_A2, BATCH_SIZE = 0.2, 128
 # Near the end of training for every network, and stable: among 1, 10, 30 and 100, by the accuracy of one seed of all
 # three networks on MNIST at width 256, on the test part. What is compared are networks at one rate, not their best.
 READOUT_LR = {"mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
-ALL_LR = 1.0
 MODELS = ("deq", "twin", "plain")
 ACTIVATIONS = ("relu", "tanh")
 NAMES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10_vgg19": "CIFAR-10, VGG-19 features"}
@@ -118,6 +119,9 @@ def build(model: str, setting: Setting, parts: Parts, seed: int) -> Net:
 
 def train(model: str, setting: Setting, data: Parts, seed: int) -> Row:
     net = build(model, setting, data, seed)
+    lr = READOUT_LR[setting.data]
+    if setting.section == "all":
+        lr = default_lr(build("deq", setting, data, 0), data.X, "sgd", "cross_entropy", BATCH_SIZE)
     features = None
     if net.train_mode == "readout":
         features = tuple(compute_features(net, part) for part in (data.X, data.X_test))
@@ -126,9 +130,9 @@ def train(model: str, setting: Setting, data: Parts, seed: int) -> Row:
         (data.X, data.y),
         (data.X_test, data.y_test),
         optimizer="sgd",
-        lr=READOUT_LR[setting.data] if setting.section == "readout" else ALL_LR,
+        lr=lr,
         epochs=setting.epochs,
-        batch_size=128,
+        batch_size=BATCH_SIZE,
         seed=seed,
         features=features,
     )
@@ -142,6 +146,7 @@ def train(model: str, setting: Setting, data: Parts, seed: int) -> Row:
         "model": model,
         "seed": seed,
         "network": str(net.spec),
+        "lr": lr,
         "accuracy": float((classes == data.y_test).double().mean()),
         "train_accuracy": None if last is None else last.accuracy,
         "stopped": history.stopped,
@@ -199,6 +204,7 @@ def summary(setting: Setting, done: dict[tuple[str, str, int], Row]) -> Row:
         row[f"agree: {model}, %"] = _agreement(list(zip(runs["deq"], runs[model], strict=True)))
     row["agree: DEQ, other seed, %"] = _agreement(list(zip(runs["deq"][:-1], runs["deq"][1:], strict=True)))
     if setting.section == "all":
+        row["learning rate"] = runs["deq"][0]["lr"]
         row["largest ρ"] = max(run["contraction"] for run in runs["deq"])
     return row
 
