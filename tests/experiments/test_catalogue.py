@@ -487,7 +487,9 @@ def test_the_common_step_is_that_of_the_widest() -> None:
             {row["width"]: row for row in chosen(rows, data=data, rate=rate)} for rate in ("common", "own")
         )
         assert common[32] == {**own[32], "rate": "common"}
-        assert common[16]["lr"] == common[32]["lr"] != own[16]["lr"]
+        # The widest network finds its step in single precision.
+        assert common[16]["lr"] == pytest.approx(common[32]["lr"], rel=1e-5)
+        assert common[16]["lr"] != pytest.approx(own[16]["lr"], rel=1e-2)
 
 
 def test_labels_of_real_data_are_signs() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from notsodeep.experiments.base import Task
 from notsodeep.experiments.runner import Outcome, absent_data, read_outcome, remaining, reproduce
 from notsodeep.experiments.specs import Spec
 from notsodeep.experiments.store import PROVENANCE, ROWS, open_store
-from notsodeep.experiments.workers import Done, _ended_well, _Failed
 from notsodeep.progress import News
 
 SETTINGS = ToySpec(sizes=(1, 2, 3), seeds=2)
@@ -302,11 +301,20 @@ def test_rows_that_are_not_json_name_their_task(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "toy" / SETTINGS.hash() / ROWS).exists()
 
 
-def test_of_tasks_not_yet_collected_those_that_ended_well_are_kept() -> None:
-    futures: list[Future[Any]] = [Future() for _ in range(5)]
-    ended, failed, broken, cancelled, _running = futures
-    ended.set_result(Done(TASKS[0], [{"x": 1}], 0.1))
-    failed.set_result(_Failed(TASKS[1], InputError, "odd"))
-    broken.set_exception(BrokenProcessPool())
-    assert cancelled.cancel()
-    assert list(_ended_well(futures)) == [Done(TASKS[0], [{"x": 1}], 0.1)]
+def test_ctrl_c_while_a_result_is_handled_ends_the_run(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    told: list[int] = []
+
+    def interrupt(done: int, total: int, news: News) -> None:
+        told.append(done)
+        if done > 0:
+            # Here, in the midst of other work, an exception could end up anywhere.
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = replace(SETTINGS, sizes=tuple(range(1, 9)))
+    outcome = reproduce(Toy(), spec=settings, root=tmp_path, jobs=2, report=interrupt)
+    assert not outcome.finished
+    assert outcome.done == max(told)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert multiprocessing.active_children() == []
+    assert without_seconds(reproduce(Toy(), spec=settings, root=tmp_path).rows) == expected_rows(settings)

@@ -102,9 +102,11 @@ def _run_in_processes(
                     f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
                     "finished is kept: run the same command again with fewer --jobs."
                 ) from None
-            for line, result in results:
+            for line, _ in results:
                 busy.remove(line)
                 idle.append(line)
+            # What ended well is not lost to a failure that came with it.
+            for _, result in sorted(results, key=lambda pair: isinstance(pair[1], _Failed)):
                 yield _raised(result)
             if interrupted.is_set():
                 raise KeyboardInterrupt
