@@ -378,7 +378,8 @@ def test_kernels_on_the_sphere() -> None:
     rows = rows_of("hld-1")
     (spectrum,) = chosen(rows, kind="spectrum", kernel="preactivations", source="deq")
     assert spectrum["eigenvalues"] == sixth_digit(np.linalg.eigvalsh(Λ).tolist())
-    (curve,) = chosen(rows, kind="activation", kernel="preactivations")
+    relu, curve = chosen(rows, kind="activation", kernel="preactivations")
+    assert relu["value"] == pytest.approx(np.sqrt(2) * np.maximum(relu["t"], 0.0), abs=1e-5)
     a0, a1, a2 = curve["a0"], curve["a1"], curve["a2"]
     c = X @ X.T
     Σ = (a0 + a2) ** 2 + a1**2 * c + 2 * a2**2 * c**2

@@ -251,6 +251,8 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
 def _quadratic_rows(kernel: str, made: SphereDesign) -> Iterator[Row]:
     layer = made.network.layers[0]
     constant, linear, quadratic = dict(layer.parameters)["coefficients"]
+    deq, scale = made.model, sqrt(made.model.preactivation_variance(1.0))
+    yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
     yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
 
 
