@@ -151,10 +151,14 @@ def _draw_refined(rows: Rows) -> Figure:
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
-    both = grouped(of_kind(rows, "prediction", "spectrum"), "data", "activation", "kernel")
+    # Of several draws one has its density.
+    drawn = [
+        row for row in of_kind(rows, "prediction", "spectrum") if row["kind"] == "spectrum" or "grid" in row
+    ]
+    both = grouped(drawn, "activation", "kernel", "n", "p")
     panels = [
-        (title(*key), partial(plot_prediction, group))
-        for key, group in both.items()
+        (title(*names, f"n = {n}, p = {p}"), partial(plot_prediction, group))
+        for (*names, n, p), group in both.items()
         if of_kind(group, "prediction")
     ]
     if not panels:
