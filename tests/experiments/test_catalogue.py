@@ -337,6 +337,16 @@ def test_one_leaky_layer_as_printed() -> None:
     assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
 
 
+@pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
+def test_the_paper_s_number_stands_in_the_row_of_the_paper_s_setting(name: str, stated: float) -> None:
+    experiment = EXPERIMENTS[name]
+    spec = experiment.spec("full")
+    rows = experiment.run(spec, experiment.tasks(spec)[0], None)
+    assert [row["paper"] for row in chosen(rows, main=True)] == [stated]
+    assert not any("paper" in row for row in rows if not row.get("main"))
+    assert not any("paper" in row for row in rows_of(name))
+
+
 @pytest.mark.parametrize("name", ["iclr-2", "icml-matching"])
 def test_twins_beside_deqs(name: str) -> None:
     rows = rows_of(name)

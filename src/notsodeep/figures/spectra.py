@@ -16,9 +16,9 @@ from notsodeep.figures.rows import Row, Rows, grouped, needed, of_kind, words
 # The same model has the same colour in every figure.
 NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
 _BINS = 50
+# What the papers' figures call them, by kernel: the DEQ's, and its equivalent.
+_LETTERS = {"features": ("G", "Ḡ"), "preactivations": ("Λ", "Λ̄"), "ntk_preactivations": ("Π", "Π̄")}
 _SYMBOLS = {
-    "deq": "G",
-    "equivalent": "Ḡ",
     "refined": "refined",
     "monte-carlo": "Monte Carlo",
     "printed": "printed",
@@ -106,7 +106,12 @@ def _distances(rows: Rows, drawn: Rows) -> str:
 
 
 def _distance(rows: Rows) -> str:
-    first, second = (_SYMBOLS.get(str(rows[0][end]), words(rows[0][end])) for end in ("first", "second"))
+    letters = dict(
+        zip(("deq", "equivalent"), _LETTERS.get(str(rows[0].get("kernel")), ("K", "K̄")), strict=True)
+    )
+    first, second = (
+        (_SYMBOLS | letters).get(str(rows[0][end]), words(rows[0][end])) for end in ("first", "second")
+    )
     papers = [row["paper"] for row in rows if row.get("paper") is not None]
     paper = f" (paper {papers[0]:g})" if papers else ""
     mean = float(np.mean([row["absolute"] for row in rows]))
