@@ -263,7 +263,11 @@ TITLES = {
 
 
 def report(results: dict[str, Any]) -> str:
-    lines = ["# Accuracy\n", "Made by `benchmarks/accuracy.py`; `--help` says what is measured.\n"]
+    lines = [
+        "# Accuracy\n",
+        "Made by `benchmarks/accuracy.py`; `--help` says what is measured. Trainings that an earlier run had finished "
+        "are part of the tables: time and load below are those of the last run alone.\n",
+    ]
     for name in TITLES:
         if name in results:
             lines += [f"## {TITLES[name]}\n", markdown_provenance(results[name]["provenance"])]

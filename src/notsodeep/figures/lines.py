@@ -103,14 +103,14 @@ def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Loss relative to the first one by step of gradient descent, one line for each width and seed."""
+    """Loss per sample by step of gradient descent, one line for each width and seed."""
     axes = panel(ax)
     for row, style in _trainings(rows):
-        losses = np.asarray(row["losses"], dtype=float) / float(row["first_loss"])
+        losses = np.asarray(row["losses"], dtype=float) / float(row["n"])
         axes.plot(row["steps"], np.where(losses > 0, losses, np.nan), **style)
     axes.set_yscale("log")
     axes.set_xlabel("step of gradient descent")
-    axes.set_ylabel("loss / first loss")
+    axes.set_ylabel(r"loss per sample $\Phi/n$")
     axes.legend(title="width $m$")
     return axes
 
