@@ -31,6 +31,7 @@ SECTIONS = (
     ("convergence", "Training of wide DEQs", "`python benchmarks/convergence.py`"),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
+    ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
 )
 
 
