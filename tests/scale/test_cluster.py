@@ -21,7 +21,7 @@ from notsodeep import kernels
 from notsodeep.scale import open_kernel
 from notsodeep.scale.store import JOURNAL
 
-DEQ = nsd.DEQ("tanh", 0.2)
+DEQ = nsd.DEQ("relu", 0.2)
 BLOCK = 50
 
 

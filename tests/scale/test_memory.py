@@ -16,7 +16,7 @@ from notsodeep.scale.memory import as_bytes, available_bytes, budget, in_words, 
 PEAK = """
 import numpy as np, notsodeep as nsd
 X = np.load("X.npy", mmap_mode="r")
-K = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), X, out="G.zarr", max_memory="{limit}MB")
+K = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), X, out="G.zarr", max_memory="{limit}MB")
 operator = nsd.KernelOperator.stored(K, max_memory="{limit}MB")
 operator @ np.ones((len(X), 4))
 lines = open("/proc/self/status").read().splitlines()

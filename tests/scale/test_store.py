@@ -23,7 +23,7 @@ from notsodeep import kernels
 from notsodeep.scale import open_kernel
 from notsodeep.scale.store import JOURNAL
 
-DEQ = nsd.DEQ("tanh", 0.2)
+DEQ = nsd.DEQ("relu", 0.2)
 
 
 def compute(X: np.ndarray, path: Path, **more: object) -> object:
@@ -86,7 +86,7 @@ import numpy as np, notsodeep as nsd
 def progress(done, total, news):
     if done == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), np.load("X.npy"), out="G.zarr", block=64, progress=progress)
+nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64, progress=progress)
 """
 
 
@@ -143,8 +143,11 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": nsd.DEQ("tanh", 0.3)}, "another model"),
-        ({"model": nsd.DEQ(nsd.custom_activation(lambda x: np.tanh(1.01 * x)), 0.2)}, "another model"),
+        ({"model": nsd.DEQ("relu", 0.3)}, "another model"),
+        (
+            {"model": nsd.DEQ(nsd.custom_activation(lambda x: np.maximum(x, 0.01 * x), kinks=(0.0,)), 0.2)},
+            "another model",
+        ),
         ({"of": "preactivations"}, "another kernel"),
         ({"depth": 3}, "another depth"),
         ({"X": 0.5}, "other rows X"),
@@ -240,7 +243,7 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(samples, expected, tmp_path
 LIMITED = """
 import numpy as np, notsodeep as nsd
 try:
-    nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), np.load("X.npy"), out="G.zarr", block=64)
+    nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64)
 except nsd.InputError as error:
     print(error)
     raise SystemExit(2)

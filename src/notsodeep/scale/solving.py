@@ -123,6 +123,8 @@ def _run(
         history.append(float(relative.max()))
         report(len(history), max_iterations, lambda: f"residual {history[-1]:.1e}")
         active &= relative > aim
+        if not active.any():
+            break  # before a preconditioning that nobody would use
         preconditioned = preconditioner.solve(residual[:, active])
         fresh = np.einsum("ij,ij->j", residual[:, active], preconditioned)
         direction[:, active] = preconditioned + fresh / energy[active] * direction[:, active]

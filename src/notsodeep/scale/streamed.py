@@ -58,7 +58,14 @@ class StreamedEquivalent(LinearOperator):
 
     @classmethod
     def refined(
-        cls, model: Model, X: Any, kernel: str = "ck", *, known: Survey | None = None, around: Any = 0.0
+        cls,
+        model: Model,
+        X: Any,
+        kernel: str = "ck",
+        *,
+        known: Survey | None = None,
+        around: Any = 0.0,
+        tolerance: float = 1e-6,
     ) -> StreamedEquivalent:
         """The refined form to first order, (5.2): one pass over the rows, none if their survey is known.
 
@@ -68,13 +75,18 @@ class StreamedEquivalent(LinearOperator):
             kernel: as in `equivalents.equivalent`.
             known: the survey of the rows, if one was made already.
             around: correlation at which the kernel is expanded; "mean" is the mean one of the samples.
+            tolerance: relative error allowed in separating the dependence on two samples' norms. Each further D_r
+                adds p columns, which the inverse pays for.
         """
         rows = plain_rows(X)
         seen = survey(rows) if known is None else known
         # Of each sample the first order knows its norm alone; X enters as the Gram matrix, put in its place here.
         lengths = np.sqrt(seen.squares)[:, None]
         point = seen.mean_correlation if around == "mean" else around
-        return cls.of(equivalent(model, lengths, kernel=kernel, form="refined", order=1, around=point), rows)
+        first = equivalent(
+            model, lengths, kernel=kernel, form="refined", order=1, around=point, tolerance=tolerance
+        )
+        return cls.of(first, rows)
 
     @classmethod
     def asymptotic(
@@ -153,17 +165,24 @@ class StreamedEquivalent(LinearOperator):
 
     def gathered(self, block: Array) -> Array:
         """The product Fᵀ b."""
-        total = np.zeros((self.columns, block.shape[1]))
-        for part, columns in self._parts():
-            total += columns.T @ block[part]
-        return total
+        p, terms, width = self.rows.shape[1], len(self.scales), block.shape[1]
+        total = np.zeros((p, terms * width))
+        for part in chunks(*self.rows.shape):
+            # The D_r go to the few columns of the block, not to all those of X.
+            weighted = self.weights[part][:, :, None] * block[part][:, None, :]
+            total += self.rows.read(part).T @ weighted.reshape(len(weighted), -1)
+        by_term = total.reshape(p, terms, width).transpose(1, 0, 2).reshape(p * terms, width)
+        return np.vstack([by_term, self.basis.T @ block])
 
     def spread(self, small: Array) -> Array:
         """The product F s."""
-        result = np.empty((self.shape[0], small.shape[1]))
-        for part, columns in self._parts():
-            result[part] = columns @ small
-        return result
+        p, terms, width = self.rows.shape[1], len(self.scales), small.shape[1]
+        by_term = small[: p * terms].reshape(terms, p, width).transpose(1, 0, 2).reshape(p, -1)
+        result = self.basis @ small[p * terms :]
+        for part in chunks(*self.rows.shape):
+            products = (self.rows.read(part) @ by_term).reshape(-1, terms, width)
+            result[part] += (self.weights[part][:, :, None] * products).sum(axis=1)
+        return np.asarray(result)
 
     def _matmat(self, block: Array) -> Array:
         return self.own_diagonal[:, None] * block + self.spread(self._core @ self.gathered(block))
