@@ -8,8 +8,8 @@
 Sections
   mnist    n = 60 000, tanh and ReLU CK, float32 on disk, each in a process of its own: seconds, their ratio to the bare
            products X_i X_jᵀ of the same blocks taken in turn, peak resident memory, 20 leading eigenvalues, trace,
-           entries against the kernel in memory. A run that is stopped goes on when the command is given again; its
-           times are added up
+           entries against the kernel in memory. A command that is stopped goes on when it is given again; times are
+           added up
   cluster  one process and two workers, n = 10 000: seconds, and whether the numbers are the same
   cg       (K + ridge) x = one-hot labels, MNIST n = 10 000 and 20 000, the papers' mixture n = 10 000, p = 1000:
            iterations and seconds to 1e-6 without a preconditioner, with Nyström's (500 columns), with the
@@ -63,6 +63,9 @@ from notsodeep.scale.store import BlockArray
 CONSOLE = Console(highlight=False, width=140)
 SIGMA_A2 = 0.2
 ACTIVATIONS = ("tanh", "relu")
+# Kernels of the linear systems, and ridges of a useful size, as fractions of the mean diagonal entry.
+SOLVED = (("tanh", "ck"), ("relu", "ntk"))
+RIDGES = (1e-1, 1e-2)
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Step = Callable[[str], None]
@@ -136,7 +139,7 @@ def probe(name: str, size: Size, store: Path, folder: Path | None) -> Row:
         "seconds": times["kernel"],
         "bare products, s": times["bare"],
         "ratio": times["kernel"] / times["bare"],
-        "sessions": times["sessions"],
+        "runs": times["runs"],
         "peak memory, GB": None if peak is None else peak / 1e9,
         "error bound": info.error_bound,
         "largest difference": differences(model, X, kernel),
@@ -150,13 +153,13 @@ def probe(name: str, size: Size, store: Path, folder: Path | None) -> Row:
 
 
 class Watch:
-    """Times of blocks and of their bare products, taken in turn, added up over sessions in a file."""
+    """Times of blocks and of their bare products, taken in turn, added up over runs in a file."""
 
     def __init__(self, X: Array, path: Path, file: Path) -> None:
         self.X, self.path, self.file = X, path, file
-        fresh = {"kernel": 0.0, "bare": 0.0, "sessions": 0}
+        fresh = {"kernel": 0.0, "bare": 0.0, "runs": 0}
         self.times = json.loads(file.read_text()) if file.exists() and path.exists() else fresh
-        self.times["sessions"] += 1
+        self.times["runs"] += 1
         self._last: float | None = None
 
     def __call__(self, done: int, total: int, news: Any) -> None:
@@ -234,34 +237,41 @@ def problems(size: Size, folder: Path | None) -> Iterator[tuple[str, Array, Arra
 
 
 def gradients(size: Size, step: Step, store: Path, folder: Path | None) -> dict[str, list[Row]]:
-    rows = []
+    # A command that was stopped goes on with the kernels that it has not finished.
+    file = store / "cg.json"
+    finished: dict[str, list[Row]] = json.loads(file.read_text()) if file.exists() else {}
+    rows: list[Row] = []
     for data, X, right in problems(size, folder):
-        for name in ACTIVATIONS:
-            for kernel in ("ck", "ntk"):
-                title = f"{data}, {kernel} of {name}, n = {len(X)}"
-                step(f"{title}: the kernel")
-                operator = KernelOperator.of(DEQ(name, SIGMA_A2), X, kernel, block=min(size.block, 2048))
-                # Blocks are kept from here on: the times are those of conjugate gradients alone.
-                operator @ np.ones(len(X))
-                start = {"data": data, "kernel": f"{name} {kernel.upper()}", "n": len(X), "p": X.shape[1]}
-                rows += [
-                    {**start, **row} for row in solved(operator, right, lambda text, t=title: step(t + text))
-                ]
-                del operator
+        for name, kernel in SOLVED:
+            title = f"{data}, {kernel} of {name}, n = {len(X)}"
+            if title in finished:
+                rows += finished[title]
+                continue
+            step(f"{title}: the kernel")
+            operator = KernelOperator.of(DEQ(name, SIGMA_A2), X, kernel, block=min(size.block, 2048))
+            # Blocks are kept from here on: the times are those of conjugate gradients alone.
+            operator @ np.ones(len(X))
+            start = {"data": data, "kernel": f"{name} {kernel.upper()}", "n": len(X), "p": X.shape[1]}
+            found = solved(operator, right, lambda text, title=title: step(title + text))
+            finished[title] = [{**start, **row} for row in found]
+            rows += finished[title]
+            write_json(file, finished)
+            del operator
+    file.unlink(missing_ok=True)
     return {"iterations to 1e-6, all right sides at once": rows}
 
 
 def solved(operator: KernelOperator, right: Array, step: Step) -> Iterator[Row]:
     """Iterations and seconds, those of making the preconditioner included."""
     scale = operator.trace() / operator.n
-    for ridge in (1e-1, 1e-2, 1e-3):
+    for ridge in RIDGES:
         for preconditioner in (None, "nystrom", "equivalent"):
             step(f", ridge {ridge:g}, {preconditioner}")
             start = time.perf_counter()
             row: Row = {"ridge/mean diagonal": ridge, "preconditioner": preconditioner or "none"}
             try:
                 found = operator.solve(
-                    right, ridge * scale, preconditioner=preconditioner, max_iterations=3000
+                    right, ridge * scale, preconditioner=preconditioner, max_iterations=1500
                 )
                 row |= {"iterations": found.iterations, "residual": found.residual}
             except ConvergenceError:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,20 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
+@contextmanager
+def two_workers(cluster: LocalCluster) -> Iterator[Client]:
+    """A client of the cluster when both workers are there, again if a test before has killed one."""
+    with Client(cluster) as client:
+        client.wait_for_workers(2, timeout=120)
+        yield client
+
+
 def journal(path: Path) -> list[str]:
     return [line.split(" ", 1)[1].split("]")[0] for line in (path / JOURNAL).read_text().splitlines()]
 
 
 def test_two_processes_give_the_same_kernel(samples, expected, cluster, tmp_path: Path) -> None:
-    with Client(cluster) as client:
+    with two_workers(cluster) as client:
         kernel = nsd.conjugate_kernel(DEQ, samples, out=tmp_path / "G.zarr", block=BLOCK, client=client)
         here = nsd.conjugate_kernel(DEQ, samples, out=tmp_path / "H.zarr", block=BLOCK)
         np.testing.assert_array_equal(np.asarray(kernel), np.asarray(here))
@@ -57,7 +66,7 @@ def test_two_processes_give_the_same_kernel(samples, expected, cluster, tmp_path
 
 
 def test_an_error_on_a_worker_is_the_error_it_is(samples, cluster, tmp_path: Path) -> None:
-    with Client(cluster) as client:
+    with two_workers(cluster) as client:
         with pytest.raises(nsd.ConvergenceError, match="sigma_a2") as caught:
             nsd.tangent_kernel(nsd.DEQ("relu", 2.5, 1.0), samples, client=client, block=100)
         assert "sigma_a2" in caught.value.remedy
@@ -67,7 +76,7 @@ def test_an_error_on_a_worker_is_the_error_it_is(samples, cluster, tmp_path: Pat
 
 
 def test_a_killed_worker_is_survived(samples, expected, cluster, tmp_path: Path) -> None:
-    with Client(cluster) as client:
+    with two_workers(cluster) as client:
         victim = sorted(client.run(os.getpid).values())[0]
         killed: list[int] = []
 
@@ -87,7 +96,7 @@ def test_a_killed_worker_is_survived(samples, expected, cluster, tmp_path: Path)
 
 
 def test_all_workers_killed_and_their_samples_with_them(samples, expected, cluster, tmp_path: Path) -> None:
-    with Client(cluster) as client:
+    with two_workers(cluster) as client:
         killed: list[int] = []
 
         def kill(done: int, total: int, news: object) -> None:

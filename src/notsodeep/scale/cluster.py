@@ -76,7 +76,7 @@ def connected(client: Any) -> Iterator[Any]:
             yield made
         return
     try:
-        made = distributed.Client(client, timeout=5, set_as_default=False)
+        made = distributed.Client(client, timeout=10, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise InputError(
             f"No scheduler answers at {client}: {error}. Start one (dask scheduler), or check the address."
