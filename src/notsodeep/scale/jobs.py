@@ -27,8 +27,9 @@ STORAGES: tuple[str, ...] = get_args(Storage)
 FORMAT = 1
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
-# Tables of Mehler coefficients, a few hundred terms for each sample of both sides, several copies while made.
-_TABLE_BYTES = 16_000
+# Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
+# while they are made.
+_TABLE_BYTES = 40_000
 # Points at which an activation is told apart from others; callables have no other name.
 _PROBES = np.linspace(-6.0, 6.0, 97)
 
