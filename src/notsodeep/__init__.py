@@ -36,7 +36,7 @@ _HOMES = {
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs", "nets", "convergence")
+_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs", "nets", "convergence", "estimators")
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 
