@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 
 import joblib
 import numpy as np
@@ -120,6 +122,12 @@ def test_features_saved_with_skops(kernel):
     back = skops.loads(stored, trusted=skops.get_untrusted_types(data=stored))
     np.testing.assert_array_equal(back.transform(X), fitted.transform(X))
     assert list(back.get_feature_names_out()) == [f"deqfeatures{i}" for i in range(20)]
+
+
+def test_torch_is_not_needed():
+    code = "import sys, notsodeep.estimators; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_clone_has_the_parameters_and_nothing_that_was_learnt():

@@ -34,7 +34,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     error falls like 1/√n_components. What stays as n_components grows is the distance of the twin from the DEQ, which
     vanishes in high dimension (`residual_` tells whether their scalars agree).
 
-    The DEQ is centred first, as every design is: compare with the kernel of `model_`, on rows scaled by `rows_`.
+    The DEQ is centred first, as every design is: compare with the kernel of `model_`, on rows scaled by `rows_`. It has
+    no bias, which would put a constant on all pairs and leave nothing to match.
 
     Args:
         n_components: how many features; also the width of hidden layers before the last. For "ntk" one half of them

@@ -128,6 +128,9 @@ class DEQKernel(Kernel):
 
 
 def admissible(name: str | Activation) -> float:
-    """The upper end of the default bounds: 0.95/max(1, Lip(φ)²), so that σ_a² E[φ'(u)φ'(v)] < 1 for all data."""
+    """The upper end of the default bounds: 0.95/max(1, Lip(φ)²), so that σ_a² E[φ'(u)φ'(v)] < 1 for all data.
+
+    Lip(φ) is the largest slope within ±8, which is that of every built-in activation but polynomials.
+    """
     slopes = activation(name).derivative(np.linspace(-_REACH, _REACH, 4001))
     return _SHARE / max(1.0, float(np.abs(slopes).max()) ** 2)
