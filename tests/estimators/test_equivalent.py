@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import linalg
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
@@ -84,14 +85,23 @@ def test_new_rows_against_the_series_written_out():
 
 
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
-def test_the_coefficients_are_those_of_a_dense_solve(kernel):
-    X, y = data(n=90)
+@pytest.mark.parametrize(("n", "thin"), [(60, False), (180, True)])
+def test_the_coefficients_are_those_of_a_dense_solve(kernel, n, thin):
+    X, y = data(n=n)
     model = DEQEquivalentRidge(kernel=kernel, alpha=0.05).fit(X, y)
+    assert operator_of(model, X).is_thin == thin
     dense = operator_of(model, X).to_dense()
     expected = np.linalg.solve(dense + 0.05 * np.eye(len(X)), y - y.mean(axis=0))
     assert_close(model.dual_coef_, expected, Oracle.QUADRATURE)
     single = DEQEquivalentRidge(kernel=kernel, alpha=0.05).fit(X, y[:, 0])
     assert_close(single.predict(X), model.predict(X)[:, 0], Oracle.QUADRATURE)
+
+
+def test_where_the_quick_solution_is_not_good_enough_another_is_taken(monkeypatch):
+    X, y = data(n=180)
+    expected = DEQEquivalentRidge().fit(X, y).dual_coef_
+    monkeypatch.setattr(linalg, "lu_solve", lambda factors, block, **_: np.zeros_like(block))
+    assert_close(DEQEquivalentRidge().fit(X, y).dual_coef_, expected, Oracle.QUADRATURE)
 
 
 def mixture(n, seed):

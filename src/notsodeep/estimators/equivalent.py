@@ -7,11 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.equivalents import equivalent
+from notsodeep.equivalents import StructuredOperator, equivalent
 from notsodeep.equivalents.expansion import expand
 from notsodeep.equivalents.powers import ClassValues
 from notsodeep.errors import ConvergenceError, InputError
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 
 # Numbers of Chebyshev points in log ||x||² that are tried in turn.
 _POINTS = (12, 24, 48, 96)
+# Relative to the largest: what may be left of a Chebyshev series, and of a right-hand side after solving.
 _TOLERANCE = 1e-10
 # New rows may be this much longer or shorter than all training rows; beyond, the kernel of the bound is used.
 _MARGIN = 2.0
@@ -38,7 +40,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Ridge regression with the refined equivalent (docs/theory.md (5.2)) in the place of the exact kernel.
 
     **Training** solves (K̄ + alpha I) c = y - intercept with `equivalent(..., form="refined")`, a diagonal plus few
-    columns: O(np²) operations and O(np) memory where p is well below n, conjugate gradients where it is not.
+    columns: O(np²) operations and O(np) memory where p is well below n.
 
     **Prediction.** A new row x is no training row, so only the off-diagonal form of the equivalent enters. With
     s = ||x||² and powers of inner products replaced by their values (5.6) for the training rows as one class (mean u,
@@ -126,7 +128,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         # Features that never vary (the border of an image) add columns to the factorisation and nothing else.
         varying = rows[:, rows.any(axis=0)]
         operator = equivalent(self.model_, varying, kernel=self.kernel, form="refined", order=self.order)
-        self.dual_coef_ = operator.solve(targets - self.intercept_, ridge=alpha)
+        self.dual_coef_ = _solved(operator.plus_diagonal(alpha), targets - self.intercept_)
         self._tabulate(rows)
         return self
 
@@ -184,6 +186,37 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         logs = np.log(np.maximum(squares, np.exp(low)))
         place = np.clip((2.0 * logs - high - low) / (high - low), -1.0, 1.0)
         return np.asarray(chebyshev.chebvander(place, len(self.constants_) - 1))
+
+
+def _solved(operator: StructuredOperator, targets: Array) -> Array:
+    """Operator⁻¹ targets: by Woodbury's identity where the columns F are fewer than n, refined once.
+
+        (d + F S Fᵀ)⁻¹ = d⁻¹ - d⁻¹ F S (I + Fᵀ d⁻¹ F S)⁻¹ Fᵀ d⁻¹
+
+    One product of the columns with themselves, where `operator.solve` would orthogonalise them or, for many columns,
+    iterate for each target. The residual tells whether that was good enough; if not, `operator.solve` it is.
+    """
+    right = targets.reshape(len(targets), -1)
+    if not operator.is_thin or np.any(operator.own_diagonal <= 0.0):
+        return operator.solve(right).reshape(targets.shape)
+    parts = [term.factor() for term in operator.terms]
+    columns, core = np.hstack([part[0] for part in parts]), linalg.block_diag(*(part[1] for part in parts))
+    root = np.sqrt(operator.own_diagonal)[:, None]
+    columns /= root
+    small = np.eye(len(core)) + (columns.T @ columns) @ core
+    factors = linalg.lu_factor(small, overwrite_a=True, check_finite=False)
+
+    def inverse(block: Array) -> Array:
+        whitened = block / root
+        inner = core @ linalg.lu_solve(factors, columns.T @ whitened, check_finite=False)
+        return np.asarray((whitened - columns @ inner) / root)
+
+    first = inverse(right)
+    answer = first + inverse(right - operator @ first)
+    residual = np.linalg.norm(right - operator @ answer)
+    if not residual <= _TOLERANCE * np.linalg.norm(right):
+        answer = operator.solve(right)
+    return answer.reshape(targets.shape)
 
 
 def _affine(series: Array, mean: float, variance: float) -> tuple[Array, Array]:
