@@ -38,7 +38,17 @@ _HOMES = {
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs", "nets", "convergence", "scale")
+_ROOMS = (
+    "gaussian",
+    "data",
+    "kernels",
+    "equivalents",
+    "designs",
+    "nets",
+    "convergence",
+    "scale",
+    "estimators",
+)
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 
