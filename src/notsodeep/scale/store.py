@@ -12,14 +12,11 @@ overwritten. To other programs the array is an ordinary zarr array whose upper b
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import shutil
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
+from notsodeep.files import append_whole, locked, said
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.extras import needed
 from notsodeep.scale.jobs import run_hash
 from notsodeep.scale.memory import in_words
 
-JOURNAL, LOCK, ATTRIBUTE = "blocks.jsonl", ".lock", "notsodeep"
+JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS = {
     "model": "another model",
     "kernel": "another kernel",
@@ -157,7 +154,7 @@ class KernelStore(BlockArray):
     def record(self, entry: Entry) -> None:
         """Note that a block is finished."""
         with said(self.path):
-            _append_whole(self.path / JOURNAL, entry.encoded())
+            append_whole(self.path / JOURNAL, entry.encoded())
         self.finished[entry.cell] = entry
 
     def missing(self) -> list[Cell]:
@@ -187,7 +184,7 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
         _refuse_small_disk(path, described)
         _create(path, described)
     _refuse_another(path, described)
-    with _locked(path):
+    with locked(path):
         yield KernelStore(path, run_hash(described))
 
 
@@ -200,7 +197,7 @@ def block_of(path: Path) -> int | None:
 
 def remove_store(path: Path) -> None:
     """Remove a store, and nothing that is not one."""
-    with _locked(BlockArray(path).path):
+    with locked(BlockArray(path).path):
         shutil.rmtree(path)
 
 
@@ -297,67 +294,8 @@ def _rewrite_journal(path: Path, finished: dict[Cell, Entry]) -> None:
     with said(path):
         fresh = path / f".{JOURNAL}.fresh"
         fresh.unlink(missing_ok=True)
-        _append_whole(fresh, content)
+        append_whole(fresh, content)
         fresh.replace(journal)
-
-
-def _append_whole(path: Path, content: bytes) -> None:
-    """Append all of it or nothing, and force it to the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        before = os.fstat(descriptor).st_size
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(descriptor, before)
-            raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of the folder. The system lets go of it when the process ends, however it ends."""
-    if sys.platform == "win32":
-        raise InputError("Kernels on disk need the file locks of Linux or macOS. Run it in WSL.")
-    import fcntl
-
-    with said(path):
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
-            raise InputError(
-                f"{path} is in use by {holder}. Wait until that run has ended, stop it, or name another folder."
-            ) from None
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def said(path: Path) -> Iterator[None]:
-    """Turn an error of the file system into a sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        advice = (
-            "Make room on that disk and run the same again: it goes on where it stopped."
-            if error.errno in _FULL
-            else "Name a folder that can be written to."
-        )
-        raise InputError(
-            f"{path} cannot be used: {error.strerror or error}. Finished blocks are kept. {advice}"
-        ) from error
 
 
 __all__ = [
@@ -371,5 +309,4 @@ __all__ = [
     "open_store",
     "read_journal",
     "remove_store",
-    "said",
 ]
