@@ -46,6 +46,7 @@ SECTIONS = (
     ("convergence", "Training of wide DEQs", "`python benchmarks/convergence.py`"),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
+    ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
 )
 
 

@@ -23,9 +23,11 @@ _HOMES = {
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",
-    "conjugate_kernel": "kernels",
-    "tangent_kernel": "kernels",
+    "conjugate_kernel": "scale.api",
+    "tangent_kernel": "scale.api",
     "both_kernels": "kernels",
+    "KernelOperator": "scale",
+    "open_kernel": "scale",
     "coefficients": "equivalents",
     "equivalent": "equivalents",
     "equivalence_error": "equivalents",
@@ -36,7 +38,17 @@ _HOMES = {
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
-_ROOMS = ("gaussian", "data", "kernels", "equivalents", "designs", "nets", "convergence")
+_ROOMS = (
+    "gaussian",
+    "data",
+    "kernels",
+    "equivalents",
+    "designs",
+    "nets",
+    "convergence",
+    "scale",
+    "estimators",
+)
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from notsodeep.cli.common import app, console, errors
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import said
 
 if TYPE_CHECKING:
     from notsodeep.experiments.base import Expectation, Experiment, Size, Spec
@@ -166,8 +167,6 @@ def _spec(experiment: Experiment[Any], wishes: _Wishes) -> Spec:
 
 def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
     """The figure in three formats, each written whole; none where there is none to draw or nothing to draw with."""
-    from notsodeep.experiments.store import said
-
     try:
         from notsodeep import figures
     except ModuleNotFoundError as missing:

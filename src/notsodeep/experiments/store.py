@@ -12,33 +12,23 @@ stands.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
 from notsodeep.experiments.base import Row, Scalar, Task
 from notsodeep.experiments.specs import Spec
-from notsodeep.files import free_path, written_whole
+from notsodeep.files import LOCK, append_whole, free_path, locked, said, stamp, written_whole
 
-ROWS, SPEC, PROVENANCE, LOCK = "rows.jsonl", "spec.toml", "provenance.json", ".lock"
+ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
 
 _CHECKSUM_DIGITS = 16
-_ADVICE = {
-    errno.ENOSPC: "Make room on that disk and run the same command again: it goes on where it stopped.",
-    errno.EDQUOT: "Make room on that disk and run the same command again: it goes on where it stopped.",
-    errno.EFBIG: "Raise the limit on the size of files and run the same command again.",
-}
-_OTHER_ADVICE = "Name a folder that can be written to (--out)."
 
 
 @dataclass(frozen=True)
@@ -162,10 +152,10 @@ class Store:
         written = Record.decoded(line[:-1]) or record
         with said(self.folder):
             try:
-                _append_whole(self.folder / ROWS, line)
+                append_whole(self.folder / ROWS, line)
             except KeyboardInterrupt:
                 # The task has ended: it is kept, and then the run ends.
-                _append_whole(self.folder / ROWS, line)
+                append_whole(self.folder / ROWS, line)
                 self.records[task.key] = written
                 raise
         self.records[task.key] = written
@@ -185,7 +175,7 @@ class Store:
     def _put_aside(self) -> None:
         path = self.folder / ROWS
         if path.exists():
-            aside = free_path(self.folder / f"{ROWS}.old-{_stamp()}")
+            aside = free_path(self.folder / f"{ROWS}.old-{stamp()}")
             path.rename(aside)
             self.notes.append(f"The rows of the run before are kept as {aside.name}.")
         (self.folder / PROVENANCE).unlink(missing_ok=True)
@@ -194,10 +184,10 @@ class Store:
         path = self.folder / ROWS
         reading = read_rows(path, self.spec_hash, tasks)
         if not reading.sound:
-            aside = free_path(self.folder / f"{ROWS}.damaged-{_stamp()}")
+            aside = free_path(self.folder / f"{ROWS}.damaged-{stamp()}")
             shutil.copyfile(path, aside)
             with written_whole(path) as temporary:
-                _append_whole(temporary, b"".join(record.encoded() for record in reading.records.values()))
+                append_whole(temporary, b"".join(record.encoded() for record in reading.records.values()))
             self.notes.append(
                 f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings. The file as it was "
                 f"is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
@@ -220,73 +210,16 @@ def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool =
     """
     with said(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         with said(folder):
             store = Store(folder, spec, tasks, fresh=fresh)
         yield store
 
 
-@contextmanager
-def said(folder: Path) -> Iterator[None]:
-    """Turn an error of the file system into a sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, _OTHER_ADVICE)
-        reason = error.strerror or str(error)
-        raise InputError(f"{folder} cannot be used: {reason}. What was finished is kept. {advice}") from error
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a file whole, on the disk before it takes its place."""
     with said(path.parent), written_whole(path) as temporary:
-        _append_whole(temporary, text.encode())
-
-
-def _append_whole(path: Path, content: bytes) -> None:
-    """Append all of it or nothing, and force it to the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        before = os.fstat(descriptor).st_size
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        except BaseException:
-            # Half a line would be found and repaired by the next run, but need not be there at all.
-            with suppress(OSError):
-                os.ftruncate(descriptor, before)
-            raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder. The system lets go of it when the process ends, however it ends."""
-    if sys.platform == "win32":
-        raise InputError("Experiments need the file locks of Linux or macOS. Run them in WSL.")
-    import fcntl
-
-    with said(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
-            raise InputError(
-                f"{folder} is in use by {holder}. Wait until that run has ended, stop it, or name another folder "
-                "(--out)."
-            ) from None
-        # For the message above; the lock holds without it, on a full disk too.
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} since {_stamp()}\n".encode())
-        yield
-    finally:
-        os.close(descriptor)
+        append_whole(temporary, text.encode())
 
 
 def _refuse_other_spec(path: Path, spec: Spec) -> None:
@@ -310,10 +243,6 @@ def _sweep(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
 __all__ = [
     "LOCK",
     "PROVENANCE",
@@ -324,5 +253,4 @@ __all__ = [
     "Store",
     "open_store",
     "read_rows",
-    "said",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.kernels.programs import Samples, prepare
+from notsodeep.kernels.programs import Program, Samples, prepare
 from notsodeep.kernels.tiles import for_each_tile
 from notsodeep.models import DEQ, Explicit
 from notsodeep.results import KernelInfo
@@ -118,7 +118,7 @@ def tangent_kernel(
     Returns:
         The kernel (n, n) or (n, k), and a `KernelInfo` if asked for.
     """
-    kernels, info = _compute(model, X, Y, (_tangent_reading(of),), depth)
+    kernels, info = _compute(model, X, Y, (tangent_reading(of),), depth)
     return (kernels[0], info) if return_info else kernels[0]
 
 
@@ -132,27 +132,33 @@ def both_kernels(
     return_info: bool = False,
 ) -> Any:
     """Conjugate kernel (of features) and tangent kernel in one pass, and the evidence if asked for."""
-    kernels, info = _compute(model, X, Y, ("features", _tangent_reading(of)), depth)
+    kernels, info = _compute(model, X, Y, ("features", tangent_reading(of)), depth)
     return (*kernels, info) if return_info else tuple(kernels)
 
 
-def _tangent_reading(of: str) -> str:
+def tangent_reading(of: str) -> str:
+    """The name that `programs.Block.reading` has for a tangent kernel."""
     return "tangent" if one_of(of, TANGENT, "of") == "preactivations" else of
 
 
 def _compute(
     model: Model, X: ArrayLike, Y: ArrayLike | None, wanted: tuple[str, ...], depth: int | None
 ) -> tuple[list[Array], KernelInfo]:
-    _check(model, depth)
+    check_model(model, depth)
     left = as_rows(X)
     right = None if Y is None else as_rows_like(Y, left)
     # The Gram matrix is overwritten by the first kernel: nothing of size n² exists beside the output.
     gram = left @ (left if right is None else right).T
     sides = _samples(left, right, gram)
-    tangent = any(name not in CONJUGATE for name in wanted)
-    program = prepare(model, *sides, depth, tangent)
+    program = prepare(model, *sides, depth, any(name not in CONJUGATE for name in wanted))
+    return evaluate(program, gram, wanted, symmetric=right is None)
+
+
+def evaluate(
+    program: Program, gram: Array, wanted: tuple[str, ...], *, symmetric: bool
+) -> tuple[list[Array], KernelInfo]:
+    """All tiles of a Gram matrix through a program: the wanted kernels, the first in place of the Gram matrix."""
     outputs = [gram, *(np.empty_like(gram) for _ in wanted[1:])]
-    symmetric = right is None
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         diagonal = symmetric and rows == columns
@@ -180,7 +186,8 @@ def _samples(left: Array, right: Array | None, gram: Array) -> tuple[Samples, Sa
     return Samples(left, squares[0]), Samples(right, squares[1])
 
 
-def _check(model: Model, depth: int | None) -> None:
+def check_model(model: Model, depth: int | None) -> None:
+    """Refuse what is not a model, and a depth that it cannot have."""
     if not isinstance(model, DEQ | Explicit):
         raise InputError(f"model must be a DEQ or an Explicit network, not {type(model).__name__}.")
     if depth is None:

@@ -12,8 +12,7 @@ from notsodeep import __version__
 from notsodeep.errors import InputError
 from notsodeep.experiments.base import Experiment
 from notsodeep.experiments.catalogue import EXPERIMENTS
-from notsodeep.experiments.store import said
-from notsodeep.files import free_path, written_whole
+from notsodeep.files import free_path, said, written_whole
 from notsodeep.report.included import included_section
 from notsodeep.report.markup import Child, Html, command, element, joined, paragraph, table
 from notsodeep.report.results import Result, read_results

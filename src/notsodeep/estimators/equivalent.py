@@ -1,0 +1,243 @@
+"""`DEQEquivalentRidge`: ridge with the high-dimensional equivalent of a kernel, in O(np²) and O(np) memory."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from notsodeep.equivalents import StructuredOperator, equivalent
+from notsodeep.equivalents.expansion import expand
+from notsodeep.equivalents.powers import ClassValues
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.estimators.machine import KERNELS, mean_target
+from notsodeep.estimators.rows import RowScaler, positive
+from notsodeep.gaussian.activations import Activation
+from notsodeep.models import DEQ
+from notsodeep.validation import one_of
+
+Array = NDArray[np.float64]
+
+# Numbers of Chebyshev points in log ||x||² that are tried in turn.
+_POINTS = (12, 24, 48, 96)
+# Relative to the largest: what may be left of a Chebyshev series, and of a right-hand side after solving.
+_TOLERANCE = 1e-10
+# New rows may be this much longer or shorter than all training rows; beyond, the kernel of the bound is used.
+_MARGIN = 2.0
+# A row shorter than this beside the longest one is zero in all but name.
+_SHORTEST = 1e-10
+# Pairs of a new or nodal norm with a training norm that are expanded at once.
+_BLOCK = 1 << 20
+
+
+class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Ridge regression with the refined equivalent (docs/theory.md (5.2)) in the place of the exact kernel.
+
+    **Training** solves (K̄ + alpha I) c = y - intercept with `equivalent(..., form="refined")`, a diagonal plus few
+    columns: O(np²) operations and O(np) memory where p is well below n.
+
+    **Prediction.** A new row x is no training row, so only the off-diagonal form of the equivalent enters. With
+    s = ||x||² and powers of inner products replaced by their values (5.6) for the training rows as one class (mean u,
+    variance v: c² → v - u² + 2uc, c³ → 3(u² + v)c - 2u³),
+
+        k̄(x, x_j) = h_0(s, s_j) + h_1(s, s_j) <x, x_j>,
+        h_0 = g_0 + (v - u²) g_2 - 2u³ g_3,     h_1 = g_1 + 2u g_2 + 3(u² + v) g_3,
+
+    with the functions g_k of two norms that the expansion in inner products has. Hence
+
+        f(x) = intercept + a(s) + <x, b(s)>,     a(s) = Σ_j h_0(s, s_j) c_j,     b(s) = Σ_j h_1(s, s_j) c_j x_j :
+
+    a linear function whose coefficients depend on the norm of x. a and b are kept at a few Chebyshev points of log s,
+    the training rows not at all. What the kernel has on its diagonal beyond k̄(x_i, x_i) acts as a ridge of its own:
+    in high dimension the nonlinearity of a network regularises a linear model.
+
+    There is no `sample_weight`: two copies of a row are not what the equivalent of distinct samples is about.
+
+    Args:
+        kernel: "ntk" or "ck".
+        activation: of the DEQ, by name or as an `Activation`.
+        sigma_a2: variance of the recurrent weights.
+        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        bias2: variance of the bias.
+        order: the highest power of inner products in the expansion, 1 to 3.
+        alpha: the ridge.
+        fit_intercept: take out the mean of the targets first.
+        center: of the rows, as in `RowScaler`; the expansion is about inner products around zero.
+        scale: of the rows, as in `RowScaler`.
+
+    Attributes:
+        dual_coef_: c, of the shape of y.
+        intercept_: the mean of y, or zero.
+        log_norms_: the interval of log s, ends included, over which a and b are kept.
+        constants_: Chebyshev coefficients of a, shape (points, targets).
+        slopes_: Chebyshev coefficients of b, shape (points, p, targets).
+        rows_: the fitted `RowScaler`.
+        model_: the `DEQ`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "ntk",
+        activation: str | Activation = "relu",
+        sigma_a2: float = 0.2,
+        sigma_b2: float | None = None,
+        bias2: float = 0.0,
+        order: int = 2,
+        alpha: float = 1e-2,
+        fit_intercept: bool = True,
+        center: bool = True,
+        scale: float | str | None = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.activation = activation
+        self.sigma_a2 = sigma_a2
+        self.sigma_b2 = sigma_b2
+        self.bias2 = bias2
+        self.order = order
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.center = center
+        self.scale = scale
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Solve for the coefficients.
+
+        Args:
+            X: samples in rows, two or more.
+            y: one target (n,), or several (n, m).
+        """
+        alpha = positive(self.alpha, "alpha", or_zero=True)
+        one_of(self.kernel, tuple(KERNELS), "kernel")
+        self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        given, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+        )
+        targets = np.asarray(y, dtype=np.float64)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(given)
+        rows = self.rows_.transform(given)
+        if not rows.any():
+            raise InputError("All rows of X are equal (or zero): there is no direction to learn from.")
+        self.intercept_ = mean_target(targets, None, self.fit_intercept)
+        # Features that never vary (the border of an image) add columns to the factorisation and nothing else.
+        varying = rows[:, rows.any(axis=0)]
+        operator = equivalent(self.model_, varying, kernel=self.kernel, form="refined", order=self.order)
+        self.dual_coef_ = _solved(operator.plus_diagonal(alpha), targets - self.intercept_)
+        self._tabulate(rows)
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The regression function at new rows, O(p) for each."""
+        check_is_fitted(self)
+        rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        basis = self._basis(rows)
+        output = basis @ self.constants_
+        for b, slope in zip(basis.T, self.slopes_, strict=True):
+            output += b[:, None] * (rows @ slope)
+        return np.asarray(output.reshape(len(rows), *self.dual_coef_.shape[1:]) + self.intercept_)
+
+    # --- a and b of the class's docstring, as functions of the norm ---------------------------------------
+
+    def _tabulate(self, rows: Array) -> None:
+        squares = np.einsum("ij,ij->i", rows, rows)
+        squares = np.maximum(squares, _SHORTEST * float(squares.max()))
+        middle, half = _interval(squares)
+        self.log_norms_ = np.array([middle - half, middle + half])
+        values = ClassValues.of(rows, None)
+        mean, variance = float(values.mean[0, 0]), float(values.variance[0, 0])
+        dual = self.dual_coef_.reshape(len(rows), -1)
+        for points in _POINTS:
+            nodes = np.exp(middle + half * chebyshev.chebpts1(points))
+            constants, slopes = self._at_nodes(nodes, rows, squares, dual, mean, variance)
+            to_coefficients = np.linalg.inv(chebyshev.chebvander(chebyshev.chebpts1(points), points - 1))
+            self.constants_ = to_coefficients @ constants
+            self.slopes_ = np.tensordot(to_coefficients, slopes, axes=1)
+            if _resolved(self.constants_, np.exp(middle / 2.0) * self.slopes_):
+                return
+        raise ConvergenceError(
+            f"The norms of the rows span a factor of {np.exp(half):.3g}, over which the kernel was not resolved.",
+            "Remove rows that are nearly equal to the mean, or scale the rows to similar norms.",
+        )
+
+    def _at_nodes(
+        self, nodes: Array, rows: Array, squares: Array, dual: Array, mean: float, variance: float
+    ) -> tuple[Array, Array]:
+        """a (nodes, targets) and b (nodes, p, targets) at the given squared norms."""
+        constants = np.zeros((len(nodes), dual.shape[1]))
+        slopes = np.zeros((len(nodes), rows.shape[1], dual.shape[1]))
+        for part in gen_batches(len(rows), max(1, _BLOCK // len(nodes))):
+            series = expand(self.model_, nodes, squares[part], self.kernel, self.order, 0.0)
+            constant, slope = _affine(series, mean, variance)
+            constants += constant @ dual[part]
+            for node, weights in enumerate(slope):
+                slopes[node] += rows[part].T @ (weights[:, None] * dual[part])
+        return constants, slopes
+
+    def _basis(self, rows: Array) -> Array:
+        """Chebyshev polynomials at log ||x||², held at the ends of the interval."""
+        squares = np.einsum("ij,ij->i", rows, rows)
+        low, high = self.log_norms_
+        logs = np.log(np.maximum(squares, np.exp(low)))
+        place = np.clip((2.0 * logs - high - low) / (high - low), -1.0, 1.0)
+        return np.asarray(chebyshev.chebvander(place, len(self.constants_) - 1))
+
+
+def _solved(operator: StructuredOperator, targets: Array) -> Array:
+    """Operator⁻¹ targets: by Woodbury's identity where the columns F are fewer than n, refined once.
+
+        (d + F S Fᵀ)⁻¹ = d⁻¹ - d⁻¹ F S (I + Fᵀ d⁻¹ F S)⁻¹ Fᵀ d⁻¹
+
+    One product of the columns with themselves, where `operator.solve` would orthogonalise them or, for many columns,
+    iterate for each target. The residual tells whether that was good enough; if not, `operator.solve` it is.
+    """
+    right = targets.reshape(len(targets), -1)
+    if not operator.is_thin or np.any(operator.own_diagonal <= 0.0):
+        return operator.solve(right).reshape(targets.shape)
+    parts = [term.factor() for term in operator.terms]
+    columns, core = np.hstack([part[0] for part in parts]), linalg.block_diag(*(part[1] for part in parts))
+    root = np.sqrt(operator.own_diagonal)[:, None]
+    columns /= root
+    small = np.eye(len(core)) + (columns.T @ columns) @ core
+    factors = linalg.lu_factor(small, overwrite_a=True, check_finite=False)
+
+    def inverse(block: Array) -> Array:
+        whitened = block / root
+        inner = core @ linalg.lu_solve(factors, columns.T @ whitened, check_finite=False)
+        return np.asarray((whitened - columns @ inner) / root)
+
+    first = inverse(right)
+    answer = first + inverse(right - operator @ first)
+    residual = np.linalg.norm(right - operator @ answer)
+    if not residual <= _TOLERANCE * np.linalg.norm(right):
+        answer = operator.solve(right)
+    return answer.reshape(targets.shape)
+
+
+def _affine(series: Array, mean: float, variance: float) -> tuple[Array, Array]:
+    """h_0 and h_1 from g_0 … g_order: powers of inner products by docs/theory.md (5.6)."""
+    constant, slope = series[0].copy(), series[1].copy()
+    if len(series) > 2:
+        constant += (variance - mean**2) * series[2]
+        slope += 2.0 * mean * series[2]
+    if len(series) > 3:
+        constant -= 2.0 * mean**3 * series[3]
+        slope += 3.0 * (mean**2 + variance) * series[3]
+    return constant, slope
+
+
+def _interval(squares: Array) -> tuple[float, float]:
+    """Middle and half length of the interval of log s to cover: the training norms with a margin."""
+    low, high = np.log(squares.min() / _MARGIN), np.log(squares.max() * _MARGIN)
+    return float(low + high) / 2.0, float(high - low) / 2.0
+
+
+def _resolved(*tables: Array) -> bool:
+    """Whether the last Chebyshev coefficients of all tables are negligible beside the largest of any."""
+    size = max(float(np.abs(table).max()) for table in tables)
+    return all(float(np.abs(table[-3:]).max()) <= _TOLERANCE * size for table in tables)

@@ -1,0 +1,173 @@
+"""`DEQFeatures`: random features of the explicit network that shares the kernel of a DEQ."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from notsodeep.designs import design
+from notsodeep.errors import InputError
+from notsodeep.estimators.machine import KERNELS
+from notsodeep.estimators.rows import RowScaler
+from notsodeep.gaussian.activations import Activation
+from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import one_of
+
+Array = NDArray[np.float64]
+
+
+class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Random features of the explicit network that shares the kernel of a DEQ.
+
+    The DEQ is never solved: its designed twin (docs/theory.md (7.1) and (7.2)), one or two layers, is drawn once. For
+    "ck" the features are the last layer x^(L) of (1.4), and their inner products tend to Σ^(L) of (3.11). For "ntk"
+    there is beside them, at each layer, the tangent part
+
+        ψ^(l) = [x^(l), (N_l ψ^(l-1)) ∘ σ_l'(V_l x^(l-1))/√m],   ψ^(0) = x,   N_l, V_l, W_l Gaussian, independent,
+
+    whose inner products have the mean <ψ^(l-1), ψ'^(l-1)> F'_l, the second term of the recursion (3.11) for Θ^(l). The
+    error falls like 1/√n_components. What stays as n_components grows is the distance of the twin from the DEQ, which
+    vanishes in high dimension (`residual_` tells whether their scalars agree).
+
+    The DEQ is centred first, as every design is: compare with the kernel of `model_`, on rows scaled by `rows_`. It has
+    no bias, which would put a constant on all pairs and leave nothing to match.
+
+    Args:
+        n_components: how many features; also the width of hidden layers before the last. For "ntk" one half of them
+            are those of the CK.
+        kernel: "ck" or "ntk".
+        activation: of the DEQ, by name or as an `Activation`.
+        sigma_a2: variance of the recurrent weights.
+        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        center: of the rows, as in `RowScaler`.
+        scale: of the rows, as in `RowScaler`.
+        random_state: a seed, or a generator to draw from; None draws anew each time.
+
+    Attributes:
+        network_: the designed `Explicit`.
+        model_: the centred `DEQ` that it stands for.
+        residual_: the largest relative difference of their scalars; below 1e-9 the design is exact.
+        weights_: W_l for each layer, shape (m, inputs).
+        slope_weights_, tangent_weights_: V_l and N_l; empty for "ck".
+        rows_: the fitted `RowScaler`.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1000,
+        *,
+        kernel: str = "ck",
+        activation: str | Activation = "relu",
+        sigma_a2: float = 0.2,
+        sigma_b2: float | None = None,
+        center: bool = True,
+        scale: float | str | None = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.activation = activation
+        self.sigma_a2 = sigma_a2
+        self.sigma_b2 = sigma_b2
+        self.center = center
+        self.scale = scale
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Design the network for the norm of these rows and draw its weights.
+
+        Args:
+            X: samples in rows.
+            y: not used.
+        """
+        model = self._check()
+        rows = validate_data(self, X, dtype=np.float64)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(rows)
+        tau0 = _typical_norm(self.rows_.transform(rows))
+        self.network_, self.residual_ = _designed(model, tau0, self.kernel)
+        self.model_ = model.centred(tau0)
+        self._draw(rows.shape[1])
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """The features, shape (n, n_components)."""
+        check_is_fitted(self)
+        signal = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        if not self.tangent_weights_:
+            for phi, weights in zip(self.network_.layers, self.weights_, strict=True):
+                signal = _scaled(phi(signal @ weights.T))
+            return signal
+        tangent = signal
+        for number, phi in enumerate(self.network_.layers):
+            slopes = phi.derivative(signal @ self.slope_weights_[number].T)
+            mixed = _scaled(slopes * (tangent @ self.tangent_weights_[number].T))
+            signal = _scaled(phi(signal @ self.weights_[number].T))
+            tangent = np.hstack([signal, mixed])
+        return tangent
+
+    @property
+    def _n_features_out(self) -> int:
+        """For `get_feature_names_out`."""
+        return int(self.n_components)
+
+    def _draw(self, inputs: int) -> None:
+        rng = generator(self.random_state)
+        width, depth, tangent_inputs = int(self.n_components), len(self.network_.layers), inputs
+        self.weights_: list[Array] = []
+        self.slope_weights_: list[Array] = []
+        self.tangent_weights_: list[Array] = []
+        for number in range(depth):
+            # The last layer's two parts share the features that were asked for.
+            share = width - width // 2 if self.kernel == "ntk" and number == depth - 1 else width
+            self.weights_.append(rng.standard_normal((share, inputs)))
+            if self.kernel == "ntk":
+                rest = width - share if number == depth - 1 else width
+                self.slope_weights_.append(rng.standard_normal((rest, inputs)))
+                self.tangent_weights_.append(rng.standard_normal((rest, tangent_inputs)))
+                tangent_inputs = share + rest
+            inputs = share
+
+    def _check(self) -> DEQ:
+        one_of(self.kernel, tuple(KERNELS), "kernel")
+        count = self.n_components
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise InputError(f"n_components must be a whole number from 1 on, got {count!r}.")
+        return DEQ(self.activation, self.sigma_a2, self.sigma_b2)
+
+
+def _scaled(block: Array) -> Array:
+    """Divided by the root of the number of columns, in place; one feature of the NTK leaves its second part none."""
+    block /= np.sqrt(max(1, block.shape[1]))
+    return block
+
+
+@lru_cache(maxsize=128)
+def _designed(model: DEQ, tau0: float, kernel: str) -> tuple[Explicit, float]:
+    """The designed network and its residual; a search over other parameters asks for the same one many times."""
+    found = design(model, tau0, kernel)
+    return found.network, found.residual
+
+
+def _typical_norm(rows: Array) -> float:
+    """The root mean square norm to nine digits; 1 where there is nothing but zeros, which any network serves.
+
+    No design needs more digits, and rows that were scaled to 1 have 1, whatever the rounding.
+    """
+    return float(f"{np.sqrt(np.mean(np.einsum('ij,ij->i', rows, rows))):.9g}") or 1.0
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator from what scikit-learn calls a random state; the global one is never touched."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"random_state must be a whole number, a NumPy generator or None, got {random_state!r}."
+        ) from None

@@ -1,0 +1,110 @@
+"""Kernel ridge with the exact kernels of a DEQ: what the regressor and the classifier share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+from sklearn.base import BaseEstimator
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.estimators.rows import RowScaler, checked_weights, positive
+from notsodeep.gaussian.activations import Activation
+from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.models import DEQ
+from notsodeep.validation import one_of
+
+Array = NDArray[np.float64]
+
+KERNELS = {"ck": conjugate_kernel, "ntk": tangent_kernel}
+# Entries of a kernel held at once while predicting: 128 MB.
+_BLOCK = 1 << 24
+# A factorisation with a smaller reciprocal condition number has no digits left to give.
+_SINGULAR = 1e-15
+
+
+class KernelMachine(BaseEstimator):
+    """f(x) = intercept + k(x, X)(K + alpha I)⁻¹(t - intercept); the parameters are those of `DEQKernelRidge`."""
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "ntk",
+        activation: str | Activation = "relu",
+        sigma_a2: float = 0.2,
+        sigma_b2: float | None = None,
+        bias2: float = 0.0,
+        alpha: float = 1e-2,
+        fit_intercept: bool = True,
+        center: bool = True,
+        scale: float | str | None = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.activation = activation
+        self.sigma_a2 = sigma_a2
+        self.sigma_b2 = sigma_b2
+        self.bias2 = bias2
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.center = center
+        self.scale = scale
+
+    def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
+        alpha = positive(self.alpha, "alpha", or_zero=True)
+        self._prepare()
+        weights = checked_weights(sample_weight, X)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
+        self.X_fit_ = self.rows_.transform(X)
+        self.intercept_ = mean_target(targets, weights, self.fit_intercept)
+        self.dual_coef_ = solve_ridge(self._between(self.X_fit_), targets - self.intercept_, alpha, weights)
+
+    def _prepare(self) -> None:
+        """Resolve the parameters of the kernel, so that bad ones are refused before any work."""
+        self.kernel_ = one_of(self.kernel, tuple(KERNELS), "kernel")
+        self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+
+    def _between(self, X: Array, Y: Array | None = None) -> Array:
+        """The kernel between scaled rows."""
+        return KERNELS[self.kernel_](self.model_, X, Y)
+
+    def _machine_output(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        output = np.empty((len(rows), *self.dual_coef_.shape[1:]))
+        for part in gen_batches(len(rows), max(1, _BLOCK // len(self.X_fit_))):
+            output[part] = self._between(rows[part], self.X_fit_) @ self.dual_coef_
+        return np.asarray(output + self.intercept_)
+
+
+def mean_target(targets: Array, weights: Array | None, wanted: bool) -> Any:
+    """The (weighted) mean of each target, or zeros."""
+    return np.average(targets, axis=0, weights=weights) if wanted else np.zeros(targets.shape[1:])
+
+
+def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | None = None) -> Array:
+    """Give c with (K + alpha W⁻¹) c = t for symmetric K, which is overwritten; weights of zero leave a row out.
+
+    In the form √W (√W K √W + alpha I)⁻¹ √W t, which stays sound as a weight vanishes.
+    """
+    right = np.array(targets)
+    if weights is not None:
+        root = np.sqrt(weights)
+        kernel *= root[:, None]
+        kernel *= root
+        right *= root.reshape(-1, *[1] * (right.ndim - 1))
+    np.fill_diagonal(kernel, kernel.diagonal() + alpha)
+    # The transpose of a symmetric matrix in C order is itself in the order that LAPACK overwrites in place.
+    matrix = kernel.T
+    size = lapack.dlange("1", matrix)
+    factor, failed = lapack.dpotrf(matrix, lower=True, clean=False, overwrite_a=True)
+    if failed or not lapack.dpocon(factor, size, uplo="L")[0] > _SINGULAR:
+        raise ConvergenceError(
+            f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
+            "Raise alpha: 1e-8 is enough for rows that occur twice.",
+        )
+    solution = np.asarray(lapack.dpotrs(factor, right, lower=True)[0]).reshape(right.shape)
+    return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))

@@ -1,0 +1,100 @@
+"""How much memory there is, how much a run may have, and what fits into it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from notsodeep.errors import InputError
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+# Without a limit from the user a run takes this part of what the machine has left.
+SHARE = 0.5
+# What loads or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
+RESERVE = 120 * 1000**2
+
+
+def as_bytes(size: str | int, name: str = "max_memory") -> int:
+    """A number of bytes from 4000000000, "4GB", "4 GiB", "500 MB"."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    written = size.lower() if isinstance(size, str) else ""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", written)
+    if not match or float(match[1]) == 0:
+        raise InputError(f"{name} = {size!r} is not an amount of memory. Write '4GB', '500MB' or '2GiB'.")
+    return int(float(match[1]) * {**_UNITS, **_BINARY}[match[2] or ""])
+
+
+def in_words(size: float) -> str:
+    """A number of bytes for people: 7.2 GB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size:.0f} bytes"
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now; where the system does not say, the most it has held."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return _highest_resident()
+
+
+def _highest_resident() -> int:
+    if sys.platform == "win32":
+        return 300 * 1000**2
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def available_bytes() -> int:
+    """Memory that can still be had on this machine, or within the limit of the container."""
+    found = [size for size in (_of_machine(), _of_container()) if size is not None]
+    return max(min(found), 0) if found else 2 * 1000**3
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        # No word about what is free: half of what is there.
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _of_container() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def budget(max_memory: str | int | None) -> int:
+    """Bytes that blocks may take: the limit less what the process holds already, the data included.
+
+    Without a limit, half of what the machine has left.
+    """
+    if max_memory is None:
+        return int(SHARE * available_bytes()) - RESERVE
+    limit, held = as_bytes(max_memory), resident_bytes()
+    if limit <= held + RESERVE:
+        raise InputError(
+            f"max_memory = {in_words(limit)} is less than what the process needs before any block: it holds "
+            f"{in_words(held)} (data, libraries), and {in_words(RESERVE)} are for what loads beside. Allow at "
+            f"least {in_words(held + 2 * RESERVE)}, or give the rows as an np.memmap or a zarr array."
+        )
+    return limit - held - RESERVE
+
+
+__all__ = ["RESERVE", "as_bytes", "available_bytes", "budget", "in_words", "resident_bytes"]

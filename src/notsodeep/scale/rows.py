@@ -1,0 +1,238 @@
+"""Samples in rows from wherever they are: memory, a mapped file, a zarr array, a dask array.
+
+A `Rows` reads a slice as float64 and knows its shape. What is sent to another process is a path where there is one,
+the array itself where there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.errors import InputError
+from notsodeep.scale.extras import needed
+from notsodeep.validation import as_rows
+
+Array = NDArray[np.float64]
+
+# Rows read at once in a pass over all of them, in bytes as float64.
+CHUNK = 32 * 1000**2
+# Quantiles of the squared norms that every block is given; see `Survey.anchors`.
+ANCHORS = 288
+
+
+class Rows(Protocol):
+    """Samples in rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape (n, p)."""
+
+    def read(self, rows: slice) -> Array:
+        """These rows as a C-contiguous float64 array."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayRows:
+    """Rows of anything that slices into NumPy arrays: an array in memory, a zarr array."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape (n, p)."""
+        return int(self.array.shape[0]), int(self.array.shape[1])
+
+    def read(self, rows: slice) -> Array:
+        """These rows as a C-contiguous float64 array."""
+        return np.ascontiguousarray(self.array[rows], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """Rows of a mapped file; mapped anew for each reading, so that its pages do not stay in the process."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, int]
+    offset: int
+
+    def read(self, rows: slice) -> Array:
+        """These rows as a C-contiguous float64 array."""
+        mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+        return np.array(mapped[rows], dtype=np.float64, order="C")
+
+
+@contextmanager
+def rows_of(X: Any, name: str = "X", folder: Path | None = None) -> Iterator[Rows]:
+    """The rows of X; a dask array is computed once, chunk after chunk, into a file that goes when the block ends."""
+    if _is_dask(X):
+        _check(X.shape, X.dtype, name)
+        with TemporaryDirectory(prefix=".rows-", dir=folder) as staging:
+            yield _staged(X, Path(staging) / "rows.npy")
+    else:
+        yield plain_rows(X, name)
+
+
+def plain_rows(X: Any, name: str = "X") -> Rows:
+    """The rows of an array in memory, of an np.memmap or of a zarr array."""
+    if hasattr(X, "detach"):
+        X = X.detach().cpu().numpy()
+    if isinstance(X, MappedRows | ArrayRows):
+        return X
+    if not isinstance(X, np.ndarray) and not _is_zarr(X):
+        try:
+            X = np.asarray(X)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} cannot be read as an array: {error}.") from None
+    _check(X.shape, X.dtype, name)
+    mapped = _mapped(X) if isinstance(X, np.memmap) else None
+    return ArrayRows(X) if mapped is None else mapped
+
+
+def open_rows(path: str | Path) -> Rows:
+    """The rows of a .npy file or of a zarr array, read when they are needed."""
+    file = Path(path)
+    if not file.exists():
+        raise InputError(f"There is no file {path}.")
+    if file.suffix == ".npy":
+        try:
+            return plain_rows(np.load(file, mmap_mode="r", allow_pickle=False), str(path))
+        except ValueError as error:
+            raise InputError(f"{path} cannot be read as a matrix of numbers: {error}.") from None
+    zarr = needed("zarr", "Rows in a zarr array")
+    try:
+        array = zarr.open_array(file, mode="r")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is neither a .npy file nor a zarr array ({type(error).__name__})."
+        ) from error
+    return plain_rows(array, str(path))
+
+
+def is_elsewhere(X: Any) -> bool:
+    """Whether X is a zarr or dask array, which the functions of memory cannot take."""
+    return _is_zarr(X) or _is_dask(X)
+
+
+def _is_zarr(X: Any) -> bool:
+    return type(X).__module__.split(".")[0] == "zarr"
+
+
+def _is_dask(X: Any) -> bool:
+    return type(X).__module__.split(".")[0] == "dask"
+
+
+def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
+    """Where the rows are in their file; None if they do not lie there one after the other."""
+    root = X
+    while isinstance(root.base, np.memmap):
+        root = root.base
+    if not X.flags.c_contiguous or not isinstance(root.filename, str | Path):
+        return None
+    # A view keeps the offset of the array it was cut from; the addresses say where it is.
+    inside = X.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return MappedRows(str(root.filename), X.dtype.str, (X.shape[0], X.shape[1]), root.offset + inside)
+
+
+def _staged(X: Any, path: Path) -> Rows:
+    """A dask array in a file, written block of rows after block of rows."""
+    file = np.lib.format.open_memmap(path, "w+", np.float64, X.shape)
+    start = 0
+    for size in X.chunks[0]:
+        file[start : start + size] = X[start : start + size].compute()
+        start += size
+    file.flush()
+    del file
+    return plain_rows(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
+    if np.dtype(dtype).kind not in "biuf":
+        raise InputError(f"{name} must hold real numbers, not {dtype}. Convert it first.")
+    if len(shape) != 2:
+        raise InputError(
+            f"{name} must be a matrix with samples in rows (n, p); got shape {tuple(shape)}. "
+            "One sample x goes in as x[None, :], one feature as x[:, None]."
+        )
+    if 0 in shape:
+        raise InputError(
+            f"{name} is empty: shape {tuple(shape)}. At least one sample and one feature are needed."
+        )
+
+
+# --- one pass over all rows -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What one pass over the rows leaves: all that blocks must agree on.
+
+    Attributes:
+        squares: the squared norms, shape (n,).
+        fingerprint: a hash of the rows as float64, in their order.
+        direction: the sum of the rows, each divided by its norm, shape (p,).
+    """
+
+    squares: Array
+    fingerprint: str
+    direction: Array
+
+    @property
+    def mean_correlation(self) -> float:
+        """The mean correlation of two different samples."""
+        n = int(np.count_nonzero(self.squares))
+        return float(self.direction @ self.direction - n) / (n * (n - 1)) if n > 1 else 0.0
+
+
+def survey(rows: Rows, name: str = "X") -> Survey:
+    """Read all rows once, chunk after chunk; NaN and infinities are refused."""
+    n, p = rows.shape
+    squares, digest, direction = np.empty(n), hashlib.sha256(f"{n} {p} ".encode()), np.zeros(p)
+    for part in chunks(n, p):
+        read = as_rows(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
+        digest.update(read.view(np.uint8).data)
+        squares[part] = np.einsum("ij,ij->i", read, read)
+        lengths = np.sqrt(squares[part])
+        direction += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ read
+    return Survey(squares, digest.hexdigest()[:32], direction)
+
+
+def anchors(*squares: Array) -> Array:
+    """Quantiles of all squared norms, the least and the largest among them.
+
+    What depends on one sample is interpolated between the smallest and the largest norm. With these beside its own
+    samples every block interpolates over the same range, whatever the blocking.
+    """
+    everything = np.sort(np.concatenate(squares))
+    return everything[np.linspace(0, len(everything) - 1, ANCHORS).round().astype(np.intp)]
+
+
+def chunks(n: int, p: int) -> Iterator[slice]:
+    """Slices of the rows that fit into CHUNK."""
+    step = max(CHUNK // (8 * p), 1)
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+__all__ = [
+    "ArrayRows",
+    "MappedRows",
+    "Rows",
+    "Survey",
+    "anchors",
+    "chunks",
+    "is_elsewhere",
+    "open_rows",
+    "plain_rows",
+    "rows_of",
+    "survey",
+]

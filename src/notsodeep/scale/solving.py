@@ -1,0 +1,170 @@
+"""Conjugate gradients for several right sides at once, and two preconditioners for kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.progress import Report, silent
+
+Array = NDArray[np.float64]
+
+# Directions below this fraction of the largest are rounding.
+_ROUNDING = 1e-12
+# After the recursion says "converged" the true residual is computed; so many times the iteration may start again.
+_RESTARTS = 3
+
+
+class Preconditioner(Protocol):
+    """A positive definite matrix that is easily inverted."""
+
+    name: str
+
+    def solve(self, block: Array) -> Array:
+        """The inverse times an (n, m) block."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The answer of an iteration, and how it was obtained.
+
+    Attributes:
+        x: the solution, of the shape of b.
+        iterations: products with the kernel, all right sides together in each, the check of the residual apart.
+        residual: ||b - (K + ridge) x||/||b|| of the worst right side, computed at the end from x itself.
+        history: the worst relative residual after each iteration, as the recursion has it.
+        preconditioner: "equivalent", "nystrom" or "none".
+    """
+
+    x: Array
+    iterations: int
+    residual: float
+    history: tuple[float, ...]
+    preconditioner: str
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Array:
+        return self.x if dtype is None else self.x.astype(dtype)  # type: ignore[call-overload]
+
+
+class Unpreconditioned:
+    """The identity."""
+
+    name = "none"
+
+    def solve(self, block: Array) -> Array:
+        """The block itself."""
+        return block
+
+
+def conjugate_gradients(
+    multiply: Callable[[Array], Array],
+    block: Array,
+    preconditioner: Preconditioner,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    report: Report = silent,
+) -> Solution:
+    """Solve A x = b for the columns of a block, each with its own coefficients, all in the same products.
+
+    Raises:
+        ConvergenceError: if the true relative residual does not come below the tolerance.
+    """
+    sizes = np.linalg.norm(block, axis=0)
+    sizes[sizes == 0.0] = 1.0
+    answer, history = np.zeros_like(block), list[float]()
+    remainder, worst = block, float("inf")
+    for _ in range(_RESTARTS + 1):
+        answer += _run(multiply, remainder, sizes, preconditioner, tolerance, max_iterations, history, report)
+        remainder = block - multiply(answer)
+        worst = float((np.linalg.norm(remainder, axis=0) / sizes).max())
+        if worst <= tolerance:
+            return Solution(answer, len(history), worst, tuple(history), preconditioner.name)
+        if len(history) >= max_iterations:
+            break
+    raise ConvergenceError(
+        f"Conjugate gradients reached a relative residual of {worst:.1e} in {len(history)} iterations; "
+        f"{tolerance:.1e} was asked for (preconditioner: {preconditioner.name}).",
+        "Give a larger ridge, allow more iterations (max_iterations), or use a preconditioner; a kernel stored in "
+        "float32 has no more than seven digits.",
+    )
+
+
+def _run(
+    multiply: Callable[[Array], Array],
+    block: Array,
+    sizes: Array,
+    preconditioner: Preconditioner,
+    tolerance: float,
+    max_iterations: int,
+    history: list[float],
+    report: Report,
+) -> Array:
+    """One run of the recursion; the history grows."""
+    answer, residual = np.zeros_like(block), block.copy()
+    direction = preconditioner.solve(residual).copy()
+    energy = np.einsum("ij,ij->j", residual, direction)
+    aim = 0.9 * tolerance
+    active = np.linalg.norm(residual, axis=0) > aim * sizes
+    while active.any() and len(history) < max_iterations:
+        image = multiply(direction[:, active])
+        curvature = np.einsum("ij,ij->j", direction[:, active], image)
+        _refuse_indefinite(curvature)
+        step = energy[active] / curvature
+        answer[:, active] += step * direction[:, active]
+        residual[:, active] -= step * image
+        relative = np.linalg.norm(residual, axis=0) / sizes
+        history.append(float(relative.max()))
+        report(len(history), max_iterations, lambda: f"residual {history[-1]:.1e}")
+        active &= relative > aim
+        if not active.any():
+            break  # before a preconditioning that nobody would use
+        preconditioned = preconditioner.solve(residual[:, active])
+        fresh = np.einsum("ij,ij->j", residual[:, active], preconditioned)
+        direction[:, active] = preconditioned + fresh / energy[active] * direction[:, active]
+        energy[active] = fresh
+    return answer
+
+
+def _refuse_indefinite(curvature: Array) -> None:
+    if np.any(curvature <= 0.0) or not np.all(np.isfinite(curvature)):
+        raise ConvergenceError(
+            "The matrix (kernel plus ridge) is not positive definite to working precision.",
+            "Give a larger ridge; a kernel stored in float32 wants one above 1e-6 of its largest eigenvalue.",
+        )
+
+
+class Nystrom:
+    """K ≃ U diag(λ) Uᵀ from some of its columns: P = U diag(λ + ridge) Uᵀ + (λ_last + ridge)(I - U Uᵀ).
+
+    Frangella, Tropp and Udell (2023) show that this choice on the complement serves conjugate gradients best.
+    """
+
+    name = "nystrom"
+
+    def __init__(self, columns: Array, chosen: NDArray[np.intp], ridge: float) -> None:
+        """Make it from K[:, chosen]."""
+        core = columns[chosen]
+        values, vectors = linalg.eigh((core + core.T) / 2.0, check_finite=False)
+        kept = values > _ROUNDING * values[-1]
+        factor = columns @ (vectors[:, kept] / np.sqrt(values[kept]))
+        # The singular values of the factor, by its small Gram matrix.
+        squares, turn = linalg.eigh(factor.T @ factor, check_finite=False)
+        kept = squares > _ROUNDING * squares[-1]
+        self._values = squares[kept] + ridge
+        self._basis = factor @ (turn[:, kept] / np.sqrt(squares[kept]))
+
+    def solve(self, block: Array) -> Array:
+        """The inverse times a block, up to the factor λ_last + ridge, which conjugate gradients do not feel."""
+        inside = self._basis.T @ block
+        scaled = (self._values[0] / self._values - 1.0)[:, None] * inside
+        return np.asarray(block + self._basis @ scaled)
+
+
+__all__ = ["Nystrom", "Preconditioner", "Solution", "Unpreconditioned", "conjugate_gradients"]

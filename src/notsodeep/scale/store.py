@@ -1,0 +1,312 @@
+"""A kernel matrix on disk, block by block: a zarr array, and a journal that says which blocks are finished.
+
+    G.zarr/zarr.json      shape, chunks, precision; as an attribute, what was computed and its hash
+    G.zarr/c/i/j          a block, not compressed (a kernel hardly compresses); the upper half is not there
+    G.zarr/blocks.jsonl   one line for each finished block: its checksum and evidence, and a checksum of the line
+    G.zarr/.lock          held while a run works here
+
+A block is written whole or not at all, and counts as finished when its line is on the disk. A line that is cut or
+altered, a block that is missing or altered: that block is computed again by the next run. Nothing else is ever
+overwritten. To other programs the array is an ordinary zarr array whose upper blocks are NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.errors import InputError
+from notsodeep.files import append_whole, locked, said
+from notsodeep.results import KernelInfo
+from notsodeep.scale.blocks import Cell, Grid
+from notsodeep.scale.extras import needed
+from notsodeep.scale.jobs import run_hash
+from notsodeep.scale.memory import in_words
+
+JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
+_DIGITS = 32
+_WORDS = {
+    "model": "another model",
+    "kernel": "another kernel",
+    "depth": "another depth",
+    "rows": "other rows X",
+    "columns": "other rows Y",
+    "shape": "another shape",
+    "storage": "another precision",
+    "block": "another block size",
+    "format": "another version of the format",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished block.
+
+    Attributes:
+        cell: which.
+        checksum: of its bytes.
+        info: its evidence.
+    """
+
+    cell: Cell
+    checksum: str
+    info: KernelInfo
+
+    def encoded(self) -> bytes:
+        """The line of the journal, led by a checksum of the rest."""
+        body = json.dumps(
+            {"block": list(self.cell), "checksum": self.checksum, "info": asdict(self.info)}
+        ).encode()
+        return hashlib.sha256(body).hexdigest()[:16].encode() + b" " + body + b"\n"
+
+    @classmethod
+    def decoded(cls, line: bytes) -> Entry | None:
+        """The entry in a line without its newline; None if the line is not as it was written."""
+        head, _, body = line.partition(b" ")
+        if head != hashlib.sha256(body).hexdigest()[:16].encode():
+            return None
+        content = json.loads(body)
+        return cls(tuple(content["block"]), content["checksum"], KernelInfo(**content["info"]))
+
+
+class BlockArray:
+    """The zarr array of a store: blocks in, blocks out. Used by every process that writes."""
+
+    def __init__(self, path: Path, run: str | None = None) -> None:
+        """Open it; with `run`, only if it belongs to that run."""
+        self.path = path
+        self.array = _open(path)
+        self.described = _described(self.array, path)
+        self.run = run_hash(self.described)
+        if run is not None and run != self.run:
+            raise InputError(
+                f"{path} here is not the store that the run writes to: the workers must see the same folder under "
+                "the same path as the process that started the run. Name a folder on a shared file system."
+            )
+        rows, columns = self.described["shape"]
+        symmetric = self.described["columns"] is None
+        self.grid = Grid(rows, columns, self.described["block"], symmetric)
+        self._check_array()
+
+    def _check_array(self) -> None:
+        wanted = (self.grid.rows, self.grid.columns)
+        if tuple(self.array.shape) != wanted:
+            raise InputError(
+                f"{self.path} has the shape {tuple(self.array.shape)} where {wanted} was written down when it was "
+                f"made: it was changed. {_ELSEWHERE}"
+            )
+        if str(self.array.dtype) != self.described["storage"]:
+            raise InputError(
+                f"{self.path} holds {self.array.dtype} where {self.described['storage']} was written down when it "
+                f"was made: it was changed. {_ELSEWHERE}"
+            )
+
+    def write(self, cell: Cell, block: NDArray[Any]) -> str:
+        """Put a block on the disk, whole; returns its checksum."""
+        with said(self.path):
+            self.array[self.grid.slices(cell)] = block
+        return checksum(block)
+
+    def read(self, cell: Cell) -> NDArray[Any]:
+        """A block as it is on the disk, whatever that is."""
+        with said(self.path):
+            try:
+                return np.ascontiguousarray(self.array[self.grid.slices(cell)])
+            except (ValueError, TypeError) as error:
+                # A file that was cut has not the bytes of a block.
+                raise InputError(f"Block {cell} of {self.path} is damaged: {error}.") from error
+
+    def is_sound(self, entry: Entry) -> bool:
+        """Whether a block is as it was written."""
+        try:
+            return checksum(self.read(entry.cell)) == entry.checksum
+        except InputError:
+            return False
+
+
+class KernelStore(BlockArray):
+    """A store that a run writes to; made by `open_store`, which holds the lock.
+
+    Attributes:
+        finished: what is on the disk and sound.
+        repaired: blocks that were found missing or damaged when the store was opened; they run again.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        super().__init__(path, run)
+        # What a killed run was writing; the lock is held, so nobody is writing now.
+        for leftover in path.rglob("*.partial"):
+            leftover.unlink(missing_ok=True)
+        found = read_journal(path, self.grid)
+        self.repaired = tuple(cell for cell, entry in found.items() if not self.is_sound(entry))
+        self.finished = {cell: entry for cell, entry in found.items() if cell not in self.repaired}
+        _rewrite_journal(path, self.finished)
+
+    def record(self, entry: Entry) -> None:
+        """Note that a block is finished."""
+        with said(self.path):
+            append_whole(self.path / JOURNAL, entry.encoded())
+        self.finished[entry.cell] = entry
+
+    def missing(self) -> list[Cell]:
+        """The blocks still to compute."""
+        return [cell for cell in self.grid.cells() if cell not in self.finished]
+
+
+_ELSEWHERE = "Remove it, restore it, or name another folder."
+
+
+def checksum(block: NDArray[Any]) -> str:
+    """Of the bytes of a block; a guard against accidents."""
+    content = np.ascontiguousarray(block)
+    return hashlib.sha256(content.view(np.uint8).data).hexdigest()[:_DIGITS]
+
+
+@contextmanager
+def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
+    """The store of a run, made or resumed, locked while the block lasts.
+
+    Raises:
+        InputError: if the folder holds something else, or another run; nothing in it is changed then.
+    """
+    with said(path):
+        fresh = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    if fresh:
+        _refuse_small_disk(path, described)
+        _create(path, described)
+    _refuse_another(path, described)
+    with locked(path):
+        yield KernelStore(path, run_hash(described))
+
+
+def block_of(path: Path) -> int | None:
+    """The block size of the store at a path, None if there is none yet."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return None
+    return BlockArray(path).grid.block
+
+
+def remove_store(path: Path) -> None:
+    """Remove a store, and nothing that is not one."""
+    with locked(BlockArray(path).path):
+        shutil.rmtree(path)
+
+
+def _create(path: Path, described: dict[str, Any]) -> None:
+    zarr = needed("zarr", "A kernel on disk (out=…)")
+    size = described["block"]
+    shape = tuple(described["shape"])
+    with said(path):
+        zarr.create_array(
+            path,
+            shape=shape,
+            chunks=(min(size, shape[0]), min(size, shape[1])),
+            dtype=described["storage"],
+            fill_value=float("nan"),
+            compressors=None,
+            attributes={ATTRIBUTE: {"run": run_hash(described), **described}},
+        )
+
+
+def _open(path: Path) -> Any:
+    zarr = needed("zarr", "A kernel on disk (out=…)")
+    if not path.exists():
+        raise InputError(f"There is no kernel at {path}.")
+    try:
+        return zarr.open_array(path, mode="r+")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is there and is not a zarr array that can be read ({type(error).__name__}). Nothing was "
+            "changed. Name another folder."
+        ) from error
+
+
+def _described(array: Any, path: Path) -> dict[str, Any]:
+    noted = dict(array.attrs.get(ATTRIBUTE) or {})
+    run = noted.pop("run", None)
+    if not noted or set(noted) != set(_WORDS):
+        raise InputError(
+            f"{path} is a zarr array that no kernel run has made. Nothing was changed. Name another folder."
+        )
+    if run != run_hash(noted):
+        raise InputError(f"What {path} says about itself was altered. {_ELSEWHERE}")
+    return noted
+
+
+def _refuse_another(path: Path, described: dict[str, Any]) -> None:
+    found = BlockArray(path).described
+    different = [words for key, words in _WORDS.items() if found[key] != described[key]]
+    if different:
+        details = "; ".join(
+            f"{key}: there {found[key]}, here {described[key]}"
+            for key in ("kernel", "depth", "shape", "storage", "block")
+            if found[key] != described[key]
+        )
+        raise InputError(
+            f"{path} holds the kernel of another run: {', '.join(different)}"
+            + (f" ({details})" if details else "")
+            + ". Nothing was changed. Name another folder, or remove that one."
+        )
+
+
+def _refuse_small_disk(path: Path, described: dict[str, Any]) -> None:
+    rows, columns = described["shape"]
+    grid = Grid(rows, columns, described["block"], symmetric=described["columns"] is None)
+    side = min(grid.block, grid.rows), min(grid.block, grid.columns)
+    size = grid.count * side[0] * side[1] * np.dtype(described["storage"]).itemsize
+    folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"The kernel takes {in_words(size)} and the disk of {folder} has {in_words(free)} free. Make room, name "
+            "a folder on another disk, or halve it with storage='float32'."
+        )
+
+
+# --- journal ----------------------------------------------------------------------------------------------
+
+
+def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
+    """The finished blocks as the journal has them; lines that are not as they were written do not count."""
+    journal = path / JOURNAL
+    with said(path):
+        lines = journal.read_bytes().splitlines() if journal.exists() else []
+    known = set(grid.cells())
+    entries = (Entry.decoded(line) for line in lines)
+    return {entry.cell: entry for entry in entries if entry is not None and entry.cell in known}
+
+
+def _rewrite_journal(path: Path, finished: dict[Cell, Entry]) -> None:
+    """The journal with sound lines alone, put in place in one step."""
+    content = b"".join(entry.encoded() for entry in finished.values())
+    journal = path / JOURNAL
+    if journal.exists() and journal.read_bytes() == content:
+        return
+    with said(path):
+        fresh = path / f".{JOURNAL}.fresh"
+        fresh.unlink(missing_ok=True)
+        append_whole(fresh, content)
+        fresh.replace(journal)
+
+
+__all__ = [
+    "ATTRIBUTE",
+    "JOURNAL",
+    "BlockArray",
+    "Entry",
+    "KernelStore",
+    "block_of",
+    "checksum",
+    "open_store",
+    "read_journal",
+    "remove_store",
+]

@@ -1,0 +1,155 @@
+"""Reading a kernel that is on disk: the whole matrix, though only its lower half is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from notsodeep.errors import InputError
+from notsodeep.results import KernelInfo
+from notsodeep.scale.blocks import Cell
+from notsodeep.scale.memory import in_words
+from notsodeep.scale.store import BlockArray, checksum, read_journal
+
+
+class StoredKernel:
+    """A finished kernel on disk, read like an array: `K[100:200, :50]`, `K[7]`, `np.asarray(K)`.
+
+    Blocks are verified by checksum the first time they are read.
+
+    Attributes:
+        path: the folder.
+        shape: (n, n) or (n, k).
+        dtype: of the stored numbers.
+        info: the evidence of all blocks together.
+        repaired: blocks that the run that gave this object found damaged and computed again.
+    """
+
+    ndim = 2
+
+    def __init__(
+        self, path: str | Path, repaired: tuple[Cell, ...] = (), verified: Iterable[Cell] = ()
+    ) -> None:
+        self.path, self.repaired = Path(path), repaired
+        self._array = BlockArray(self.path)
+        self.grid = self._array.grid
+        self._entries = read_journal(self.path, self.grid)
+        if len(self._entries) < self.grid.count:
+            raise InputError(
+                f"{self.path} is not finished: {self.grid.count - len(self._entries)} of its {self.grid.count} blocks "
+                "are missing. Run the call that began it again: it goes on where it stopped."
+            )
+        self._verified = set(verified)
+        self.info = reduce(KernelInfo.merge, (entry.info for entry in self._entries.values()))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the whole matrix."""
+        return self.grid.rows, self.grid.columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of the stored numbers."""
+        storage: np.dtype[Any] = np.dtype(self._array.described["storage"])
+        return storage
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole matrix, were it in memory."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def run(self) -> str:
+        """The hash of what was computed: model, kernel, data, precision, blocks."""
+        return self._array.run
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {in_words(self.nbytes)})"
+
+    def block(self, cell: Cell) -> NDArray[Any]:
+        """A stored block (of a symmetric kernel on or below the diagonal), verified on the first reading."""
+        block = self._array.read(cell)
+        if cell not in self._verified and checksum(block) != self._entries[cell].checksum:
+            raise InputError(
+                f"Block {cell} of {self.path} is missing or damaged. Run the call that made the kernel again: it "
+                "computes that block anew."
+            )
+        self._verified.add(cell)
+        return block
+
+    def diagonal(self) -> NDArray[Any]:
+        """The diagonal of a symmetric kernel."""
+        if not self.grid.symmetric:
+            raise InputError("A kernel between two sets of samples has no diagonal.")
+        return np.concatenate([self.block((i, i)).diagonal() for i in range(self.grid.height)])
+
+    def __getitem__(self, index: Any) -> Any:
+        both = index if isinstance(index, tuple) else (index,)
+        if len(both) > 2:
+            raise InputError(f"A kernel has two axes; {len(both)} indices came.")
+        rows, columns = both[0], both[1] if len(both) == 2 else slice(None)
+        top, left = (_range(part, size) for part, size in zip((rows, columns), self.shape, strict=True))
+        window = self._window(top[0], left[0])
+        return window[top[1], left[1]]
+
+    def _window(self, rows: slice, columns: slice) -> NDArray[Any]:
+        """A rectangle of the whole matrix, put together from the blocks that touch it."""
+        result = np.empty((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        for i in _touched(rows, self.grid.block):
+            for j in _touched(columns, self.grid.block):
+                flipped = self.grid.symmetric and j > i
+                block = self.block((j, i)).T if flipped else self.block((i, j))
+                inside, target = zip(
+                    _overlap(self.grid.row_slice(i), rows),
+                    _overlap(self.grid.column_slice(j), columns),
+                    strict=True,
+                )
+                result[target] = block[inside]
+        return result
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        whole = self._window(slice(0, self.shape[0]), slice(0, self.shape[1]))
+        return whole if dtype is None else whole.astype(dtype)
+
+
+def open_kernel(path: str | Path) -> StoredKernel:
+    """The kernel that `conjugate_kernel(…, out=path)` or `tangent_kernel(…, out=path)` has finished."""
+    return StoredKernel(path)
+
+
+def _range(index: Any, size: int) -> tuple[slice, Any]:
+    """The range of rows that an index touches, and the index within it."""
+    if isinstance(index, slice):
+        steps = range(*index.indices(size))
+        if not len(steps):
+            return slice(0, 0), slice(0, 0)
+        low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1]) + 1
+        return slice(low, high), slice(None, None, steps.step)
+    try:
+        position = range(size)[index]
+    except (TypeError, IndexError) as error:
+        raise InputError(
+            f"The index {index!r} does not fit {size} rows or columns: whole numbers and slices do."
+        ) from error
+    return slice(position, position + 1), 0
+
+
+def _touched(part: slice, block: int) -> Iterator[int]:
+    return iter(range(part.start // block, -(-part.stop // block)) if part.stop > part.start else ())
+
+
+def _overlap(block: slice, window: slice) -> tuple[slice, slice]:
+    """Where a block and a window overlap, as slices of each."""
+    low, high = max(block.start, window.start), min(block.stop, window.stop)
+    return slice(low - block.start, high - block.start), slice(low - window.start, high - window.start)
+
+
+__all__ = ["StoredKernel", "open_kernel"]

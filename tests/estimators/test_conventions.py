@@ -1,0 +1,206 @@
+"""scikit-learn's own checks, and what its users do: pipelines, searches, clones, saved files."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import FitFailedWarning
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import notsodeep as nsd
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.estimators import (
+    DEQEquivalentRidge,
+    DEQFeatures,
+    DEQKernel,
+    DEQKernelClassifier,
+    DEQKernelRidge,
+    RowScaler,
+)
+
+ESTIMATORS = [
+    DEQKernelRidge(),
+    DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
+    DEQKernelClassifier(),
+    DEQEquivalentRidge(),
+    DEQFeatures(n_components=30),
+    DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
+    RowScaler(),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_accepts(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return train_test_split(X, y, train_size=400, test_size=400, stratify=y, random_state=0)
+
+
+def small(n=40, p=12, targets=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)), rng.standard_normal((n, targets))
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+def test_digits_out_of_the_box(digits, kernel):
+    X, X_test, y, y_test = digits
+    assert DEQKernelClassifier(kernel=kernel).fit(X, y).score(X_test, y_test) > 0.95
+
+
+def test_features_serve_a_linear_classifier(digits):
+    X, X_test, y, y_test = digits
+    made = make_pipeline(DEQFeatures(500), RidgeClassifier(alpha=1e-2)).fit(X, y)
+    assert made.score(X_test, y_test) > 0.93
+
+
+def test_a_search_over_the_recurrent_variance_and_the_activation(digits):
+    X, _, y, _ = digits
+    pipeline = make_pipeline(RowScaler(), DEQKernelClassifier(kernel="ck", center=False, scale=None))
+    grid = {
+        "deqkernelclassifier__sigma_a2": [0.05, 0.5, 3.0],
+        "deqkernelclassifier__activation": ["relu", nsd.activation("hard_tanh", c=1.5)],
+    }
+    # 3.0 leaves nothing for 1 - sigma_a2: the search goes on without it, as with any error in a fit.
+    with pytest.warns(FitFailedWarning, match="sigma_a2"), pytest.warns(UserWarning, match="non-finite"):
+        search = GridSearchCV(pipeline, grid, cv=2).fit(X[:200], y[:200])
+    assert np.isnan(search.cv_results_["mean_test_score"]).sum() == 2
+    assert search.best_params_["deqkernelclassifier__sigma_a2"] in (0.05, 0.5)
+    assert search.best_score_ > 0.85
+
+
+SAVED = [
+    DEQKernelRidge(activation="tanh"),
+    DEQKernelRidge(activation=nsd.activation("leaky_relu", b=0.3).shifted(-0.1), kernel="ck"),
+    DEQEquivalentRidge(activation="tanh"),
+    make_pipeline(RowScaler(), GaussianProcessRegressor(DEQKernel("tanh"), optimizer=None)),
+]
+
+
+@pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
+def test_saved_with_joblib(model):
+    X, y = small()
+    fitted = clone(model).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(fitted, file)
+    file.seek(0)
+    np.testing.assert_array_equal(joblib.load(file).predict(X), fitted.predict(X))
+
+
+@pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
+def test_saved_with_skops_which_runs_no_code(model):
+    skops = pytest.importorskip("skops.io")
+    X, y = small()
+    fitted = clone(model).fit(X, y)
+    stored = skops.dumps(fitted)
+    unknown = skops.get_untrusted_types(data=stored)
+    foreign = [name for name in unknown if not name.startswith(("notsodeep.", "sklearn."))]
+    assert foreign == []
+    np.testing.assert_array_equal(skops.loads(stored, trusted=unknown).predict(X), fitted.predict(X))
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+def test_features_saved_with_skops(kernel):
+    skops = pytest.importorskip("skops.io")
+    X, _ = small()
+    fitted = DEQFeatures(20, kernel=kernel).fit(X)
+    stored = skops.dumps(fitted)
+    back = skops.loads(stored, trusted=skops.get_untrusted_types(data=stored))
+    np.testing.assert_array_equal(back.transform(X), fitted.transform(X))
+    assert list(back.get_feature_names_out()) == [f"deqfeatures{i}" for i in range(20)]
+
+
+def test_torch_is_not_needed():
+    code = "import sys, notsodeep.estimators; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_clone_has_the_parameters_and_nothing_that_was_learnt():
+    phi = nsd.activation("elu", alpha=0.7)
+    X, y = small()
+    model = DEQKernelRidge(activation=phi, sigma_a2=0.1).fit(X, y)
+    other = clone(model)
+    assert other.activation == phi
+    assert other.get_params()["sigma_a2"] == 0.1
+    assert not hasattr(other, "dual_coef_")
+
+
+def test_probabilities_from_a_gaussian_process(digits):
+    X, X_test, y, y_test = digits
+    ones, ones_test = np.isin(y, (3, 8)), np.isin(y_test, (3, 8))
+    model = make_pipeline(RowScaler(), GaussianProcessClassifier(25.0 * DEQKernel("relu"), optimizer=None))
+    model.fit(X[ones], y[ones])
+    probabilities = model.predict_proba(X_test[ones_test])
+    assert model.score(X_test[ones_test], y_test[ones_test]) > 0.9
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+
+
+BAD = {
+    "an unknown kernel": (DEQKernelRidge(kernel="rbf"), "kernel='rbf'"),
+    "an unknown activation": (DEQKernelRidge(activation="tan"), "no activation 'tan'"),
+    "an activation that is a number": (DEQKernelRidge(activation=3), "a name or an Activation"),
+    "a negative ridge": (DEQKernelRidge(alpha=-1.0), "alpha must be finite and not negative"),
+    "a ridge in words": (DEQKernelRidge(alpha="small"), "alpha must be a number"),
+    "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),
+    "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
+    "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
+    "order 4": (DEQEquivalentRidge(order=4), "orders 1, 2 and 3"),
+    "an unknown kernel of the equivalent": (DEQEquivalentRidge(kernel="rbf"), "kernel='rbf'"),
+    "no features": (DEQFeatures(0), "n_components must be a whole number from 1"),
+    "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
+    "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
+    "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),
+}
+
+
+@pytest.mark.parametrize(("model", "message"), BAD.values(), ids=list(BAD))
+def test_refused_with_the_reason(model, message):
+    X, y = small()
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        model.fit(X, y)
+
+
+def test_what_cannot_be_learnt_from_is_refused():
+    X, y = small()
+    with pytest.raises(InputError, match="one class"):
+        DEQKernelClassifier().fit(X, np.zeros(len(X)))
+    with pytest.raises(InputError, match="All rows of X are equal"):
+        DEQEquivalentRidge().fit(np.ones_like(X), y)
+    with pytest.raises(InputError, match="overflow"):
+        DEQKernelRidge().fit(1e200 * X, y)
+    with pytest.raises(ConvergenceError, match="Raise alpha"):
+        DEQKernelRidge(alpha=0.0).fit(np.vstack([X, X]), np.vstack([y, y]))
+    with pytest.raises(InputError, match="leave Y out"):
+        DEQKernel()(X, X, eval_gradient=True)
+    with pytest.raises(InputError, match="length_scale"):
+        DEQKernel(length_scale=0.0)(X)
+    with pytest.raises(ValueError, match="features"):
+        DEQKernelRidge().fit(X, y).predict(X[:, :5])
+
+
+def test_scaling_of_rows():
+    X, _ = small()
+    scaler = RowScaler().fit(X)
+    rows = scaler.transform(X)
+    np.testing.assert_allclose(rows.mean(axis=0), 0.0, atol=1e-15)
+    np.testing.assert_allclose(np.mean(np.sum(rows**2, axis=1)), 1.0)
+    np.testing.assert_allclose(scaler.inverse_transform(rows), X)
+    assert RowScaler(scale=4.0).fit(X).scale_ == 4.0
+    assert RowScaler(scale=None).fit(X).scale_ == 1.0
+    np.testing.assert_array_equal(RowScaler(center=False, scale=None).fit(X).transform(X), X)
+    assert RowScaler().fit(np.full((3, 2), 0.1)).scale_ == 1.0

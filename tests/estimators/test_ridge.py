@@ -1,0 +1,137 @@
+"""Kernel ridge against a dense solve written out, and the invariances it must have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep.estimators import DEQKernel, DEQKernelClassifier, DEQKernelRidge, machine
+
+KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
+CASES = [
+    ("relu", 0.2, None, 0.0),
+    ("tanh", 0.5, None, 0.0),
+    ("swish", 0.3, 0.9, 0.2),
+    (nsd.activation("leaky_relu", b=-0.2), 0.7, 0.5, 0.0),
+]
+
+
+def data(n=30, p=8, targets=2, seed=0, offset=1.0):
+    rng = np.random.default_rng(seed)
+    X = offset + rng.standard_normal((n, p)) * rng.uniform(0.5, 3.0, (n, 1))
+    return X, rng.standard_normal((n, targets)) + 5.0
+
+
+def scaled(X, other):
+    centred = X - X.mean(axis=0)
+    size = np.sqrt((centred**2).sum() / len(X))
+    return centred / size, (other - X.mean(axis=0)) / size
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_predictions_are_those_of_a_dense_solve(kernel, case):
+    X, y = data()
+    new, _ = data(n=11, seed=1)
+    phi, sigma_a2, sigma_b2, bias2 = case
+    model = DEQKernelRidge(
+        kernel=kernel, activation=phi, sigma_a2=sigma_a2, sigma_b2=sigma_b2, bias2=bias2, alpha=0.3
+    ).fit(X, y)
+    rows, new_rows = scaled(X, new)
+    deq = nsd.DEQ(phi, sigma_a2, sigma_b2, bias2)
+    K = KERNELS[kernel](deq, rows)
+    dual = np.linalg.solve(K + 0.3 * np.eye(len(X)), y - y.mean(axis=0))
+    expected = KERNELS[kernel](deq, new_rows, rows) @ dual + y.mean(axis=0)
+    assert_close(model.predict(new), expected, Oracle.QUADRATURE)
+    assert_close(model.dual_coef_, dual, Oracle.QUADRATURE)
+    assert model.predict(new).shape == (11, 2)
+    single = DEQKernelRidge(
+        kernel=kernel, activation=phi, sigma_a2=sigma_a2, sigma_b2=sigma_b2, bias2=bias2, alpha=0.3
+    ).fit(X, y[:, 1])
+    assert_close(single.predict(new), expected[:, 1], Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_mean_of_a_gaussian_process_is_the_same_function(kernel):
+    X, y = data()
+    new, _ = data(n=5, seed=2)
+    ridge = DEQKernelRidge(kernel=kernel, activation="tanh", alpha=0.1, center=False, scale=None)
+    ridge.set_params(fit_intercept=False).fit(X, y)
+    process = GaussianProcessRegressor(DEQKernel("tanh", kernel=kernel), alpha=0.1, optimizer=None).fit(X, y)
+    assert_close(ridge.predict(new), process.predict(new), Oracle.QUADRATURE)
+
+
+def test_weights_are_repetitions():
+    X, y = data(n=12)
+    weights = np.array([0, 1, 2, 3] * 3)
+    weighted = DEQKernelRidge(alpha=0.2).fit(X, y, sample_weight=weights)
+    repeated = DEQKernelRidge(alpha=0.2).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights, axis=0))
+    assert_close(weighted.predict(X), repeated.predict(X), Oracle.QUADRATURE)
+    assert np.all(weighted.dual_coef_[weights == 0] == 0.0)
+
+
+def test_predictions_do_not_depend_on_the_blocks(monkeypatch):
+    X, y = data()
+    model = DEQKernelRidge().fit(X, y)
+    whole = model.predict(X)
+    monkeypatch.setattr(machine, "_BLOCK", 70)
+    assert_close(model.predict(X), whole, Oracle.IDENTITY)
+
+
+def test_the_classifier_is_the_ridge_on_signs():
+    X, _ = data(n=40)
+    labels = np.array(["low", "middle", "high"])[np.digitize(X[:, 0], [0.0, 2.0])]
+    model = DEQKernelClassifier(alpha=0.1).fit(X, labels)
+    assert list(model.classes_) == ["high", "low", "middle"]
+    signs = np.where(labels[:, None] == model.classes_, 1.0, -1.0)
+    expected = DEQKernelRidge(alpha=0.1).fit(X, signs).predict(X)
+    assert_close(model.decision_function(X), expected, Oracle.IDENTITY)
+    assert list(model.predict(X)) == list(model.classes_[expected.argmax(axis=1)])
+    two = labels != "middle"
+    binary = DEQKernelClassifier(alpha=0.1).fit(X[two], labels[two])
+    assert binary.decision_function(X).shape == (40,)
+    assert list(binary.predict(X)) == [
+        ["high", "low"][int(score > 0)] for score in binary.decision_function(X)
+    ]
+
+
+@given(
+    seed=st.integers(0, 10**6), kernel=st.sampled_from(["ck", "ntk"]), phi=st.sampled_from(["relu", "erf"])
+)
+def test_the_order_of_the_samples_does_not_matter(seed, kernel, phi):
+    X, y = data(n=14, p=5, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(X))
+    one = DEQKernelRidge(kernel=kernel, activation=phi, alpha=0.1).fit(X, y)
+    other = DEQKernelRidge(kernel=kernel, activation=phi, alpha=0.1).fit(X[order], y[order])
+    assert_close(other.predict(X), one.predict(X), Oracle.QUADRATURE)
+    assert_close(other.dual_coef_, one.dual_coef_[order], Oracle.QUADRATURE)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    slope=st.floats(-100.0, 100.0).filter(lambda a: abs(a) > 1e-3),
+    offset=st.floats(-100.0, 100.0),
+)
+def test_predictions_follow_an_affine_change_of_the_targets(seed, slope, offset):
+    X, y = data(n=14, p=5, seed=seed)
+    before = DEQKernelRidge().fit(X, y).predict(X)
+    after = DEQKernelRidge().fit(X, slope * y + offset).predict(X)
+    size = abs(slope) * float(np.abs(y).max()) + abs(offset)
+    assert_close(after, slope * before + offset, Oracle.QUADRATURE, scale=size)
+
+
+@given(seed=st.integers(0, 10**6), factor=st.floats(1e-3, 1e3), phi=st.sampled_from(["relu", "erf"]))
+def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, phi):
+    X, y = data(n=14, p=5, seed=seed)
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    moved = factor * (X @ rotation + rng.standard_normal(5))
+    before = DEQKernelRidge(activation=phi, alpha=0.1).fit(X, y).predict(X)
+    after = DEQKernelRidge(activation=phi, alpha=0.1).fit(moved, y).predict(moved)
+    # Centring moved data loses as many digits as the origin is far away, in units of the spread.
+    assert_close(after, before, Oracle.CUSTOM_CALLABLE)

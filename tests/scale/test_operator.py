@@ -1,0 +1,223 @@
+"""The kernel as an operator, against the dense matrix it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from tolerances import Oracle, assert_close, assert_within_noise
+
+import notsodeep as nsd
+from notsodeep import kernels
+from notsodeep.equivalents import equivalent
+from notsodeep.equivalents.error import exact_kernel
+from notsodeep.scale import KernelOperator, open_kernel
+from notsodeep.scale.krylov import SpectralMeasure, leading_eigenpairs, spectral_measure
+from notsodeep.scale.operator import READINGS
+from notsodeep.scale.solving import Nystrom, Unpreconditioned, conjugate_gradients
+
+DEQ = nsd.DEQ("relu", 0.2)
+
+
+@pytest.fixture(scope="module")
+def dense(samples: np.ndarray) -> np.ndarray:
+    return kernels.conjugate_kernel(DEQ, samples)
+
+
+@pytest.mark.parametrize("how", ["computed", "kept", "stored", "float32"])
+def test_products_are_those_of_the_matrix(how: str, samples, dense, tmp_path: Path) -> None:
+    if how in ("computed", "kept"):
+        operator = KernelOperator.of(DEQ, samples, block=64)
+        if how == "computed":
+            operator.blocks = operator.blocks.source
+    else:
+        storage = "float32" if how == "float32" else "float64"
+        KernelOperator.of(DEQ, samples, out=tmp_path / "G.zarr", block=64, storage=storage)
+        operator = KernelOperator.stored(tmp_path / "G.zarr")
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if how == "float32" else np.float64
+    for right in (rng.standard_normal(300), rng.standard_normal((300, 5))):
+        # The second time kept blocks are used.
+        for _ in range(2):
+            assert_close(operator @ right, dense @ right, Oracle.IDENTITY, dtype=dtype)
+    assert_close(operator.T @ right, dense @ right, Oracle.IDENTITY, dtype=dtype)
+    assert_close(operator.diagonal(), dense.diagonal(), Oracle.IDENTITY, dtype=dtype)
+    assert operator.trace() == pytest.approx(np.trace(dense), rel=1e-6 if how == "float32" else 1e-13)
+    chosen = np.array([0, 63, 64, 150, 299])
+    assert_close(operator.columns(chosen), dense[:, chosen], Oracle.IDENTITY, dtype=dtype)
+
+
+@pytest.mark.parametrize("kernel", READINGS)
+def test_kernels_by_the_names_of_the_equivalents(kernel: str, samples) -> None:
+    expected = exact_kernel(DEQ, samples, kernel=kernel)
+    operator = KernelOperator.of(DEQ, samples, kernel, block=128)
+    assert_close(operator @ np.eye(300), expected, Oracle.IDENTITY)
+
+
+def test_leading_eigenvalues(samples, dense) -> None:
+    expected = np.linalg.eigvalsh(dense)[::-1]
+    operator = KernelOperator.of(DEQ, samples, block=128)
+    for method in ("block", "arpack"):
+        found = operator.eigsh(6, tolerance=1e-9, method=method)
+        np.testing.assert_allclose(found.values, expected[:6], rtol=1e-10)
+        np.testing.assert_allclose(
+            dense @ found.vectors, found.vectors * found.values, atol=1e-8 * expected[0]
+        )
+        assert found.residuals.max() <= 1e-8 * expected[0]
+    assert operator.eigsh(6).sweeps < found.sweeps
+    np.testing.assert_allclose(operator.eigsh(300).values, expected, rtol=0, atol=1e-10 * expected[0])
+    with pytest.raises(nsd.ConvergenceError, match="max_sweeps"):
+        operator.eigsh(20, tolerance=1e-12, max_sweeps=2)
+    with pytest.raises(nsd.InputError, match="301"):
+        operator.eigsh(301)
+
+
+@given(rank=st.integers(1, 12), k=st.integers(1, 12), seed=st.integers(0, 50))
+def test_eigenvalues_of_matrices_of_low_rank(rank: int, k: int, seed: int) -> None:
+    factor = np.random.default_rng(seed).standard_normal((40, rank))
+    matrix = factor @ factor.T
+    found = leading_eigenpairs(aslinearoperator(matrix), k, tolerance=1e-8, max_sweeps=20, seed=seed)
+    expected = np.linalg.eigvalsh(matrix)[::-1][:k]
+    np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-8 * expected[0])
+    np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(k), rtol=0, atol=1e-10)
+
+
+def test_the_measure_of_a_probe_has_the_moments_of_the_probe(dense) -> None:
+    steps, probes = 6, 3
+    measure = spectral_measure(aslinearoperator(dense), probes, steps, seed=4)
+    signs = np.random.default_rng(4).integers(0, 2, (300, probes)) * 2.0 - 1.0
+    power = signs.copy()
+    # Gauss quadrature: exact for polynomials of degree 2·steps - 1.
+    for degree in range(2 * steps):
+        expected = np.einsum("ij,ij->j", signs, power) / 300
+        np.testing.assert_allclose((measure.weights * measure.nodes**degree).sum(axis=1), expected, rtol=1e-9)
+        power = dense @ power
+    assert measure.weights.min() >= 0
+    np.testing.assert_allclose(measure.weights.sum(axis=1), 1.0)
+
+
+def test_the_density_is_that_of_the_eigenvalues(samples, dense) -> None:
+    values = np.linalg.eigvalsh(dense)
+    operator = KernelOperator.of(DEQ, samples, block=128)
+    found = operator.density(probes=30, steps=60)
+    for function in (np.sqrt, lambda x: np.log(x + 0.1)):
+        draws = 300 * (found.weights * function(np.maximum(found.nodes, 0))).sum(axis=1)
+        assert_within_noise(function(values).sum(), draws)
+        assert found.trace(lambda x, f=function: f(np.maximum(x, 0))).value == pytest.approx(draws.mean())
+    edges = np.array([0.0, 0.05, 0.2, 1.0, 200.0])
+    shares = np.histogram(values, edges)[0] / 300
+    np.testing.assert_allclose(found.histogram(edges), shares, atol=0.02)
+    np.testing.assert_allclose(found.histogram(edges, 0.005), shares, atol=0.05)
+    grid = np.linspace(-1.0, 1.0, 4001)
+    inside = found.smoothed(grid, 0.02).sum() * (grid[1] - grid[0])
+    assert inside == pytest.approx(float(found.cdf(1.0)), abs=0.01)
+    estimate = operator.stochastic_trace(probes=64, seed=1)
+    assert abs(estimate.value - np.trace(dense)) < 4 * estimate.standard_error
+    # Signs have the variance 2 Σ_{i≠j} K_ij².
+    expected = np.sqrt(2.0 * (np.sum(dense**2) - np.sum(dense.diagonal() ** 2)) / 64)
+    assert 0.5 < estimate.standard_error / expected < 1.5
+
+
+def test_a_measure_ends_when_the_matrix_has_no_more_to_say() -> None:
+    matrix = np.diag(np.repeat([1.0, 2.0, 5.0], 20))
+    found = spectral_measure(aslinearoperator(matrix), probes=4, steps=10, seed=0)
+    np.testing.assert_allclose(found.cdf([0.5, 1.5, 3.0, 6.0]), [0, 1 / 3, 2 / 3, 1], atol=1e-12)
+    assert found.mean(lambda x: x**2).value == pytest.approx(10.0)
+    with pytest.raises(nsd.InputError, match="probes"):
+        spectral_measure(aslinearoperator(matrix), probes=0, steps=10, seed=0)
+    with pytest.raises(nsd.InputError, match="width"):
+        SpectralMeasure(1, np.ones((1, 1)), np.ones((1, 1))).smoothed([0.0], 0.0)
+
+
+# --- solving ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preconditioner", ["equivalent", "nystrom", None])
+def test_solutions_are_those_of_the_matrix(preconditioner: str | None, samples, dense) -> None:
+    operator = KernelOperator.of(DEQ, samples, block=128)
+    b = np.random.default_rng(3).standard_normal((300, 3))
+    b[:, 1] = 0.0
+    expected = np.linalg.solve(dense + 0.01 * np.eye(300), b)
+    found = operator.solve(b, 0.01, preconditioner=preconditioner, tolerance=1e-10, rank=60)
+    np.testing.assert_allclose(found.x, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+    remainder = b - (dense @ found.x + 0.01 * found.x)
+    assert found.residual <= 1e-10
+    assert found.residual == pytest.approx(np.linalg.norm(remainder, axis=0).max() / 17.0, rel=0.5)
+    assert found.iterations == len(found.history)
+    single = operator.solve(b[:, 0], 0.01, preconditioner=preconditioner, tolerance=1e-10, rank=60)
+    np.testing.assert_allclose(single.x, expected[:, 0], rtol=0, atol=1e-8 * np.abs(expected).max())
+    np.testing.assert_array_equal(np.asarray(single), single.x)
+
+
+def test_the_equivalent_saves_iterations() -> None:
+    X, _ = nsd.GaussianMixture.paper(100).sample(400, seed=0)
+    deq = nsd.DEQ("tanh", 0.2)
+    operator = KernelOperator.of(deq, X)
+    b = np.random.default_rng(0).standard_normal(400)
+    taken = {
+        str(name): operator.solve(b, 1e-2, preconditioner=name, rank=50).iterations
+        for name in ("equivalent", "nystrom", None)
+    }
+    assert taken["equivalent"] < 0.5 * taken["None"]
+    assert taken["equivalent"] < taken["nystrom"]
+    own = equivalent(deq, X, form="refined", order=3, around="mean")
+    assert operator.solve(b, 1e-2, preconditioner=own).iterations <= taken["equivalent"] + 1
+
+
+@given(n=st.integers(1, 30), condition=st.floats(0, 4), seed=st.integers(0, 50))
+def test_conjugate_gradients_on_any_positive_definite_matrix(n: int, condition: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    matrix = (turn * 10.0 ** rng.uniform(0, condition, n)) @ turn.T
+    b = rng.standard_normal((n, 2))
+    found = conjugate_gradients(
+        lambda v: matrix @ v, b, Unpreconditioned(), tolerance=1e-8, max_iterations=1000
+    )
+    np.testing.assert_allclose(found.x, np.linalg.solve(matrix, b), rtol=0, atol=1e-3 * np.abs(found.x).max())
+    assert np.linalg.norm(matrix @ found.x - b, axis=0).max() <= 1.0001e-8 * np.linalg.norm(b, axis=0).max()
+
+
+def test_nystrom_of_all_columns_is_the_inverse(dense) -> None:
+    # Two of all rows are equal; of the first 200 none are.
+    matrix = dense[:200, :200]
+    product = Nystrom(matrix, np.arange(200), 0.3).solve(matrix + 0.3 * np.eye(200))
+    np.testing.assert_allclose(product / product[0, 0], np.eye(200), rtol=0, atol=1e-8)
+
+
+def test_what_does_not_converge_says_so(samples) -> None:
+    operator = KernelOperator.of(DEQ, samples)
+    b = np.ones(300)
+    with pytest.raises(nsd.ConvergenceError, match="ridge"):
+        operator.solve(b, 1e-6, preconditioner=None, max_iterations=5)
+    with pytest.raises(nsd.ConvergenceError, match="positive definite"):
+        conjugate_gradients(lambda v: -v, b[:, None], Unpreconditioned(), tolerance=1e-6, max_iterations=5)
+    for bad, words in ((0.0, "positive"), (np.nan, "positive")):
+        with pytest.raises(nsd.InputError, match=words):
+            operator.solve(b, bad)
+    with pytest.raises(nsd.InputError, match="300 rows"):
+        operator.solve(b[:-1], 0.1)
+    with pytest.raises(nsd.InputError, match="NaN"):
+        operator.solve(b * np.nan, 0.1)
+    with pytest.raises(nsd.InputError, match="Choose one of"):
+        operator.solve(b, 0.1, preconditioner="magic")
+
+
+def test_what_an_operator_cannot_be(samples, tmp_path: Path) -> None:
+    nsd.conjugate_kernel(DEQ, samples, samples[:10], out=tmp_path / "R.zarr")
+    with pytest.raises(nsd.InputError, match="symmetric"):
+        KernelOperator.stored(tmp_path / "R.zarr")
+    nsd.conjugate_kernel(DEQ, samples, out=tmp_path / "G.zarr")
+    operator = KernelOperator.stored(open_kernel(tmp_path / "G.zarr"))
+    assert isinstance(operator, LinearOperator)
+    with pytest.raises(nsd.InputError, match=r"KernelOperator\.of"):
+        operator.solve(np.ones(300), 0.1)
+    assert operator.solve(np.ones(300), 0.1, preconditioner="nystrom").residual <= 1e-6
+    with pytest.raises(nsd.InputError, match="out="):
+        KernelOperator.of(DEQ, samples, client=2)
+    own = equivalent(DEQ, samples[:10], form="refined")
+    with pytest.raises(nsd.InputError, match=r"\(10, 10\)"):
+        operator.solve(np.ones(300), 0.1, preconditioner=own)

@@ -1,0 +1,285 @@
+"""A kernel on disk: whatever ends a run, finished blocks are kept, and nothing that is not ours is touched."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from tolerances import Oracle, assert_close
+from zarr.storage import LocalStore
+
+import notsodeep as nsd
+from notsodeep import kernels
+from notsodeep.scale import open_kernel
+from notsodeep.scale.store import JOURNAL
+
+DEQ = nsd.DEQ("relu", 0.2)
+
+
+def compute(X: np.ndarray, path: Path, **more: object) -> object:
+    return nsd.conjugate_kernel(DEQ, X, out=path, **{"block": 64, **more})
+
+
+def counted(X: np.ndarray, path: Path, **more: object) -> tuple[object, int]:
+    """The kernel, and how many blocks were computed for it."""
+    seen: list[int] = []
+    kernel = compute(X, path, progress=lambda done, total, news: seen.append(done), **more)
+    return kernel, len(seen) - 1
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def expected(samples: np.ndarray) -> np.ndarray:
+    return kernels.conjugate_kernel(DEQ, samples)
+
+
+def test_the_lower_half_is_stored_and_the_whole_is_read(samples, expected, tmp_path: Path) -> None:
+    kernel, info = compute(samples, tmp_path / "G.zarr", return_info=True)
+    assert len(list((tmp_path / "G.zarr" / "c").rglob("[0-9]*/[0-9]*"))) == 15
+    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+    assert_close(kernel[100:130, :], expected[100:130], Oracle.IDENTITY)
+    assert_close(kernel[5], expected[5:6][0], Oracle.IDENTITY)
+    assert kernel[-1, 3] == pytest.approx(expected[-1, 3], rel=1e-13)
+    assert_close(kernel[290:10:-7, ::50], expected[290:10:-7, ::50], Oracle.IDENTITY)
+    assert kernel[3:3].shape == (0, 300)
+    assert_close(kernel.diagonal(), expected.diagonal(), Oracle.IDENTITY)
+    assert 0 < info.error_bound < 1e-12
+    with pytest.raises(nsd.InputError, match="does not fit"):
+        kernel[300]
+    # To other programs it is a zarr array; what is not there is not a number.
+    plain = zarr.open_array(tmp_path / "G.zarr", mode="r")
+    assert np.isnan(plain[0, 299])
+    assert plain[299, 0] == kernel[0, 299]
+
+
+def test_a_rectangle_on_disk(samples, tmp_path: Path) -> None:
+    kernel = nsd.tangent_kernel(
+        DEQ, samples, samples[:90], out=tmp_path / "T.zarr", block=64, storage="float32"
+    )
+    assert_close(np.asarray(kernel), kernels.tangent_kernel(DEQ, samples, samples[:90]), Oracle.IDENTITY)
+
+
+def test_a_finished_run_is_not_computed_again(samples, tmp_path: Path) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    before = contents(tmp_path)
+    # The block size of the store serves a call that leaves it open.
+    assert counted(samples, tmp_path / "G.zarr", block=None)[1] == 0
+    assert contents(tmp_path) == before
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np, notsodeep as nsd
+def progress(done, total, news):
+    if done == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64, progress=progress)
+"""
+
+
+def test_a_killed_run_goes_on_where_it_stopped(samples, expected, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", samples)
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL
+    # What was being written when it died.
+    (tmp_path / "G.zarr" / "c" / "4" / "0.0.partial").parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "G.zarr" / "c" / "4" / "0.0.partial").write_bytes(b"half a block")
+    with pytest.raises(nsd.InputError, match="9 of its 15 blocks are missing"):
+        open_kernel(tmp_path / "G.zarr")
+    kernel, computed = counted(samples, tmp_path / "G.zarr")
+    assert computed == 9
+    assert kernel.repaired == ()
+    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+    assert not list((tmp_path / "G.zarr").rglob("*.partial"))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[1234] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, flip], ids=["missing", "cut", "one bit"])
+def test_a_damaged_block_is_refused_and_repaired(samples, expected, tmp_path: Path, damage) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    damage(tmp_path / "G.zarr" / "c" / "3" / "1")
+    kernel = open_kernel(tmp_path / "G.zarr")
+    assert_close(kernel[:64, :64], expected[:64, :64], Oracle.IDENTITY)
+    with pytest.raises(nsd.InputError, match="damaged"):
+        kernel[200, 100]
+    kernel, computed = counted(samples, tmp_path / "G.zarr")
+    assert computed == 1
+    assert kernel.repaired == ((3, 1),)
+    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+
+
+def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_path: Path) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    journal = tmp_path / "G.zarr" / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:4], lines[4].replace(b"0", b"1"), *lines[5:-1], lines[-1][:20]]))
+    kernel, computed = counted(samples, tmp_path / "G.zarr")
+    assert computed == 2
+    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": nsd.DEQ("relu", 0.3)}, "another model"),
+        (
+            {"model": nsd.DEQ(nsd.custom_activation(lambda x: np.maximum(x, 0.01 * x), kinks=(0.0,)), 0.2)},
+            "another model",
+        ),
+        ({"of": "preactivations"}, "another kernel"),
+        ({"depth": 3}, "another depth"),
+        ({"X": 0.5}, "other rows X"),
+        ({"X": slice(0, 299)}, "another shape"),
+        ({"storage": "float32"}, "another precision"),
+        ({"block": 128}, "another block size"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_store_of_another_run_is_refused_and_left_alone(
+    samples, tmp_path: Path, change, words: str
+) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    before = contents(tmp_path)
+    asked = {"model": DEQ, "X": 1.0, "block": 64, **change}
+    scale = asked.pop("X")
+    X = samples[scale] if isinstance(scale, slice) else samples * scale
+    with pytest.raises(nsd.InputError, match=words) as caught:
+        nsd.conjugate_kernel(asked.pop("model"), X, out=tmp_path / "G.zarr", **asked)
+    assert "Nothing was changed" in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def folder_of_mine(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.txt").write_text("mine")
+
+
+def zarr_of_mine(path: Path) -> None:
+    zarr.create_array(path, shape=(300, 300), chunks=(64, 64), dtype="float64")[:] = 1.0
+
+
+def group_of_mine(path: Path) -> None:
+    zarr.open_group(path, mode="w").create_array("a", shape=(3,), dtype="float64")
+
+
+def file_of_mine(path: Path) -> None:
+    path.write_text("mine")
+
+
+@pytest.mark.parametrize("make", [folder_of_mine, zarr_of_mine, group_of_mine, file_of_mine])
+def test_what_is_not_a_kernel_is_left_alone(samples, tmp_path: Path, make) -> None:
+    make(tmp_path / "G.zarr")
+    before = contents(tmp_path)
+    with pytest.raises(nsd.InputError, match="another folder"):
+        compute(samples, tmp_path / "G.zarr")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"), [("shape", [200, 200], "shape"), ("data_type", "float32", "float32")]
+)
+def test_an_array_changed_behind_our_back(samples, tmp_path: Path, key: str, value, words: str) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    described = tmp_path / "G.zarr" / "zarr.json"
+    described.write_text(json.dumps({**json.loads(described.read_text()), key: value}))
+    with pytest.raises(nsd.InputError, match=words):
+        open_kernel(tmp_path / "G.zarr")
+    noted = json.loads(described.read_text())
+    noted["attributes"]["notsodeep"]["depth"] = 7
+    described.write_text(json.dumps(noted))
+    with pytest.raises(nsd.InputError, match="altered"):
+        compute(samples, tmp_path / "G.zarr")
+
+
+def test_a_disk_too_small_is_said_before_any_work(samples, tmp_path: Path, monkeypatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100_000))
+    with pytest.raises(nsd.InputError, match="100 kB free"):
+        compute(samples, tmp_path / "G.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_keeps_what_is_finished(samples, expected, tmp_path: Path, monkeypatch) -> None:
+    put, room = LocalStore.set, [5]
+
+    async def full_disk(self, key, value, *more):
+        if "c/" in key:
+            room[0] -= 1
+            if room[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return await put(self, key, value, *more)
+
+    monkeypatch.setattr(LocalStore, "set", full_disk)
+    with pytest.raises(nsd.InputError, match=r"No space left.*kept.*Make room"):
+        compute(samples, tmp_path / "G.zarr")
+    monkeypatch.undo()
+    kernel, computed = counted(samples, tmp_path / "G.zarr")
+    assert computed == 10
+    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+
+
+LIMITED = """
+import numpy as np, notsodeep as nsd
+try:
+    nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64)
+except nsd.InputError as error:
+    print(error)
+    raise SystemExit(2)
+"""
+
+
+def test_a_limit_on_the_size_of_files(samples, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", samples)
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "File too large" in done.stdout
+    assert not list((tmp_path / "G.zarr").rglob("*.partial"))
+    assert counted(samples, tmp_path / "G.zarr")[1] == 15
+
+
+def test_two_runs_at_once(samples, tmp_path: Path) -> None:
+    def second(done: int, total: int, news: object) -> None:
+        if done == 3:
+            with pytest.raises(nsd.InputError, match=f"in use by process {os.getpid()}"):
+                compute(samples, tmp_path / "G.zarr")
+
+    assert compute(samples, tmp_path / "G.zarr", progress=second).shape == (300, 300)
+
+
+def test_there_is_no_kernel(tmp_path: Path) -> None:
+    with pytest.raises(nsd.InputError, match="no kernel"):
+        open_kernel(tmp_path / "nothing.zarr")
