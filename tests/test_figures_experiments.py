@@ -116,8 +116,9 @@ def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
         {"kind": "spectrum", "source": source, "n": 2, "eigenvalues": [1.0, 2.0]}
         for source in ("twin", "deq")
     ]
-    distance = {"kind": "distance", "first": "deq", "second": "twin", "reading": "", "main": True}
-    distances = [distance | {"n": n, "absolute": value} for n, value in ((2, 0.1), (2, 0.3), (1, 5.0))]
+    distance = {"kind": "distance", "kernel": "features", "first": "deq", "second": "twin", "reading": ""}
+    measured = ((2, 0.1), (2, 0.3), (1, 5.0))
+    distances = [distance | {"main": True, "n": n, "absolute": value} for n, value in measured]
     axes = figures.plot_spectra([*spectra, *distances])
     assert axes.get_title() == "‖G − explicit twin‖ = 0.2"
     assert labels_of(axes) == ["DEQ", "explicit twin"]  # the model first, whatever the order of the rows

@@ -314,7 +314,7 @@ def test_numbers_of_the_paper_only_beside_its_setting() -> None:
     experiment: Experiment[Any] = EXPERIMENTS["iclr-1"]
     tiny = TINY["iclr-1"]
     assert all(one.paper != 0.12 for one in experiment.expectations(tiny, rows_of("iclr-1")))
-    paper = [{**row, "n": 800, "p": 1000} for row in rows_of("iclr-1") if row["data"] == "mixture"]
+    paper = [{**row, "paper": 0.12} for row in rows_of("iclr-1") if row["data"] == "mixture"]
     assert next(one.paper for one in experiment.expectations(tiny, paper)) == 0.12
 
 

@@ -222,7 +222,7 @@ def _draw(trained: Descent, found: Certificate, target: Path) -> Path:
         "steps": [watched.step for watched in trained.rows],
         "losses": [watched.loss for watched in trained.rows],
         "norms": [watched.recurrent_norm for watched in trained.rows],
-        "first_loss": float(trained.losses[0]),
+        "n": len(found.gram.matrix),
     }
     drawing, panels = figures.new_figure(columns=2)
     figures.plot_losses([row], panels[0])
