@@ -85,7 +85,7 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         check_classification_targets(labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two or more.")
+            raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
         self._fit_machine(rows, _signs(index, len(self.classes_)), sample_weight)
         return self
 
