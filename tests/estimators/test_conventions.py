@@ -17,6 +17,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
@@ -204,3 +205,28 @@ def test_scaling_of_rows():
     assert RowScaler(scale=None).fit(X).scale_ == 1.0
     np.testing.assert_array_equal(RowScaler(center=False, scale=None).fit(X).transform(X), X)
     assert RowScaler().fit(np.full((3, 2), 0.1)).scale_ == 1.0
+
+
+@pytest.mark.parametrize("model", [DEQKernelRidge(), DEQEquivalentRidge(), DEQFeatures(12)])
+def test_the_columns_of_a_table_keep_their_names(model):
+    pandas = pytest.importorskip("pandas")
+    X, y = small()
+    table = pandas.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+    fitted = clone(model).fit(table, y)
+    assert list(fitted.feature_names_in_) == list(table.columns)
+    use = "transform" if hasattr(fitted, "transform") else "predict"
+    # A table is kept by columns, so that sums are taken in another order; a solve by the ridge magnifies that.
+    plain = getattr(clone(model).fit(X, y), use)(X)
+    assert_close(getattr(fitted, use)(table), plain, Oracle.QUADRATURE)
+    with pytest.raises(ValueError, match="feature names"):
+        getattr(fitted, use)(table.rename(columns={"c0": "other"}))
+
+
+def test_features_come_as_a_table_if_asked():
+    pandas = pytest.importorskip("pandas")
+    X, _ = small()
+    table = pandas.DataFrame(X, index=range(10, 10 + len(X)))
+    table.columns = [f"c{i}" for i in range(X.shape[1])]
+    made = DEQFeatures(5, random_state=0).set_output(transform="pandas").fit_transform(table)
+    assert list(made.columns) == [f"deqfeatures{i}" for i in range(5)]
+    assert list(made.index) == list(table.index)
