@@ -74,8 +74,10 @@ def _draw_bars(axes: Axes, places: Array, mean: Array, number: int, model: str, 
 def _write_numbers(axes: Axes, places: Array, top: Array, values: Array) -> None:
     for place, height, value in zip(places, top, values, strict=True):
         if not np.isnan(value):
+            # Three digits, but never as a power of ten: these are milliseconds, and people read them.
+            text = f"{value:.3g}" if value < 1e3 else f"{value:.0f}"
             axes.annotate(
-                f"{value:.3g}", (place, height), (0, 4), textcoords="offset points", ha="center", va="bottom",
+                text, (place, height), (0, 4), textcoords="offset points", ha="center", va="bottom",
                 rotation=90, fontsize=SMALLEST,
             )  # fmt: skip
 
