@@ -47,6 +47,7 @@ SECTIONS = (
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
     ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
+    ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
 )
 
 
