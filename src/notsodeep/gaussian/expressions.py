@@ -1,4 +1,4 @@
-"""Expressions in one variable as trees of seven kinds of node, and what can be computed by walking them.
+"""Expressions in one variable as trees of eight kinds of node, and what can be computed by walking them.
 
 A tree says nothing about numbers: `walk` hands each node to an algebra.  `Jets` carries values with derivatives by the
 rules of calculus, `Rounding` values with a bound of their rounding errors; torch has algebras of its own in `nets`.
