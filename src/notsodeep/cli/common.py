@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from notsodeep.errors import InputError
+from notsodeep.errors import InputError, MissingExtraError
 
 app = typer.Typer(
     name="notsodeep",
@@ -22,15 +22,23 @@ console = Console()
 errors = Console(stderr=True)
 
 
-@app.callback()
-def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from notsodeep import __version__
 
-        console.print(f"notsodeep {__version__}")
+        console.print(f"notsodeep {__version__}", highlight=False)
         raise typer.Exit
+
+
+@app.callback()
+def _top(
+    # Eager: heard before the command line misses a command.
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    """What stands before the commands; its help is that of `app`."""
 
 
 def spinner() -> Progress:
@@ -61,6 +69,16 @@ def read_rows(data: str, samples: int | None, data_dir: Path | None) -> Any:
     name, classes = parse_spec(data)
     loaded = load(name, classes=classes, n=samples, data_dir=data_dir)
     return Preprocessing.fit(loaded.X).apply(loaded.X)
+
+
+def figures_if_installed() -> Any:
+    """The room of figures; without matplotlib None, and a word on how to get it."""
+    try:
+        from notsodeep import figures
+    except MissingExtraError as error:
+        errors.print(f"No figure. {error}", highlight=False, markup=False, soft_wrap=True)
+        return None
+    return figures
 
 
 def print_distance(made: Any, rows: Any) -> dict[str, tuple[float, float]]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from notsodeep.cli.common import app, console, errors, print_distance, read_rows
+from notsodeep.extras import needed
 from notsodeep.files import free_path, written_whole
 
 
@@ -41,6 +42,8 @@ def design(
 
     Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
     """
+    if figure is not None:
+        needed("matplotlib", "--figure")
     import numpy as np
 
     from notsodeep.designs import design as make_design

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from notsodeep.cli.common import app, console, spinner
+from notsodeep.cli.common import app, console, figures_if_installed, spinner
 from notsodeep.files import free_path
 
 
@@ -34,7 +34,6 @@ def spectrum(
     """
     import numpy as np
 
-    from notsodeep import figures
     from notsodeep.data import ClassStatistics, GaussianMixture
     from notsodeep.equivalents.error import exact_kernel
     from notsodeep.equivalents.spectrum import limiting_density
@@ -57,6 +56,9 @@ def spectrum(
         console.print(
             f"Kolmogorov distance to the exact eigenvalues of one sample: {distance:.3f}", highlight=False
         )
+    figures = figures_if_installed()
+    if figures is None:
+        return
     drawing, panels = figures.new_figure()
     title = f"{activation} DEQ, {kernel}, n = {n}, p = {p}"
     figures.plot_spectrum(predicted, exact, panels[0], title=title)
