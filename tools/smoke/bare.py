@@ -136,6 +136,8 @@ def missing_in_python() -> None:
     """what needs an extra says which one, in Python."""
     import notsodeep as nsd
 
+    Path("rows.zarr").mkdir(exist_ok=True)
+
     def stored() -> None:
         nsd.conjugate_kernel(nsd.DEQ("tanh", sigma_a2=0.2), [[1.0, 0.0], [0.0, 1.0]], out="G.zarr")
 
