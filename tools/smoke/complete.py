@@ -30,7 +30,7 @@ def networks() -> None:
 
     data = load("digits", n=400, dtype="float32")
     X, y = torch.as_tensor(data.X), torch.as_tensor(data.y)
-    net = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), in_features=64, width=128, out_features=10)
+    net = nsd.nets.DEQNet(nsd.DEQ("tanh", 0.2), in_features=64, width=128, out_features=10)
     small, _ = nsd.nets.explicit_twin(net, X)
     for model in (net, small):
         rows = nsd.nets.fit(model, (X, y), epochs=5).rows
