@@ -53,7 +53,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/run.py
 
 package: $(INSTALLED)
-	$(BIN)/python tools/check_package.py --extras none all --dist dist
+	$(ONE_THREAD) $(BIN)/python tools/check_package.py --extras none all --dist dist
 
 lowest: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python tools/check_lowest.py
