@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format bench package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
@@ -21,6 +21,8 @@ help:
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
 	@echo "make bench    speed and memory, with correctness beside them"
+	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
+	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -50,6 +52,12 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/run.py
 
+package: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python tools/check_package.py --extras none all --dist dist
+
+lowest: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python tools/check_lowest.py
+
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -172,7 +172,7 @@ def test_no_matplotlib_costs_the_figure_only(typed: Typed, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "meta_path", [NoMatplotlib(), *sys.meta_path])
     code, _, err = typed("toy")
     assert code == 0
-    assert "pip install 'notsodeep[plot]'" in err
+    assert 'pip install "notsodeep[plot]"' in err
     assert Path("results/toy", QUICK.hash(), "rows.jsonl").exists()
 
 

@@ -7,6 +7,14 @@ class InputError(ValueError):
     """The input cannot be used: the message says what came, what is needed and what to do."""
 
 
+class MissingExtraError(ModuleNotFoundError, InputError):
+    """An optional package is not installed: the message says what needs it and which extra brings it.
+
+    Attributes:
+        name: the package.
+    """
+
+
 class ConvergenceError(ArithmeticError):
     """An equation has no solution, or the solver did not reach it.
 

@@ -134,7 +134,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("input", InputError, "size=2 seed=1.*The input is odd"),
         ("convergence", ConvergenceError, "size=2 seed=1.*It diverged. Take smaller steps"),
         ("bug", RuntimeError, "size=2 seed=1(.|\n)*toy_experiment.py(.|\n)*ZeroDivisionError: a bug"),
-        ("torch", InputError, r"size=2 seed=1.*pip install 'notsodeep\[torch\]'"),
+        ("torch", InputError, r"size=2 seed=1.*pip install \"notsodeep\[torch\]\""),
     ],
 )
 def test_an_error_names_its_task_and_keeps_the_rest(

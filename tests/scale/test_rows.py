@@ -7,7 +7,6 @@ from pathlib import Path
 import dask.array
 import numpy as np
 import pytest
-import torch
 import zarr
 from tolerances import Oracle, assert_close
 
@@ -51,7 +50,7 @@ def in_dask(X: np.ndarray, folder: Path) -> object:
 
 
 def in_torch(X: np.ndarray, folder: Path) -> object:
-    return torch.as_tensor(X)
+    return pytest.importorskip("torch").as_tensor(X)
 
 
 @pytest.mark.usefixtures("short_chunks")

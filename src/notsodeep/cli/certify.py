@@ -14,6 +14,7 @@ from rich.table import Table
 
 from notsodeep.cli.common import app, console, errors, spinner
 from notsodeep.errors import InputError
+from notsodeep.extras import needed
 from notsodeep.files import free_path
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def certify(
     """
     if figure is not None and not train:
         raise InputError("--figure draws a training: add --train with a number of steps.")
+    if figure is not None:
+        needed("matplotlib", "--figure")
     target = None if figure is None else free_path(figure, overwrite)
     rows, y = _read(data, labels, samples, dimension, seed, data_dir)
     with spinner() as progress:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from notsodeep.errors import InputError
+from notsodeep.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from notsodeep.gaussian.activations import Activation
@@ -26,15 +26,23 @@ console = Console(emoji=False)
 errors = Console(stderr=True, emoji=False)
 
 
-@app.callback()
-def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from notsodeep import __version__
 
-        console.print(f"notsodeep {__version__}")
+        console.print(f"notsodeep {__version__}", highlight=False)
         raise typer.Exit
+
+
+@app.callback()
+def _top(
+    # Eager: heard before the command line misses a command.
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    """What stands before the commands; its help is that of `app`."""
 
 
 def spinner() -> Progress:
@@ -132,6 +140,16 @@ def _csv_rows(path: Path) -> Any:
     if not table:
         raise InputError(f"{path} has no rows: one sample in each line is needed.")
     return np.array(table)
+
+
+def figures_if_installed() -> Any:
+    """The room of figures; without matplotlib None, and a word on how to get it."""
+    try:
+        from notsodeep import figures
+    except MissingExtraError as error:
+        errors.print(f"No figure. {error}", highlight=False, markup=False, soft_wrap=True)
+        return None
+    return figures
 
 
 def print_distance(made: Any, rows: Any) -> dict[str, tuple[float, float]]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from notsodeep.cli.common import app, console, print_distance, spinner
+from notsodeep.cli.common import app, console, errors, figures_if_installed, print_distance, spinner
+from notsodeep.errors import MissingExtraError
+from notsodeep.extras import needed
 from notsodeep.files import free_path
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from notsodeep.designs import Design
     from notsodeep.nets.race import Race
     from notsodeep.report import Section
+    from notsodeep.report.markup import Html
 
 _ACTIVATIONS = ("tanh", "relu", "swish")
 _KERNEL_COLUMNS = (
@@ -35,6 +38,7 @@ class _Story:
     sigma_a2: float
     rows: NDArray[Any]
     labels: Any
+    figures: Any  # the room of figures, or None where matplotlib is not installed
     sections: list[Section] = field(default_factory=list)
 
     def tell(self, title: str, *body: Any) -> None:
@@ -69,7 +73,7 @@ def demo(
     from notsodeep.data import Preprocessing, load
 
     data = load("digits", n=samples)
-    story = _Story(sigma_a2, Preprocessing.fit(data.X).apply(data.X), data.y)
+    story = _Story(sigma_a2, Preprocessing.fit(data.X).apply(data.X), data.y, figures_if_installed())
     path = free_path(output, overwrite)
     console.print(
         f"[bold]{len(story.rows)} digits[/] of {story.rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, "
@@ -80,17 +84,17 @@ def demo(
     _tell_twin(story)
     if train:
         _tell_training(story)
-    console.print(
-        f"Figure: [bold]{path}[/]  (kernel matrix by digit, and spectra of CK and NTK)", highlight=False
-    )
+    if story.figures is not None:
+        console.print(
+            f"Figure: [bold]{path}[/]  (kernel matrix by digit, and spectra of CK and NTK)", highlight=False
+        )
     console.print(f"Page: [bold]{_write_page(story, page, overwrite)}[/]", highlight=False)
     console.print("Your own data:  notsodeep kernel --help", highlight=False)
 
 
 def _tell_kernels(story: _Story, path: Path) -> None:
     """Exact kernels of three models: a table, and the figure."""
-    from notsodeep import figures
-    from notsodeep.report.markup import paragraph, picture, table
+    from notsodeep.report.markup import paragraph, table
 
     spectra: dict[str, NDArray[np.float64]] = {}
     cells: list[list[str]] = []
@@ -106,10 +110,6 @@ def _tell_kernels(story: _Story, path: Path) -> None:
     for row in cells:
         printed.add_row(*row)
     console.print(printed)
-    figure, panels = figures.new_figure(2, height=2.9)
-    figures.plot_kernel(first, story.labels, panels[0], title="tanh DEQ, conjugate kernel")
-    figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
-    figures.save(figure, path)
     story.tell(
         "1. A deep equilibrium model and its exact kernel",
         paragraph(
@@ -118,9 +118,25 @@ def _tell_kernels(story: _Story, path: Path) -> None:
             f"{len(story.rows)} handwritten digits. CK: inner products of the features. NTK: what gradient descent on "
             "all weights sees."
         ),
-        picture(figures.svg(figure), "kernel matrix sorted by digit, and spectra of the kernels"),
+        *_drawn_kernels(story, first, spectra, path),
         table(_KERNEL_COLUMNS, cells, "exact kernels"),
     )
+
+
+def _drawn_kernels(
+    story: _Story, kernel: Any, spectra: dict[str, NDArray[np.float64]], path: Path
+) -> list[Html]:
+    """The figure, in its file and for the page; nothing where matplotlib is not installed."""
+    from notsodeep.report.markup import picture
+
+    figures = story.figures
+    if figures is None:
+        return []
+    figure, panels = figures.new_figure(2, height=2.9)
+    figures.plot_kernel(kernel, story.labels, panels[0], title="tanh DEQ, conjugate kernel")
+    figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
+    figures.save(figure, path)
+    return [picture(figures.svg(figure), "kernel matrix sorted by digit, and spectra of the kernels")]
 
 
 def _kernel_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[str, Any], Any]:
@@ -201,9 +217,8 @@ def _tell_twin(story: _Story) -> None:
 
 def _tell_training(story: _Story) -> None:
     """A DEQ, its twin and a plain network, trained alike."""
-    from notsodeep import figures
     from notsodeep.report.included import training_section
-    from notsodeep.report.markup import paragraph, picture
+    from notsodeep.report.markup import paragraph
 
     result = _race(story.sigma_a2)
     if result is None:
@@ -217,16 +232,25 @@ def _tell_training(story: _Story) -> None:
     console.print(f"Trained alike (width {_WIDTH}, readout, {_SEEDS} seeds): {verdict}", highlight=False)
     shared = {"data": "digits", "width": _WIDTH, "train": "readout", "lr": result.lr, "seeds": _SEEDS}
     rows = [shared | row for row in result.as_dicts()]
-    figure = figures.draw("twins", [{"kind": "race", **row} for row in rows])
     story.tell(
         "4. Both trained",
         paragraph(
             f"Only the readout is trained, {_EPOCHS} epochs, with the same data and the same learning rate for all, on "
             f"one thread: {verdict}"
         ),
-        picture(figures.svg(figure), "accuracy, agreement, time and memory of the three models"),
+        *_drawn_race(story, rows),
         *training_section(rows, "", "").body,
     )
+
+
+def _drawn_race(story: _Story, rows: list[dict[str, Any]]) -> list[Html]:
+    """The race for the page; nothing where matplotlib is not installed."""
+    from notsodeep.report.markup import picture
+
+    if story.figures is None:
+        return []
+    figure = story.figures.draw("twins", [{"kind": "race", **row} for row in rows])
+    return [picture(story.figures.svg(figure), "accuracy, agreement, time and memory of the three models")]
 
 
 def _verdict(result: Race) -> str:
@@ -242,9 +266,9 @@ def _verdict(result: Race) -> str:
 def _race(sigma_a2: float) -> Race | None:
     """The race; None where torch is not installed."""
     try:
-        import torch
-    except ModuleNotFoundError:
-        console.print("No training: PyTorch is not installed (pip install 'notsodeep[torch]').", markup=False)
+        torch = needed("torch", "Training")
+    except MissingExtraError as error:
+        errors.print(f"No training. {error}", highlight=False, markup=False, soft_wrap=True)
         return None
     from notsodeep.data import load
     from notsodeep.models import DEQ

@@ -10,6 +10,7 @@ import typer
 
 from notsodeep.cli import sources
 from notsodeep.cli.common import ACTIVATION_HELP, app, console, errors, print_distance, read_activation
+from notsodeep.extras import needed
 from notsodeep.files import free_path, written_whole
 
 
@@ -47,6 +48,8 @@ def design(
 
     Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
     """
+    if figure is not None:
+        needed("matplotlib", "--figure")
     from notsodeep.designs import design as make_design
     from notsodeep.models import DEQ
 

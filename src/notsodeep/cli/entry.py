@@ -17,7 +17,8 @@ def main() -> None:
     try:
         app()
     except (InputError, ConvergenceError) as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        # Escaped, or [torch] would be a style; not folded, so that a command in it can be copied.
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         errors.print("interrupted")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from notsodeep.cli.common import app, console, errors
+from notsodeep.cli.common import app, console, errors, figures_if_installed
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import said
 
@@ -167,14 +167,8 @@ def _spec(experiment: Experiment[Any], wishes: _Wishes) -> Spec:
 
 def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
     """The figure in three formats, each written whole; none where there is none to draw or nothing to draw with."""
-    try:
-        from notsodeep import figures
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] != "matplotlib":
-            raise
-        _say("No figure: matplotlib is not installed. Install it with: pip install 'notsodeep[plot]'")
-        return []
-    if experiment.name not in figures.DRAWINGS:
+    figures = figures_if_installed()
+    if figures is None or experiment.name not in figures.DRAWINGS:
         return []
     drawing = figures.draw(experiment.name, outcome.rows)
     with said(outcome.folder):

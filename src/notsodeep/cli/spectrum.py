@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notsodeep.cli import sources
-from notsodeep.cli.common import ACTIVATION_HELP, app, console, read_activation, spinner
+from notsodeep.cli.common import (
+    ACTIVATION_HELP,
+    app,
+    console,
+    figures_if_installed,
+    read_activation,
+    spinner,
+)
 from notsodeep.errors import InputError
 from notsodeep.files import free_path
 
@@ -96,11 +103,17 @@ def spectrum(
     if as_json:
         facts = {"model": str(model), "activation": activation, "kernel": kernel, "data": data, "seed": seed,
                  "n": len(samples.rows), "p": samples.rows.shape[1], "tau0": samples.tau0, "form": form}  # fmt: skip
-        record = {**facts, **_record(found), "errors": curve, "figure": str(figure)}
+        record = {
+            **facts,
+            **_record(found),
+            "errors": curve,
+            "figure": None if figure is None else str(figure),
+        }
         sys.stdout.write(json.dumps(record) + "\n")
     else:
         _print(found, curve, data)
-        console.print(f"Figure: [bold]{figure}[/]", highlight=False)
+        if figure is not None:
+            console.print(f"Figure: [bold]{figure}[/]", highlight=False)
 
 
 def _short(text: str) -> str:
@@ -154,9 +167,11 @@ def _errors(model: DEQ, sizes: list[Source], kernel: str) -> list[dict[str, Any]
     return rows
 
 
-def _draw(found: Spectra, curve: list[dict[str, Any]], title: str, target: Path) -> Path:
-    from notsodeep import figures
-
+def _draw(found: Spectra, curve: list[dict[str, Any]], title: str, target: Path) -> Path | None:
+    """The path of the figure; None, and a word about it, where nothing can be drawn."""
+    figures = figures_if_installed()
+    if figures is None:
+        return None
     drawing, panels = figures.new_figure(columns=2 if curve else 1)
     if found.limit is not None:
         figures.plot_spectrum(found.limit, found.exact, panels[0], title=title)
@@ -166,7 +181,8 @@ def _draw(found: Spectra, curve: list[dict[str, Any]], title: str, target: Path)
         figures.plot_eigenvalues(shown, panels[0], title=title)
     if curve:
         figures.plot_errors(curve, panels[1], by=("form",))
-    return figures.save(drawing, target)
+    saved: Path = figures.save(drawing, target)
+    return saved
 
 
 def _print(found: Spectra, curve: list[dict[str, Any]], data: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from notsodeep.cli.common import ACTIVATION_HELP, app, console, errors, read_activation
-from notsodeep.errors import InputError
+from notsodeep.extras import needed
 
 if TYPE_CHECKING:
     from notsodeep.nets.race import Race, Standing
@@ -100,10 +100,7 @@ def train(
 
 
 def _set_threads(threads: int | None) -> None:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise InputError("Training needs PyTorch. Install it with: pip install 'notsodeep[torch]'") from None
+    torch = needed("torch", "Training")
     if threads is not None:
         torch.set_num_threads(threads)
 

@@ -1,5 +1,9 @@
 """Will gradient descent train this DEQ to zero loss, at what rate, and what would guarantee it?"""
 
+from notsodeep.extras import needed
+
+needed("torch", "A certificate of convergence (notsodeep.convergence)")
+
 from notsodeep.convergence.certify import Certificate, certificate
 from notsodeep.convergence.descent import Descent, Watched, gradient_descent
 from notsodeep.convergence.network import PaperNetwork, paper_model

@@ -33,10 +33,11 @@ def dense_solve(matrix: Array, block: Array) -> Array:
         rcond, _ = linalg.lapack.dpocon(factor, size, uplo="L")
         _refuse_singular(rcond)
         return np.asarray(linalg.lapack.dpotrs(factor, block, lower=True)[0])
-    factor, pivots, _ = linalg.lapack.dsytrf(matrix, lower=True)
+    # Not dsytrf and dsytrs: older versions of scipy have no dsytrs.
+    factor, pivots, solution, _ = linalg.lapack.dsysv(matrix, block, lower=True)
     rcond, _ = linalg.lapack.dsycon(factor, pivots, size, lower=True)
     _refuse_singular(rcond)
-    return np.asarray(linalg.lapack.dsytrs(factor, pivots, block, lower=True)[0])
+    return np.asarray(solution)
 
 
 def _refuse_singular(rcond: float) -> None:

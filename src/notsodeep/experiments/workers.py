@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.experiments.base import Experiment, Row, Spec, Task
+from notsodeep.extras import EXTRA_OF, missing
 
 # Read by the numerical libraries when they are loaded: processes that share the cores take one thread each.
 _ONE_THREAD = dict.fromkeys(
@@ -72,9 +73,9 @@ def _attempt(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path
     except InputError as error:
         return _Failed(task, InputError, str(error))
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name not in EXTRA_OF:
             return _Failed(task, RuntimeError, traceback.format_exc())
-        return _Failed(task, InputError, "PyTorch is needed. Install it with: pip install 'notsodeep[torch]'")
+        return _Failed(task, InputError, str(missing(error.name, "The experiment")))
     except Exception:
         return _Failed(task, RuntimeError, traceback.format_exc())
 

@@ -1,5 +1,9 @@
 """Figures: functions take rows or arrays and `ax=None`, and return the Axes; `draw` makes that of an experiment."""
 
+from notsodeep.extras import needed
+
+needed("matplotlib", "A figure (notsodeep.figures)")
+
 from notsodeep.figures.bars import plot_race
 from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, save, svg
 from notsodeep.figures.designs import plot_design

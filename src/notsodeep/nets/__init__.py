@@ -1,5 +1,9 @@
 """Networks in PyTorch: deep equilibrium models that train, their explicit twins, and the kernels of both."""
 
+from notsodeep.extras import needed
+
+needed("torch", "A network that trains (notsodeep.nets)")
+
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net

@@ -9,7 +9,7 @@ from typing import Any
 
 from notsodeep.designs import Design
 from notsodeep.designs.load import FORMAT
-from notsodeep.errors import InputError
+from notsodeep.errors import InputError, MissingExtraError
 from notsodeep.report.markup import Child, Html, element, paragraph, picture, table
 from notsodeep.report.sections import Section
 from notsodeep.report.values import scaled, seconds, shown
@@ -68,7 +68,7 @@ def _drawn(design: Design) -> list[Html]:
     """The activations; nothing where matplotlib is not installed."""
     try:
         from notsodeep import figures
-    except ModuleNotFoundError:
+    except MissingExtraError:
         return []
     figure, panels = figures.new_figure()
     figures.plot_design(design, panels[0])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.scale.extras import needed
+from notsodeep.extras import needed
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
+from notsodeep.extras import needed
 from notsodeep.files import append_whole, locked, said
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.extras import needed
 from notsodeep.scale.jobs import run_hash
 from notsodeep.scale.memory import in_words
 

@@ -1,0 +1,187 @@
+"""What is published beside the code: version, citation, dependencies, templates, and commands that documents name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import notsodeep
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def text(*parts: str) -> str:
+    return ROOT.joinpath(*parts).read_text(encoding="utf-8")
+
+
+def citation() -> dict[str, Any]:
+    return yaml.safe_load(text("CITATION.cff"))
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None
+    return found[0].lower()
+
+
+# --- version -----------------------------------------------------------------------------------------
+def test_the_version_is_written_in_the_package_alone() -> None:
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert "version" not in PROJECT["project"]
+    source = text(PROJECT["tool"]["hatch"]["version"]["path"])
+    assert re.findall(r'^__version__ = "(.+)"$', source, flags=re.MULTILINE) == [notsodeep.__version__]
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    assert str(citation()["version"]) == notsodeep.__version__
+
+
+def test_the_changelog_has_the_released_versions_once_each() -> None:
+    headings = re.findall(r"^## \[(.+?)\]", text("CHANGELOG.md"), flags=re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert len(headings) == len(set(headings))
+
+
+# --- citation ----------------------------------------------------------------------------------------
+def test_the_citation_has_what_its_format_requires() -> None:
+    cited = citation()
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "type", "license"} <= cited.keys()
+    assert cited["license"] == PROJECT["project"]["license"]
+    assert [author["name"] for author in cited["authors"]] == [
+        author["name"] for author in PROJECT["project"]["authors"]
+    ]
+    assert cited["keywords"] == PROJECT["project"]["keywords"]
+    for reference in cited["references"]:
+        assert {"type", "title", "authors"} <= reference.keys()
+
+
+def test_the_four_papers_of_the_theory_are_cited_with_the_same_authors_pages_and_numbers() -> None:
+    rows = re.findall(
+        r"^\| (ICML|ICLR|HLD|AISTATS) \| (.*?)\*(.+?)\*(.*) \|$", text("docs", "theory.md"), re.MULTILINE
+    )
+    references = citation()["references"]
+    assert [reference["title"] for reference in references] == [title for _, _, title, _ in rows]
+    assert len(rows) == 4
+    for reference, (_, authors, _, place) in zip(references, rows, strict=True):
+        short = [
+            f"{' '.join(part[0] + '.' for part in author['given-names'].split())} {author['family-names']}"
+            for author in reference["authors"]
+            if "family-names" in author
+        ]
+        assert short == [author for author in authors.strip(" ,").split(", ") if author]
+        if "start" in reference:
+            pages = f"{reference['volume']}:{reference['start']}–{reference['end']}"
+            assert f"{reference['year']}, PMLR {pages}" in place
+        numbers = [identifier["value"] for identifier in reference.get("identifiers", [])]
+        assert all(number in numbers for number in re.findall(r"arXiv:[\d.]+", place))
+
+
+# --- dependencies ------------------------------------------------------------------------------------
+def test_every_dependency_of_users_has_its_reason_in_the_architecture() -> None:
+    table = text("docs", "architecture.md").split("## Dependencies, and why")[1].split("\n## ")[0]
+    optional = PROJECT["project"]["optional-dependencies"]
+    for extra in ("torch", "plot", "scale", "app", "all", "dev"):
+        assert f"xtra `{extra}`" in table or f"`{extra}` is" in table, f"the extra {extra} is not explained"
+    for requirement in [
+        *PROJECT["project"]["dependencies"],
+        *(each for extra in ("torch", "plot", "scale", "app") for each in optional[extra]),
+    ]:
+        name = name_of(requirement)
+        assert name == "notsodeep" or re.search(rf"^\|[^|]*\b{name}\b", table, re.MULTILINE), requirement
+
+
+def test_every_dependency_has_a_lower_bound_and_a_tested_version_above_it() -> None:
+    pinned = dict(re.findall(r"^([A-Za-z0-9._-]+)==([\w.]+)$", text("constraints.txt"), re.MULTILINE))
+    tested = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    groups = PROJECT["project"]["optional-dependencies"]
+    for requirement in [
+        *PROJECT["project"]["dependencies"],
+        *(each for group in groups.values() for each in group),
+    ]:
+        name = name_of(requirement)
+        if name == "notsodeep":
+            continue
+        bound = re.search(r">=([\d.]+)$", requirement)
+        assert bound is not None, f"{requirement} has no lower bound"
+        assert numbers(bound[1]) <= numbers(tested[name]), f"{requirement} asks for more than {tested[name]}"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def test_every_console_script_leads_to_a_function() -> None:
+    scripts = PROJECT["project"]["scripts"]
+    assert scripts.keys() == {"notsodeep"}
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        assert callable(getattr(import_module(module), name))
+
+
+def test_the_version_is_printed_without_a_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "notsodeep.cli", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, f"notsodeep {notsodeep.__version__}")
+
+
+# --- templates ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_a_form_is_one_that_the_site_can_show(path: Path) -> None:
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.stem == "config":
+        assert isinstance(form["blank_issues_enabled"], bool)
+        return
+    assert form["name"]
+    assert form["description"]
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    names = [field["id"] for field in fields]
+    assert len(names) == len(set(names))
+    assert any(field.get("validations", {}).get("required") for field in fields)
+    assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown", "checkboxes"}
+    for field in fields:
+        assert field["attributes"]["label"]
+
+
+def test_the_form_for_a_wrong_number_asks_for_what_repeats_it() -> None:
+    form = yaml.safe_load(text(".github", "ISSUE_TEMPLATE", "wrong_number.yml"))
+    asked = {field.get("id") for field in form["body"] if field.get("validations", {}).get("required")}
+    assert asked == {"program", "data", "found", "wanted", "again", "versions"}
+    (program,) = [field for field in form["body"] if field.get("id") == "program"]
+    session: dict[str, object] = {}
+    exec(compile(program["attributes"]["placeholder"], "wrong_number.yml", "exec"), session)
+    assert "info" in session
+
+
+# --- what documents tell one to type -----------------------------------------------------------------
+@pytest.mark.parametrize("document", ["docs/release.md", "CONTRIBUTING.md", "README.md"])
+def test_every_make_target_that_is_named_exists(document: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`|\$ )make ([a-z-]+)", text(document), re.MULTILINE))
+    assert named
+    assert named <= targets
+
+
+def test_the_help_of_make_has_every_target() -> None:
+    makefile = text("Makefile")
+    phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert phony is not None
+    told = set(re.findall(r'@echo "make ([a-z-]+)', makefile))
+    assert set(phony[1].split()) - told == {"help", "install"}
+
+
+def test_every_file_that_the_release_names_exists() -> None:
+    named = re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:md|py|cff|toml|txt))`", text("docs", "release.md"))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -1,0 +1,138 @@
+"""The package with all extras: networks, certificates, figures, kernels on disk, the demo and its page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # python -I leaves the script's folder out
+
+from common import expect, has_command, is_installed_here, notsodeep, run_all, says
+
+OPTIONAL = ("torch", "matplotlib", "zarr", "dask.array", "distributed", "streamlit")
+
+
+def environment() -> None:
+    """the environment is what it claims to be."""
+    is_installed_here()
+    for name in OPTIONAL:
+        import_module(name)
+
+
+def networks() -> None:
+    """a DEQ and its twin train on digits."""
+    import torch
+
+    import notsodeep as nsd
+    from notsodeep.data import load
+
+    data = load("digits", n=400, dtype="float32")
+    X, y = torch.as_tensor(data.X), torch.as_tensor(data.y)
+    net = nsd.nets.DEQNet(nsd.DEQ("tanh", 0.2), in_features=64, width=128, out_features=10)
+    small, _ = nsd.nets.explicit_twin(net, X)
+    for model in (net, small):
+        rows = nsd.nets.fit(model, (X, y), epochs=5).rows
+        expect(
+            rows[-1].loss < rows[0].loss,
+            f"The loss of {type(model).__name__} went from {rows[0]} to {rows[-1]}.",
+        )
+
+
+def certificates() -> None:
+    """a certificate of convergence is given where the theorem allows it."""
+    import notsodeep as nsd
+
+    X = nsd.UnitSphere(50).sample(2, seed=0)
+    found = nsd.convergence.certificate(
+        X, [0.01, -0.01], 2000, 1e-4, readout_scale=1e-3, normalise=True, seed=0
+    )
+    expect(found.certified, found.explain())
+
+
+def figures() -> None:
+    """a figure is drawn in three formats."""
+    import numpy as np
+
+    import notsodeep as nsd
+    from notsodeep import figures
+
+    X = np.random.default_rng(0).standard_normal((60, 30)) / np.sqrt(30)
+    figure, panels = figures.new_figure()
+    figures.plot_eigenvalues(
+        {"tanh": np.linalg.eigvalsh(nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), X))}, panels[0]
+    )
+    for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+        path = figures.save(figure, Path(f"spectrum{suffix}"))
+        expect(path.read_bytes().startswith(start), f"{path} does not begin like one.")
+
+
+def stored_kernels() -> None:
+    """a kernel on disk, computed by two processes, is the one in memory."""
+    import numpy as np
+
+    import notsodeep as nsd
+    from notsodeep.data import Preprocessing, load
+
+    notsodeep("kernel", "digits", "--samples", "200", "--out", "G.zarr", "--workers", "2")
+    X = load("digits", n=200).X
+    exact = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(X).apply(X))
+    stored = np.asarray(nsd.open_kernel("G.zarr")[:, :])
+    expect(
+        np.allclose(stored, exact, rtol=1e-10, atol=1e-13),
+        f"They differ by {np.abs(stored - exact).max():.1e}.",
+    )
+
+
+def estimators() -> None:
+    """an estimator is cloned, searched over and used in a pipeline."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import GridSearchCV, train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler
+
+    from notsodeep.estimators import DEQKernelClassifier
+
+    X, y = load_digits(return_X_y=True)  # in the order of their writers
+    X, X_test, y, y_test = train_test_split(X, y, train_size=300, stratify=y, random_state=0)
+    pipeline = make_pipeline(MinMaxScaler(), DEQKernelClassifier(kernel="ck"))
+    search = GridSearchCV(pipeline, {"deqkernelclassifier__sigma_a2": [0.05, 0.5]}, cv=2).fit(X, y)
+    score = search.score(X_test, y_test)
+    expect(score > 0.9, f"{score:.1%} of the digits are right.")
+
+
+def commands() -> None:
+    """design, training, demo and report end in pages and figures."""
+    notsodeep("design", "--figure", "twin.png", "--save", "twin.json")
+    said, _ = notsodeep("train", "--width", "64", "--epochs", "2", "--seeds", "1", "--json")
+    Path("train.json").write_text(said)
+    expect({row["model"] for row in json.loads(said)} == {"deq", "twin", "plain"}, said)
+    notsodeep("report", "--include", "twin.json", "--include", "train.json", "--out", "report.html")
+    said, heard = notsodeep("demo", "--samples", "120")
+    says(said, "times as fast", "demo")
+    expect("pip install" not in heard, heard)
+    for name in ("twin.png", "report.html", "notsodeep-demo.png", "notsodeep-demo.html"):
+        expect(Path(name).stat().st_size > 10_000, f"{name} is too small to be right.")
+    notsodeep("certify", "--width", "200", code=3)
+
+
+def experiments() -> None:
+    """an experiment of a paper runs and is reported."""
+    notsodeep("reproduce", "icml-error")
+    notsodeep("report", "--out", "results.html")
+    expect("icml-error" in Path("results.html").read_text(encoding="utf-8"), "The report does not name it.")
+
+
+def explorer() -> None:
+    """the explorer, if this version has one, explains itself."""
+    if has_command("explore"):
+        says(notsodeep("explore", "--help")[0], "localhost", "explore --help")
+
+
+CHECKS = (
+    environment, networks, certificates, figures, stored_kernels, estimators, commands, experiments, explorer,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(run_all(CHECKS))
