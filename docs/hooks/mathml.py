@@ -17,7 +17,8 @@ ALPHABETS = {
     "script": (0x1D49C, 0x1D4B6, None, dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True))),
     "bold": (0x1D400, 0x1D41A, 0x1D7CE, {}),
 }
-# Environments that latex2mathml does not know, as ones it knows.
+# Environments that latex2mathml knows, and others as ones it knows.
+KNOWN = {"matrix", "pmatrix", "bmatrix", "vmatrix", "cases", "array", "align*"}
 ENVIRONMENTS = {"aligned": "align*", "gathered": "matrix"}
 ROWS = ("math", "mrow", "mtd", "mstyle", "msqrt")
 SCRIPTS = ("msub", "msup", "msubsup", "munder", "munderover")
@@ -52,6 +53,9 @@ def to_mathml(latex: str, *, display: bool) -> str:
 
 
 def _parsed(latex: str, display: str) -> ElementTree.Element:
+    # latex2mathml leaves out an environment that it does not know, without a word.
+    if unknown := set(re.findall(r"\\begin\{([^}]*)\}", latex)) - KNOWN - set(ENVIRONMENTS):
+        raise MathematicsError(f"an unknown environment, {', '.join(sorted(unknown))}")
     for theirs, ours in ENVIRONMENTS.items():
         latex = re.sub(rf"\\(begin|end)\{{{theirs}\}}", rf"\\\1{{{ours}}}", latex)
     # An ampersand outside of a table is written as it is, which is no XML; `\|` and `\;` are left alone.
