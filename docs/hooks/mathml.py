@@ -86,13 +86,10 @@ def _lift_primes(element: ElementTree.Element) -> None:
         prime = element[-1]
         element.remove(prime)
         prime.tag, prime.attrib = "mo", {"lspace": "0", "rspace": "0"}
-        base = element[0] if element.tag == "msup" else ElementTree.Element("msub")
-        if element.tag == "msubsup":
-            base.extend(element)
-        for child in list(element):
-            element.remove(child)
-        element.tag = "mrow"
-        element.extend((base, prime))
+        primed = ElementTree.Element("mrow")
+        primed.extend((element[0], prime))
+        element[0] = primed
+        element.tag = "mrow" if element.tag == "msup" else "msub"
 
 
 def _use_unicode_letters(element: ElementTree.Element) -> None:
