@@ -32,6 +32,8 @@ NOT_RUN = {
     "python": "scripts of benchmarks/, which take minutes",
     "pip": "changes the environment",
     "source": "changes the shell",
+    "git": "changes the repository",
+    "twine": "publishes a release",
     "dask": "needs machines that are reached by SSH",
 }
 # A `py` block is Python for machines that are not here: clusters. It must compile.
@@ -155,7 +157,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 def _run_console(text: str, where: str) -> Iterator[str]:
     for command, shown in commands(text):
         words = shlex.split(command)
-        if words[0] in NOT_RUN or any(word.startswith(("/shared/", "tcp://")) for word in words):
+        if Path(words[0]).name in NOT_RUN or any(word.startswith(("/shared/", "tcp://")) for word in words):
             continue
         if words[0] != "notsodeep":
             yield f"{where}: {command}: neither `notsodeep` nor one of {', '.join(NOT_RUN)}"

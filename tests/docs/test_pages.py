@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,19 @@ def test_every_block_says_its_language(name: str) -> None:
         if f.language not in LANGUAGES
     ]
     assert unknown == [], f"a block is one of {', '.join(LANGUAGES)}: what it is decides how it is tested"
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_code_is_fenced(name: str) -> None:
+    """Markdown takes a paragraph that is indented by four for code, which no test would see."""
+    prose = read(PAGES[name]).splitlines()
+    for fence in fences(read(PAGES[name])):
+        prose[fence.first : fence.last + 1] = [""] * (fence.last + 1 - fence.first)
+    inside = False  # of a list or of an instruction to mkdocstrings, whose paragraphs are indented, too
+    for number, (before, line) in enumerate(pairwise(["", *prose]), 1):
+        if line.strip() and not line.startswith(" "):
+            inside = bool(re.match(r"[-*] |\d+\. |::: ", line))
+        assert inside or before.strip() or not line.startswith("    "), f"line {number}: {line}"
 
 
 def test_code_for_machines_that_are_not_here_is_on_one_page() -> None:
