@@ -86,15 +86,27 @@ def test_every_block_says_its_language(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(PAGES))
 def test_code_is_fenced(name: str) -> None:
+    assert indented_code(read(PAGES[name])) == []
+
+
+def test_code_that_is_not_fenced_is_found() -> None:
+    assert indented_code("text\n\n    python run.py\n") == ["line 3: python run.py"]
+    assert indented_code("- item\n\n    of the item\n\ntext\n\n    code\n") == ["line 7: code"]
+    assert indented_code("text\n    goes on\n\n```python\n\n    fenced\n```\n") == []
+
+
+def indented_code(text: str) -> list[str]:
     """Markdown takes a paragraph that is indented by four for code, which no test would see."""
-    prose = read(PAGES[name]).splitlines()
-    for fence in fences(read(PAGES[name])):
+    prose = text.splitlines()
+    for fence in fences(text):
         prose[fence.first : fence.last + 1] = [""] * (fence.last + 1 - fence.first)
-    inside = False  # of a list or of an instruction to mkdocstrings, whose paragraphs are indented, too
+    inside, found = False, []  # of a list or of an instruction to mkdocstrings, which are indented, too
     for number, (before, line) in enumerate(pairwise(["", *prose]), 1):
         if line.strip() and not line.startswith(" "):
             inside = bool(re.match(r"[-*] |\d+\. |::: ", line))
-        assert inside or before.strip() or not line.startswith("    "), f"line {number}: {line}"
+        elif line.startswith("    ") and not inside and not before.strip():
+            found.append(f"line {number}: {line.strip()}")
+    return found
 
 
 def test_code_for_machines_that_are_not_here_is_on_one_page() -> None:
