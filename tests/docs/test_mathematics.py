@@ -12,6 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytest.importorskip("latex2mathml", reason="the extra docs is not installed")
+pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+
 HOOKS = Path(__file__).parents[2] / "docs" / "hooks"
 sys.path.insert(0, str(HOOKS))
 try:

@@ -150,15 +150,17 @@ def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -
 @needs_browser
 def test_formulas_are_drawn_and_numbers_stand_at_the_right(browser: Any, site: Path) -> None:
     show(browser, site / "theory.html")
-    box = "document.getElementById('4.6').querySelector(arguments[0]).getBoundingClientRect()"
-    formula, number = (browser.execute_script(f"return {box}.toJSON()", part) for part in ("math", "a"))
+    box = "document.getElementById('4.6').querySelector(arguments[0]).getBoundingClientRect().toJSON()"
+    formula, room, number = (browser.execute_script(f"return {box}", part) for part in ("math", "div", "a"))
+    whole = browser.execute_script("return document.getElementById('4.6').getBoundingClientRect().toJSON()")
     assert formula["height"] > 40  # two rows of fractions: as plain text it would be a line
-    assert number["left"] >= formula["right"] or number["left"] > 700
-    right = browser.execute_script(
+    assert room["right"] <= number["left"]
+    assert number["right"] == pytest.approx(whole["right"], abs=1.0)
+    sides = browser.execute_script(
         "const t = [...document.querySelectorAll('math mtd')].map(c => getComputedStyle(c).textAlign);"
         "return [t.includes('right'), t.includes('left')]"
     )
-    assert right == [True, True]
+    assert sides == [True, True]
 
 
 @needs_browser
