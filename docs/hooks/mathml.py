@@ -82,14 +82,21 @@ def _set_letters(element: ElementTree.Element) -> None:
 
 def _lift_primes(element: ElementTree.Element) -> None:
     """A prime is raised in every font: as a superscript it would be raised twice, and small."""
-    if element.tag in {"msup", "msubsup"} and (element[-1].text or "") in PRIMES:
-        prime = element[-1]
-        element.remove(prime)
-        prime.tag, prime.attrib = "mo", {"lspace": "0", "rspace": "0"}
-        primed = ElementTree.Element("mrow")
-        primed.extend((element[0], prime))
-        element[0] = primed
+    if element.tag not in {"msup", "msubsup"}:
+        return
+    script = element[-1]
+    prime = script[0] if script.tag == "mrow" and len(script) else script  # of E' and of E'^2
+    if prime.text not in PRIMES:
+        return
+    if prime is script:
+        element.remove(script)
         element.tag = "mrow" if element.tag == "msup" else "msub"
+    else:
+        script.remove(prime)
+    prime.tag, prime.attrib = "mo", {"lspace": "0", "rspace": "0"}
+    primed = ElementTree.Element("mrow")
+    primed.extend((element[0], prime))
+    element[0] = primed
 
 
 def _use_unicode_letters(element: ElementTree.Element) -> None:

@@ -84,6 +84,12 @@ def test_primes_are_no_superscripts(latex: str, base: str) -> None:
     assert base in {tag for tag, _ in found}
 
 
+def test_a_power_of_a_derivative_keeps_its_exponent() -> None:
+    (power,) = ElementTree.fromstring(to_mathml("E'^2", display=False)).iter("msup")
+    base, exponent = ("".join(part.itertext()) for part in power)
+    assert (base, exponent) == ("E′", "2")
+
+
 @pytest.mark.parametrize(
     "latex", [r"\nosuchcommand x", r"\frac{1}{", r"a & b", r"\begin{nothing} a \end{nothing}"]
 )
