@@ -68,10 +68,10 @@ def _parsed(latex: str, display: str) -> ElementTree.Element:
 
 
 def _set_letters(element: ElementTree.Element) -> None:
-    """As TeX does: capital Greek letters upright, no space around a slash, ∞ a letter, ∼ a relation."""
+    """As TeX does: capital Greek letters upright, no space around a slash or a bar, ∞ a letter, ∼ a relation."""
     if element.tag == "mi" and "Α" <= (element.text or " ") <= "Ω":
         element.set("mathvariant", "normal")
-    elif element.tag == "mo" and element.text == "/":
+    elif element.tag == "mo" and element.text in {"/", "|", "‖"}:
         element.attrib.update({"lspace": "0", "rspace": "0"})
     elif element.tag == "mo" and element.text == "∞":
         element.tag = "mi"

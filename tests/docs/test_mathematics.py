@@ -59,6 +59,14 @@ def test_functions_stand_apart_from_letters_and_not_from_brackets() -> None:
     assert [tag for tag, _ in elements(r"\sin(a)")].count("mspace") == 0
 
 
+@pytest.mark.parametrize("latex", [r"(\lvert u\rvert - k)", r"a\|x\|b", "1/2"])
+def test_bars_and_slashes_take_no_room(latex: str) -> None:
+    root = ElementTree.fromstring(to_mathml(latex, display=False))
+    signs = [element for element in root.iter("mo") if element.text in {"/", "|", "‖"}]
+    assert signs
+    assert {(sign.get("lspace"), sign.get("rspace")) for sign in signs} == {("0", "0")}
+
+
 def test_alignments_are_tables_with_columns_by_style() -> None:
     shown = to_mathml(r"\begin{aligned} a &= b, & c &= d\\ e &= f \end{aligned}", display=True)
     assert shown.count("<mtr>") == 2
