@@ -4,6 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
+PAGES ?= $(wildcard docs/tutorials/*.md docs/start.md)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,13 +14,15 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench package lowest clean
+.PHONY: help install demo test lint format docs docs-serve docs-refresh bench package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
 	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
+	@echo "make docs     the site, built strictly into site/ (make docs-serve shows it while one writes)"
+	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
@@ -48,6 +51,17 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The variable silences an advertisement of the theme's authors.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Output and pictures of pages, written by running them: make docs-refresh PAGES=docs/tutorials/kernels.md
+docs-refresh: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python tests/docs_pages.py $(PAGES)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/run.py

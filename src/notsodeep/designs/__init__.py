@@ -1,7 +1,9 @@
 """Explicit networks with the kernel scalars of a deep equilibrium model: docs/theory.md section 7.
 
-made = design(DEQ("tanh", 0.2), tau0=1.0)
-made.network, made.exact, made.residual, print(made), made.explain()
+    made = design(DEQ("tanh", 0.2), tau0=1.0)
+    made.network, made.exact, made.residual, print(made), made.explain()
+
+Where a family cannot match, `exact` is false and `explain` says why and what to try.
 """
 
 from notsodeep.designs.api import design

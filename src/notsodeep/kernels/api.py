@@ -60,7 +60,7 @@ def conjugate_kernel(
         model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
         X: samples in rows (n, p).
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "features" is <z_i, z_j>; "preactivations" is Λ, what enters the activation.
+        of: "features" is ⟨z_i, z_j⟩; "preactivations" is Λ, what enters the activation.
         depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
         return_info: also return the evidence: iterations, residual and error bound.
 
@@ -110,7 +110,7 @@ def tangent_kernel(
         model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
         X: samples in rows (n, p).
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "network" is the NTK of f = <a, z> with all weights trained, the true one; "paper" is G/(1 - σ_a² D) as
+        of: "network" is the NTK of f = ⟨a, z⟩ with all weights trained, the true one; "paper" is G/(1 - σ_a² D) as
             the papers define it; "preactivations" is Λ/(1 - σ_a² D).
         depth: cut the DEQ after this many layers whose weights are not tied.
         return_info: also return the evidence: iterations, residual and error bound.

@@ -28,8 +28,8 @@ class Estimate:
     """Kernels averaged over draws, with the standard error of each entry.
 
     Attributes:
-        ck: mean of <z_i, z_j>.
-        ntk: mean of <∂f_i, ∂f_j> over all weights.
+        ck: mean of ⟨z_i, z_j⟩.
+        ntk: mean of ⟨∂f_i, ∂f_j⟩ over all weights.
         ck_error: standard error of ck.
         ntk_error: standard error of ntk.
         ck_draws: every draw (draws, n, n), for tests that want their own statistics.

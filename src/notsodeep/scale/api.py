@@ -72,7 +72,7 @@ def conjugate_kernel(
         model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
         X: samples in rows (n, p): an array, an np.memmap, a zarr array or a dask array.
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "features" is <z_i, z_j>; "preactivations" is Λ, what enters the activation.
+        of: "features" is ⟨z_i, z_j⟩; "preactivations" is Λ, what enters the activation.
         depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
         return_info: also return the evidence: iterations, residual and error bound.
         out: a folder (G.zarr) that the kernel is written to, block by block, the lower half only. A run that was
@@ -117,7 +117,7 @@ def tangent_kernel(
         model: a DEQ (infinite depth unless `depth` is given) or an Explicit network.
         X: samples in rows (n, p): an array, an np.memmap, a zarr array or a dask array.
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "network" is the NTK of f = <a, z> with all weights trained, the true one; "paper" is G/(1 - σ_a² D) as
+        of: "network" is the NTK of f = ⟨a, z⟩ with all weights trained, the true one; "paper" is G/(1 - σ_a² D) as
             the papers define it; "preactivations" is Λ/(1 - σ_a² D).
         depth: cut the DEQ after this many layers whose weights are not tied.
         return_info: also return the evidence: iterations, residual and error bound.

@@ -1,0 +1,244 @@
+"""The formulas of docs/derivations.md, against numbers that are obtained without them."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+from notsodeep.designs import tangent_coefficients
+from notsodeep.equivalents.coefficients import LayerMoments, coefficients
+from notsodeep.equivalents.error import exact_kernel
+from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.models import DEQ, Explicit
+
+ROOT = Path(__file__).parents[2]
+MODELS = {
+    "tanh": DEQ("tanh", 0.3),
+    "swish with a bias": DEQ("swish", 0.2, bias2=0.3),
+    "relu, free variances": DEQ("relu", 0.4, sigma_b2=1.1),
+}
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((6, 4)) / 2
+
+
+# --- (D.4), (D.5) -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_tangent_kernels_are_related_as_the_conjugate_ones(name: str, rows: np.ndarray) -> None:
+    model = MODELS[name]
+    forcing = model.sigma_b2 * rows @ rows.T + model.bias2
+    for kernel in (conjugate_kernel, tangent_kernel):
+        inside, outside = kernel(model, rows, of="preactivations"), kernel(model, rows)
+        assert_close(inside, model.sigma_a2 * outside + forcing, Oracle.IDENTITY, scale=1.0)
+
+
+def pair(angle: float, norms: tuple[float, float] = (1.0, 1.2)) -> np.ndarray:
+    """Two rows of given norms with the cosine `angle`."""
+    first, second = norms
+    return np.array([[first, 0.0], [second * angle, second * np.sqrt(1.0 - angle**2)]])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tangent_kernel_as_a_derivative(name: str) -> None:
+    """Π = ½ d(λ²)/df: the inner product moves, the norms stay."""
+    model, step = MODELS[name], 1e-4
+    squares = [conjugate_kernel(model, pair(0.3 + s), of="preactivations")[0, 1] ** 2 for s in (-step, step)]
+    slope = (squares[1] - squares[0]) / (2 * step * 1.2 * model.sigma_b2)
+    found = tangent_kernel(model, pair(0.3), of="preactivations")[0, 1]
+    assert_close(slope / 2, found, Oracle.FINITE_DIFFERENCE, scale=1.0)
+
+
+# --- (D.10)–(D.15) -------------------------------------------------------------------------------------------
+
+
+def series(model: DEQ, rows: np.ndarray) -> dict[str, list[float]]:
+    """The terms of each kernel's entry for two rows, order by order in L, (D.12)–(D.15)."""
+    q = np.diagonal(conjugate_kernel(model, rows, of="preactivations"))
+    f0, A, B, cubic = (
+        float(np.prod(mean_derivative(model.activation, q, k))) / factor
+        for k, factor in enumerate((1, 1, 2, 6))
+    )
+    sigma = model.sigma_a2
+    f = model.sigma_b2 * float(rows[0] @ rows[1]) + model.bias2
+    epsilon = 1 / (1 - sigma * A)
+    L = epsilon * (f + sigma * f0)
+    u, v = sigma * epsilon * B, sigma * epsilon * cubic
+    terms = {
+        "ck_preactivations": [0.0, L, u * L**2, (v + 2 * u**2) * L**3],
+        "ck": [f0, A * L, epsilon * B * L**2, epsilon * (cubic + 2 * sigma * epsilon * B**2) * L**3],
+        "ntk_preactivations": [
+            0.0,
+            epsilon * L,
+            3 * epsilon * u * L**2,
+            epsilon * (10 * u**2 + 4 * v) * L**3,
+        ],
+    }
+    # (D.4): the same for the network, of which the constant and the linear term are what is left of Π - f.
+    terms["ntk"] = [
+        (term - part) / sigma for term, part in zip(terms["ntk_preactivations"], [f, 0, 0, 0], strict=True)
+    ]
+    if abs(f0) < 1e-14 and model.bias2 == 0.0:
+        terms["ntk_paper"] = [0.0, epsilon * A * L, epsilon * (3 * epsilon - 2) * B * L**2]
+    return terms
+
+
+# A centred φ has M_0 = 0 at one variance: with equal norms the papers' kernel can be held against its formula.
+EXPANDED = {
+    "tanh": (DEQ("tanh", 0.3), (1.0, 1.2)),
+    "softplus, not centred": (DEQ("softplus", 0.05), (0.5, 0.6)),
+    "swish, centred": (DEQ("swish", 0.3).centred(1.0), (1.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_what_a_cut_series_leaves_has_the_next_order(name: str) -> None:
+    """Halving L divides the error of a series cut after order k by 2^{k+1}, more or less."""
+    model, norms = EXPANDED[name]
+    cosines = _cosines(model, norms)
+    for kernel in ("ck", "ck_preactivations", "ntk", "ntk_preactivations", "ntk_paper"):
+        found = [series(model, pair(cosine, norms)) for cosine in cosines]
+        if kernel not in found[0]:
+            continue
+        exact = [exact_kernel(model, pair(cosine, norms), kernel=kernel)[0, 1] for cosine in cosines]
+        order = len(found[0][kernel]) - 1
+        errors = [abs(value - sum(terms[kernel])) for value, terms in zip(exact, found, strict=True)]
+        for larger, smaller in pairwise(errors):
+            assert larger / smaller > 0.8 * 2 ** (order + 1), (kernel, errors)
+
+
+def _cosines(model: DEQ, norms: tuple[float, float]) -> list[float]:
+    """Cosines at which L, which M_0 moves away from zero, is halved twice."""
+    q = np.diagonal(conjugate_kernel(model, pair(0.0, norms), of="preactivations"))
+    constant = model.sigma_a2 * float(np.prod(mean_derivative(model.activation, q, 0)))
+    return [(target - constant) / (model.sigma_b2 * norms[0] * norms[1]) for target in (0.16, 0.08, 0.04)]
+
+
+# --- (D.16) -------------------------------------------------------------------------------------------------
+
+
+def test_powers_of_the_gram_matrix() -> None:
+    """The linear parts of (u + η)² and (u + η)³ for a Gaussian η, by regression on a quadrature rule."""
+    u, v = 0.7, 0.3
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    weights = weights / weights.sum()
+    c = u + np.sqrt(v) * nodes
+    for power, expected in ((2, v + u**2 + 2 * u * (c - u)), (3, 3 * (u**2 + v) * c - 2 * u**3)):
+        slope = weights @ (c**power * (c - u)) / v
+        linear = weights @ c**power + slope * (c - u)
+        assert_close(linear, expected, Oracle.CLOSED_FORM, scale=1.0)
+
+
+# --- (D.17), (D.18) -------------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_both_determinants_have_the_same_zeros(seed: int) -> None:
+    """det(I + ΩB) of (6.8) and det H of (6.11) differ by a factor that has no zeros, det(-B₁)."""
+    rng = np.random.default_rng(seed)
+    K, p, z = 2, 5, 7.0
+    g = -rng.uniform(0.05, 0.3, K)  # outside the bulk g is real
+    counts = rng.integers(3, 9, K)
+    ratios = counts / p
+    covariances = [np.diag(rng.uniform(0.5, 2.0, p)) for _ in range(K)]
+    M, t = rng.standard_normal((p, K)), rng.standard_normal((K, 1))
+    T = np.array([[np.trace(a @ b) / p for b in covariances] for a in covariances])
+    norm, trace = rng.uniform(0.0, 1.0, 2)
+    R = np.linalg.inv(np.eye(p) + sum(r * x * C for r, x, C in zip(ratios, g, covariances, strict=True)))
+    B1, B2 = np.diag(ratios * g), M.T @ (np.eye(p) + z * (-R / z)) @ M
+    b = float(np.sum(2 * ratios * np.diag(T) * g))
+    zero = np.zeros((K, 1))
+    omega = np.block(
+        [
+            [M.T @ M + norm * t @ t.T + trace * T, np.eye(K), norm * t],
+            [np.eye(K), np.zeros((K, K)), zero],
+            [norm * t.T, zero.T, np.array([[norm]])],
+        ]
+    )
+    limit = np.block(
+        [[B1, np.zeros((K, K)), zero], [np.zeros((K, K)), B2, zero], [zero.T, zero.T, np.array([[b]])]]
+    )
+    root = np.sqrt(norm)
+    H = np.block(
+        [[-M.T @ R @ M - trace * T - np.linalg.inv(B1), -root * t], [-root * t.T, np.array([[1 + norm * b]])]]
+    )
+    whole = np.linalg.det(np.eye(2 * K + 1) + omega @ limit)
+    assert_close(whole, np.linalg.det(-B1) * np.linalg.det(H), Oracle.IDENTITY, scale=max(1.0, abs(whole)))
+
+
+# --- (D.9), (D.19)–(D.23) -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["relu", "swish", "tanh", "softplus"])
+def test_ratios_of_tangent_and_conjugate_scalars(name: str) -> None:
+    model = DEQ(name, 0.3).centred(0.9)
+    ck, ntk = (coefficients(model, 0.9, kernel) for kernel in ("ck", "ntk"))
+    slope = float(mean_derivative(model.activation, model.preactivation_variance(0.9), 1))
+    d = 1 - 0.3 * slope**2
+    assert_close(ntk.linear, (1 + 1 / d) * ck.linear, Oracle.IDENTITY, scale=1.0)
+    assert_close(ntk.norm, ck.norm / d, Oracle.IDENTITY, scale=1.0)
+    assert_close(ntk.trace, 3 * ck.trace / d, Oracle.IDENTITY, scale=1.0)
+
+
+@given(
+    rates=st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4),
+    first=st.sampled_from(["swish", "gelu", "tanh"]),
+)
+def test_shares_and_rates_give_the_recursion(rates: list[float], first: str) -> None:
+    """(D.19)–(D.21) and the diagonal, from sources and shares, against (B.2) layer by layer."""
+    tau0 = 1.1
+    network = Explicit([first, "elu", "softplus"]).centred(tau0)
+    moments, q, a1, a4 = [], tau0**2, [1.0], [1.0]
+    for phi in network.layers:
+        moments.append(LayerMoments.of(phi, q))
+        q = moments[-1].energy
+        a1.append(a1[-1] * moments[-1].slope ** 2)
+        a4.append(a4[-1] * moments[-1].energy_slope)
+    later = [float(np.prod([m.slope**2 for m in moments[k + 1 :]])) for k in range(3)]
+    norms = np.array([m.curvature**2 * a4[k] ** 2 / 4 * later[k] for k, m in enumerate(moments)])
+    traces = np.array([m.curvature**2 * a1[k] ** 2 / 2 * later[k] for k, m in enumerate(moments)])
+    sums = np.cumsum(rates)
+    N, P = sums[-1], sums[:-1]
+    slopes = [m.slope_energy for m in moments]
+    energies = [tau0**2, *(m.energy for m in moments)]
+    diagonal = sum(rate * energies[k] * np.prod(slopes[k:]) for k, rate in enumerate(rates))
+    found = tangent_coefficients(network, tau0, rates)
+    expected = [diagonal, N * a1[-1], float((N - P) @ norms), float((N + P) @ traces)]
+    assert_close(found.as_array(), np.array(expected), Oracle.IDENTITY, scale=10.0)
+
+
+@given(d=st.floats(0.3, 0.999))
+def test_the_least_worst_error(d: float) -> None:
+    """(B.6) against a search: the worst of three relative errors, over N and P."""
+    from scipy.optimize import linprog
+
+    # Variables N, P, e; each |left/right - 1| ≤ e, twice.
+    lines = np.array([[1, 0], [1, -1], [1, 1]]) / np.array([1 + 1 / d, 1 / d, 3 / d])[:, None]
+    above, below = (np.column_stack([sign * lines, -np.ones(3)]) for sign in (1, -1))
+    best = linprog([0, 0, 1], np.vstack([above, below]), [1.0] * 3 + [-1.0] * 3, bounds=[(None, None)] * 3)
+    assert best.fun == pytest.approx((1 - d) / (d + 3), abs=1e-9)
+
+
+# --- the page itself -----------------------------------------------------------------------------------------
+
+
+def test_cited_tests_exist() -> None:
+    text = (ROOT / "docs" / "derivations.md").read_text(encoding="utf-8")
+    places = re.findall(r"`(?:(tests/[\w/]+\.py)|…)(?:::(\w+))?`", text)
+    assert len(places) > 8
+    path = ""
+    for place, name in places:
+        path = place or path
+        content = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in content, f"{path}::{name}"

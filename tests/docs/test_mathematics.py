@@ -1,0 +1,201 @@
+"""The hooks of the site: formulas that browsers draw, equations that can be linked, links out of docs/."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("latex2mathml", reason="the extra docs is not installed")
+pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+
+HOOKS = Path(__file__).parents[2] / "docs" / "hooks"
+sys.path.insert(0, str(HOOKS))
+try:
+    import mathematics
+    import repository
+    from mathml import MathematicsError, to_mathml
+finally:
+    sys.path.remove(str(HOOKS))
+
+
+def elements(latex: str, *, display: bool = True) -> list[tuple[str, str]]:
+    root = ElementTree.fromstring(to_mathml(latex, display=display))
+    return [(element.tag, element.text or "") for element in root.iter()]
+
+
+# --- what MathML Core needs beyond latex2mathml ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("latex", "letter"),
+    [
+        (r"\mathbb E", "𝔼"),
+        (r"\mathbb R", "ℝ"),
+        (r"\mathcal N", "𝒩"),
+        (r"\mathcal B", "ℬ"),
+        (r"\mathbf 1", "𝟏"),
+        (r"\mathbf x", "𝐱"),
+    ],
+)
+def test_letters_of_other_alphabets_are_characters(latex: str, letter: str) -> None:
+    assert letter in {text for _, text in elements(latex)}
+    assert "mathvariant" not in to_mathml(latex, display=True)
+
+
+def test_words_are_one_identifier() -> None:
+    assert ("mi", "clip") in elements(r"\mathrm{clip}(u)")
+    assert ("mi", "tr") in elements(r"\operatorname{tr} C")
+
+
+def test_functions_stand_apart_from_letters_and_not_from_brackets() -> None:
+    assert [tag for tag, _ in elements(r"r\sin a")].count("mspace") == 2
+    assert [tag for tag, _ in elements(r"\sin(a)")].count("mspace") == 0
+
+
+@pytest.mark.parametrize("latex", [r"(\lvert u\rvert - k)", r"a\|x\|b", "1/2"])
+def test_bars_and_slashes_take_no_room(latex: str) -> None:
+    root = ElementTree.fromstring(to_mathml(latex, display=False))
+    signs = [element for element in root.iter("mo") if element.text in {"/", "|", "‖"}]
+    assert signs
+    assert {(sign.get("lspace"), sign.get("rspace")) for sign in signs} == {("0", "0")}
+
+
+def test_alignments_are_tables_with_columns_by_style() -> None:
+    shown = to_mathml(r"\begin{aligned} a &= b, & c &= d\\ e &= f \end{aligned}", display=True)
+    assert shown.count("<mtr>") == 2
+    assert shown.count("text-align: right") == 3
+    assert "columnalign" not in shown
+    assert 'class="aligned"' in shown
+
+
+def test_brackets_of_a_matrix_are_a_row_of_their_own() -> None:
+    root = ElementTree.fromstring(
+        to_mathml(r"x = \begin{bmatrix} a & b\\ c & d\end{bmatrix} + y", display=True)
+    )
+    rows = [row for row in root.iter("mrow") if row.find("mtable") is not None]
+    assert [child.tag for child in rows[-1]] == ["mo", "mtable", "mo"]
+    assert all(child.get("stretchy") == "true" for child in rows[-1].iter("mo"))
+
+
+@pytest.mark.parametrize(("latex", "base"), [("S'", "mi"), ("F'_l", "msub")])
+def test_primes_are_no_superscripts(latex: str, base: str) -> None:
+    found = elements(latex)
+    assert ("mo", "′") in found
+    assert "msup" not in {tag for tag, _ in found}
+    assert base in {tag for tag, _ in found}
+
+
+def test_a_power_of_a_derivative_keeps_its_exponent() -> None:
+    (power,) = ElementTree.fromstring(to_mathml("E'^2", display=False)).iter("msup")
+    base, exponent = ("".join(part.itertext()) for part in power)
+    assert (base, exponent) == ("E′", "2")
+
+
+@pytest.mark.parametrize(
+    "latex", [r"\nosuchcommand x", r"\frac{1}{", r"a & b", r"\begin{nothing} a \end{nothing}"]
+)
+def test_what_cannot_be_shown_is_an_error(latex: str) -> None:
+    with pytest.raises(MathematicsError):
+        to_mathml(latex, display=True)
+
+
+def test_output_is_well_formed_and_asks_for_nothing() -> None:
+    shown = to_mathml(r"a < b, \quad c > d, \quad \|x\|_2 \le \lVert A\rVert", display=False)
+    assert ElementTree.fromstring(shown).get("display") == "inline"
+    assert "http" not in shown
+
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+class Files:
+    """What the hooks use of mkdocs' files."""
+
+    def __init__(self, **contents: str) -> None:
+        self.pages = {
+            f"{name}.md": SimpleNamespace(
+                src_uri=f"{name}.md",
+                content_string=text,
+                url_relative_to=lambda other, name=name: f"{name}.html",
+            )
+            for name, text in contents.items()
+        }
+
+    def documentation_pages(self) -> list[Any]:
+        return list(self.pages.values())
+
+    def get_file_from_path(self, path: str) -> Any:
+        return self.pages.get(path)
+
+
+def shown_page(files: Files, name: str, content: str) -> tuple[str, Any]:
+    mathematics.on_files(files, None)
+    page = SimpleNamespace(file=files.pages[name], toc=[], present_anchor_ids=set())
+    return mathematics.on_page_content(content, page, None, files), page
+
+
+def test_a_numbered_equation_has_an_anchor_and_is_linked_where_it_is_cited() -> None:
+    files = Files(theory=r"$$ a = b \tag{1.1} $$", guide="by (1.1)")
+    content, page = shown_page(
+        files, "theory.md", r'<div class="arithmatex">\[ a = b \tag{1.1} \]</div><p>by (1.1)</p>'
+    )
+    assert '<div class="equation" id="1.1"' in content
+    assert '<p>by (<a href="#1.1">1.1</a>)</p>' in content
+    assert page.present_anchor_ids == {"1.1"}
+    content, _ = shown_page(files, "guide.md", "<p>by (1.1), (1.2)</p><code>f(1.1)</code>")
+    assert content == '<p>by (<a href="theory.html#1.1">1.1</a>), (1.2)</p><code>f(1.1)</code>'
+
+
+def test_a_formula_that_cannot_be_shown_stops_the_strict_build(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="mkdocs"):
+        shown_page(Files(page=""), "page.md", r'<span class="arithmatex">\(\nosuchcommand\)</span>')
+    assert "page.md: a formula has \\nosuchcommand" in caplog.text
+
+
+def test_a_number_used_twice_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="mkdocs"):
+        mathematics.on_files(Files(one=r"$$ a \tag{1.1} $$", two=r"$$ b \tag{1.1} $$ and `\tag{2.2}`"), None)
+    assert "equation (1.1) is in one.md and in two.md" in caplog.text
+
+
+# --- links out of docs/ -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("README.md", "index.md"),
+        ("docs/theory.md", "theory.md"),
+        ("docs/images/a.png", "images/a.png"),
+        ("benchmarks/README.md", "repository/benchmarks/README.md"),
+    ],
+)
+def test_where_a_file_of_the_repository_is_on_the_site(path: str, uri: str) -> None:
+    assert repository.site_path(path) == uri
+
+
+def test_links_are_those_outside_of_code() -> None:
+    text = "[a](../b.md#c) `[x](y.md)`\n```python\n[z](w)\n```\n[web](https://example.org) ![p](images/p.png)"
+    assert list(repository.links_of(text, "docs/page.md")) == ["b.md", "docs/images/p.png"]
+
+
+def test_links_are_rewritten_for_the_site() -> None:
+    files = Files(**{"theory": "", "repository/CHANGELOG": ""})
+    repository._origin["repository/CONTRIBUTING.md"] = "CONTRIBUTING.md"
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="repository/CONTRIBUTING.md"))
+    text = "[t](docs/theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"
+    found = repository.on_page_markdown(text, page, None, files)
+    assert found == "[t](../theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"
+
+
+def test_tags_in_code_are_no_equations() -> None:
+    assert (
+        re.findall(mathematics.TAG, mathematics._without_code("`\\tag{4.6}`\n```\n\\tag{1.2}\n```\n")) == []
+    )

@@ -1,0 +1,199 @@
+"""The site as it is built: strictly, with every equation and every public name, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import notsodeep
+
+pytest.importorskip("material", reason="the extra docs is not installed")
+
+ROOT = Path(__file__).parents[2]
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+needs_browser = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None, reason="no Chromium with its chromedriver"
+)
+
+# Rooms whose `__all__` is public, and names that the reference has under another address.
+ROOMS = (*notsodeep._ROOMS, "models", "experiments", "figures", "report")
+ELSEWHERE = {"kernels.conjugate_kernel": "scale.api", "kernels.tangent_kernel": "scale.api"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def pages(site: Path) -> dict[str, str]:
+    return {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")
+    }
+
+
+def test_formulas_equations_and_citations(site: Path) -> None:
+    for name in ("theory", "derivations", "matching_both"):
+        source = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        page = pages(site)[f"{name}.html"]
+        tags = re.findall(r"\\tag\{([^}]+)\}", source)
+        assert re.findall(r'<div class="equation" id="([^"]+)"', page) == tags
+        assert page.count("<math") > 50
+    assert not any("arithmatex" in page for page in pages(site).values()), "a formula was not converted"
+    assert '<a href="theory.html#3.8">3.8</a>' in pages(site)["which.html"]
+    assert '<a href="../theory.html#4.6">4.6</a>' in pages(site)["api/equivalents.html"]
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+    assert {name: found for name, page in pages(site).items() if (found := loaded.findall(page))} == {}
+    sheets = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
+    assert sheets
+    assert not any(re.search(r"url\(\s*[\"']?https?:|@import\s+[\"']?http", sheet) for sheet in sheets)
+
+
+def test_every_public_name_has_an_entry(site: Path) -> None:
+    anchors = {
+        anchor for page in pages(site).values() for anchor in re.findall(r'id="(notsodeep\.[\w.]+)"', page)
+    }
+    missing = []
+    for room in ROOMS:
+        module = importlib.import_module(f"notsodeep.{room}")
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not (inspect.isclass(value) or inspect.isfunction(value)):
+                continue  # constants, type aliases and modules
+            home = ELSEWHERE.get(f"{room}.{name}", value.__module__.removeprefix("notsodeep."))
+            if not {f"notsodeep.{room}.{name}", f"notsodeep.{home}.{name}"} & anchors:
+                missing.append(f"{room}.{name}")
+    assert missing == []
+
+
+def test_search_knows_every_page_and_no_formula(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert places >= {name for name in pages(site) if name != "404.html"} - {"index.html"}
+    assert not any("<math" in entry["text"] or "\\frac" in entry["text"] for entry in index["docs"])
+    assert "var __index" in (site / "search" / "search_index.js").read_text(encoding="utf-8")[:20]
+
+
+def test_what_stands_outside_of_docs_is_there(site: Path) -> None:
+    found = pages(site)
+    for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/index", "benchmarks/results/convergence"):
+        assert f"repository/{name}.html" in found
+    assert 'href="repository/benchmarks/results/convergence.html"' in found["convergence.html"]
+    assert "hooks/mathematics.html" not in found
+    assert not list(site.rglob("*.py"))
+
+
+# --- in a browser, from the disk ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    if os.geteuid() == 0:  # Chromium's sandbox does not work for root, as in many containers
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
+    yield driver
+    driver.quit()
+
+
+def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") -> None:
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(page.as_uri())
+
+
+@needs_browser
+def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
+    for name in ("index", "theory", "designs", "tutorials/replace", "api/nets", "which"):
+        show(browser, site / f"{name}.html", width=390)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
+        assert (
+            browser.execute_script("return [...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+            == []
+        )
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@needs_browser
+def test_formulas_are_drawn_and_numbers_stand_at_the_right(browser: Any, site: Path) -> None:
+    show(browser, site / "theory.html")
+    box = "document.getElementById('4.6').querySelector(arguments[0]).getBoundingClientRect().toJSON()"
+    formula, room, number = (browser.execute_script(f"return {box}", part) for part in ("math", "div", "a"))
+    whole = browser.execute_script("return document.getElementById('4.6').getBoundingClientRect().toJSON()")
+    assert formula["height"] > 40  # two rows of fractions: as plain text it would be a line
+    assert room["right"] <= number["left"]
+    assert number["right"] == pytest.approx(whole["right"], abs=1.0)
+    sides = browser.execute_script(
+        "const t = [...document.querySelectorAll('math mtd')].map(c => getComputedStyle(c).textAlign);"
+        "return [t.includes('right'), t.includes('left')]"
+    )
+    assert sides == [True, True]
+
+
+@needs_browser
+def test_light_and_dark(browser: Any, site: Path) -> None:
+    shades = []
+    for scheme in ("light", "dark"):
+        show(browser, site / "start.html", scheme=scheme)
+        style = "getComputedStyle(document.body)"
+        background, text = (
+            browser.execute_script(f"return {style}.{name}.match(/\\d+/g).slice(0, 3).map(Number)")
+            for name in ("backgroundColor", "color")
+        )
+        shades.append((sum(background), sum(text)))
+    (light_paper, light_ink), (dark_paper, dark_ink) = shades
+    assert light_paper > light_ink
+    assert dark_paper < dark_ink
+
+
+@needs_browser
+def test_search_works_without_a_server(browser: Any, site: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    show(browser, site / "index.html")
+    field = WebDriverWait(browser, 30).until(
+        lambda page: page.find_element(By.CSS_SELECTOR, ".md-search__input")
+    )
+    browser.execute_script("arguments[0].focus()", field)
+    field.send_keys("preconditioner")
+    found = WebDriverWait(browser, 60).until(
+        lambda page: [
+            link.get_attribute("href")
+            for link in page.find_elements(By.CSS_SELECTOR, ".md-search-result__link")
+        ]
+    )
+    assert any("scale.html" in address for address in found)
