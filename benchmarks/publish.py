@@ -11,7 +11,7 @@ import argparse
 import re
 from pathlib import Path
 
-from harness import markdown_table, write_atomically
+from harness import filled, markdown_table, write_atomically
 
 from notsodeep.experiments.catalogue import EXPERIMENTS
 from notsodeep.figures import draw
@@ -98,10 +98,7 @@ def publish_results(folder: Path) -> None:
         name = result.experiment.name
         if result.size != "full" or not result.outcome.finished:
             continue
-        start, end = marks(name)
-        before, rest = text.split(start)
-        after = rest.split(end)[1]
-        text = f"{before}{start}\n\n{told(result)}\n{end}{after}"
+        text = filled(text, *marks(name), told(result))
         with written_whole(FIGURES / f"{name}.png") as temporary:
             draw(name, result.outcome.rows).savefig(temporary, dpi=110, format="png")
         print(f"published: {name}")
