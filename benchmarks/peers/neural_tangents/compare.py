@@ -34,7 +34,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
 
-from environments import environment, hold_to_processors
+from environments import environment, hold_to_processors, python_of
 from harness import (
     RESULTS,
     Provenance,
@@ -80,7 +80,7 @@ class Peer(Contestant):
 
 def peer_command(data: Path, activation: str, repeats: int, degree: int, output: Path) -> list[str]:
     return [
-        *(str(environment("neural_tangents")), str(HERE / "peer.py"), str(data), "--activation", activation),
+        *(str(python_of("neural_tangents")), str(HERE / "peer.py"), str(data), "--activation", activation),
         *("--depth", str(DEPTH), "--sigma-a2", str(SIGMA_A2), "--repeats", str(repeats)),
         *("--degree", str(degree), "--output", str(output), "--interactive"),
     ]
@@ -144,7 +144,7 @@ def papers_mixture(n: int, p: int, seed: int) -> np.ndarray:
 def check_definition(activation: str, degree: int, tolerance: float, n: int = 24) -> Row:
     """Peer, reference and (when it is there) notsodeep on the same small data."""
     x = papers_mixture(n, 400, seed=1)
-    truth = unrolled_kernels(x, activation, depth=DEPTH, sigma_a2=SIGMA_A2, sigma_b2=1 - SIGMA_A2)
+    truth = unrolled_kernels(x, DUALS[activation], depth=DEPTH, sigma_a2=SIGMA_A2, sigma_b2=1 - SIGMA_A2)
     with peer(x, activation, 0, degree) as process:
         process.turn()
         _, theirs = process.finish()
