@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format bench bench-peers clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
@@ -21,6 +21,7 @@ help:
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
 	@echo "make bench    speed and memory, with correctness beside them"
+	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/comparison.md (4 GB of environments)"
 	@echo "make clean    remove .venv, caches and builds"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -49,6 +50,11 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/run.py
+
+# A peer that cannot be installed is a row that says so: the others are measured all the same.
+bench-peers: $(INSTALLED)
+	-$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/peers/side_by_side.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -29,7 +29,8 @@ INTRODUCTION = """# Benchmarks
 
 Every table is written by a command and carries its machine, versions, date and load. Ratios are taken within one run,
 numerator and denominator in turn, because machines are noisy; correctness stands beside time. To repeat all of it:
-`make bench`, then `python benchmarks/publish.py`.
+`make bench`, then `python benchmarks/publish.py`. All alternatives on one page, with what we lose:
+[comparison](comparison.md) (`make bench-peers`).
 """
 
 SECTIONS = (

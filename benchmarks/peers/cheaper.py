@@ -160,21 +160,27 @@ def estimator(order: Row) -> Parts:
         changes = next(iter(candidate.final.values()))
         return lambda: estimators.measured(model.set_params(**changes), train, test)
 
-    return prepare, lambda row: {**row, **chosen}
+    return prepare, lambda row: {**row, **chosen, "test rows": len(test.X)}
 
 
 def ways_to_classify(size: estimators.Size) -> dict[str, estimators.Candidate]:
     """Ours and the Gaussian kernel as benchmarks/estimators.py has them, and Nyström's approximations of both."""
     ways = {title: each for each in estimators.candidates(size) for title in each.final}
-    landmarks = min(LANDMARKS, size.choose // 2)
-    gaussian = make_pipeline(
-        RowScaler(), Nystroem(kernel="rbf", n_components=landmarks, random_state=0), RidgeClassifier()
+    fewer = min(
+        LANDMARKS, size.choose // 2
+    )  # a fold has two thirds of the rows that parameters are chosen on
+    gaussian, deq = (
+        make_pipeline(RowScaler(), step, RidgeClassifier())
+        for step in (Nystroem(kernel="rbf", n_components=fewer, random_state=0), DEQNystroem(fewer))
     )
-    deq = make_pipeline(RowScaler(), DEQNystroem(landmarks), RidgeClassifier())
-    grid = [{"nystroem__gamma": estimators.WIDTHS, "ridgeclassifier__alpha": estimators.RIDGES}]
+    widths = [{"nystroem__gamma": estimators.WIDTHS, "ridgeclassifier__alpha": estimators.RIDGES}]
+    kernels = estimators.deq_grid("deqnystroem__", "ridgeclassifier__alpha")
     return ways | {
-        "Nyström of the Gaussian kernel": estimators.Candidate(gaussian, grid, {"": {}}),
-        "Nyström of the NTK": estimators.Candidate(
-            deq, estimators.deq_grid("deqnystroem__", "ridgeclassifier__alpha"), {"": {}}
-        ),
+        f"Nyström of the {name}": estimators.Candidate(
+            model, grid, {name: {f"{step}__n_components": LANDMARKS}}
+        )
+        for name, model, grid, step in (
+            ("Gaussian kernel", gaussian, widths, "nystroem"),
+            ("NTK", deq, kernels, "deqnystroem"),
+        )
     }

@@ -67,7 +67,7 @@ def kernel_way(order: Row) -> Callable[[Array], Any]:
         return lambda x: random_network_kernels(x, activation, **details)
     if order["way"].startswith("notsodeep"):
         model = nsd.DEQ(activation, sigma_a2=SIGMA_A2)
-        return lambda x: nsd.kernels.both_kernels(model, x, depth=order.get("depth"))
+        return lambda x: nsd.kernels.both_kernels(model, x, depth=order.get("depth"), return_info=True)
     dual = {
         "closed form": DUALS[activation],
         "product rule": functools.partial(tanh_dual, step=NODES),

@@ -72,15 +72,15 @@ class Scale:
 
     kernels: tuple[tuple[str, int, int], ...] = (
         ("relu", 1000, 5),
-        ("relu", 2000, 5),
-        ("relu", 4000, 3),
-        ("erf", 2000, 5),
+        ("relu", 2000, 3),
+        ("relu", 4000, 2),
+        ("erf", 1000, 5),
         ("tanh", 500, 5),
     )
     widths: tuple[int, ...] = (1000, 4000)
     drawn: int = 1000
-    approximated: tuple[int, int] = (4000, 3)
-    estimators: tuple[int, int, int, int] = (5000, 5000, 1000, 1000)
+    approximated: tuple[int, int] = (4000, 2)
+    estimators: tuple[int, int, int, int] = (5000, 5000, 600, 1000)
     fits: int = 2
     networks: tuple[tuple[str, int], ...] = (("tanh", 256), ("tanh", 1024), ("relu", 256), ("relu", 1024))
     rounds: int = 5

@@ -30,7 +30,7 @@ Say = Callable[[Row], None]
 #: What a contestant brings: preparation, which gives the call that is timed, and what is read from its last result.
 Parts = tuple[Callable[[], Task], Callable[[Any], Row]]
 #: A call that takes longer than this many seconds is given up.
-LONGEST = 400.0
+LONGEST = 600.0
 
 
 # --- the contestant ----------------------------------------------------------------------------------

@@ -193,9 +193,9 @@ def section(activation: str, width: int, scale: Scale) -> list[Row]:
     with peer_with(data, activation, scale.threads) as peer:
         for target in scale.targets:
             rows.append(measured(activation, width, target, peer, ours, truth, exact, scale))
-            if scale.memory:
-                rows[-1]["megabytes"] = memories(data, rows[-1], scale)
             print(summary(rows[-1]), flush=True)
+    if scale.memory:
+        add_memories(data, rows, scale)
     return rows
 
 
@@ -254,19 +254,18 @@ def measured(
     }
 
 
-def memories(data: Weights, row: Row, scale: Scale) -> Row:
+def add_memories(data: Weights, rows: list[Row], scale: Scale) -> None:
     """Peak extra megabytes of a call, ours and the peer's best, each side in a fresh process."""
-    mine = {"tolerance": row["ours"]["tolerance"], "adjoint": row["ours"]["adjoint tolerance"]}
     # Every array has pages of its own: what is dropped is not resident any more, and peaks can be compared.
     variables = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-    found: Row = {}
     for side, program in {"ours": (sys.executable, str(HERE / "ours.py")), "peer": ()}.items():
-        with peer_with(data, row["activation"], scale.threads, program, variables) as process:
-            for mode, seconds in row["seconds"].items():
-                settings = mine if side == "ours" else row["theirs"][best_of(seconds)]["settings"]
-                answer = process.order("memory", mode=mode, settings=settings)
-                found[f"{mode}, {side}"] = answer["megabytes"]
-    return found
+        with peer_with(data, rows[0]["activation"], scale.threads, program, variables) as process:
+            for row in rows:
+                mine = {"tolerance": row["ours"]["tolerance"], "adjoint": row["ours"]["adjoint tolerance"]}
+                for mode, seconds in row["seconds"].items():
+                    settings = mine if side == "ours" else row["theirs"][best_of(seconds)]["settings"]
+                    answer = process.order("memory", mode=mode, settings=settings)
+                    row.setdefault("megabytes", {})[f"{mode}, {side}"] = answer["megabytes"]
 
 
 def rivals(peer: Peer, settings: dict[str, Row], scale: Scale) -> set[str]:
