@@ -119,13 +119,13 @@ class Case:
 
 # --- contestants ---------------------------------------------------------------------------------------
 def entry(name: str, repeats: int, **order: Any) -> Entry:
-    """contestants.py with an order, in our own environment."""
+    """contestants.py with an order, in our own environment; compilation is judged where kernels are."""
 
     def command(output: Path) -> list[str]:
         program = [sys.executable, str(HERE / "contestants.py"), json.dumps(order)]
         return [*program, "--repeats", str(repeats), "--output", str(output), "--interactive"]
 
-    return Entry(name, command, repeats)
+    return Entry(name, command, repeats, own_cache=order["what"] == "kernels")
 
 
 def measured(entries: list[Entry], step: Step, folder: Path) -> list[Row]:
@@ -327,7 +327,7 @@ def cases(scale: Scale, processors: int) -> Iterator[Case]:
         yield estimator_case(data, scale)
     for activation, width in scale.networks:
         yield network_case(activation, width, scale, processors)
-    yield ability_case("notsodeep", lambda: sys.executable, "questions.py")
+    yield ability_case("notsodeep", lambda: sys.executable, "abilities.py")
     yield ability_case(
         "neural-tangents", lambda: python_of("neural_tangents"), "neural_tangents/abilities.py"
     )

@@ -176,11 +176,13 @@ class Entry:
         name: what it is called.
         command: its program, given where the results go (with the suffix .json).
         repeats: calls after the first one; 0 for a call too slow to repeat.
+        own_cache: compile everything anew, into an empty cache.
     """
 
     name: str
     command: Callable[[Path], Sequence[str]]
     repeats: int
+    own_cache: bool = False
 
 
 def play(entries: Sequence[Entry], folder: Path, step: Callable[[str], None]) -> dict[str, Row]:
@@ -227,6 +229,5 @@ def stem_of(name: str) -> str:
 
 def _started(entry: Entry, folder: Path) -> Contestant:
     output = folder / stem_of(entry.name)
-    # A cache of its own, and empty: everyone compiles.
-    variables = {"NUMBA_CACHE_DIR": str(output.with_suffix(".cache"))}
+    variables = {"NUMBA_CACHE_DIR": str(output.with_suffix(".cache"))} if entry.own_cache else {}
     return Contestant(entry.command(output), output.with_suffix(".log"), variables)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -95,15 +94,4 @@ def gradient_flow() -> str:
 
 
 if __name__ == "__main__":
-    questions = {
-        "infinite_depth": infinite_depth,
-        "error_bound": error_bound,
-        "tanh": tanh,
-        "callable": any_callable,
-        "convolution": convolution,
-        "input_gradient": input_gradient,
-        "equivalents": equivalents,
-        "train": train,
-        "gradient_flow": gradient_flow,
-    }
-    print(json.dumps(answered(questions)))
+    print(answered(globals()))
