@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import math
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ def test_every_kind_of_loss_is_named(verdicts: ModuleType) -> None:
     assert other[verdicts.REMARK] == ""
     assert verdicts.losses([mine, other], ("φ", "n")) == [f"relu, 10, notsodeep: {mine[verdicts.REMARK]}"]
     assert "**slower than peer (3×)" in verdicts.table([mine, other])
+    assert "- relu, 10, notsodeep: slower" in verdicts.listed([mine, other], ("φ", "n"))
 
 
 def test_rounding_and_other_groups_are_no_losses(verdicts: ModuleType) -> None:
@@ -82,6 +84,7 @@ def test_rounding_and_other_groups_are_no_losses(verdicts: ModuleType) -> None:
     made = verdicts.marked([ours, row("peer", 1.0, 1e-16), elsewhere], verdicts.KERNEL_MEASURES, ("φ", "n"))
     assert made[0][verdicts.REMARK] == verdicts.NOTHING
     assert verdicts.losses(made, ("φ", "n")) == []
+    assert "loses none" in verdicts.listed(made, ("φ", "n"))
 
 
 def test_overlapping_times_are_a_loss_that_says_so(verdicts: ModuleType) -> None:
@@ -113,6 +116,7 @@ def test_a_peer_that_fails_is_a_line_that_says_why(verdicts: ModuleType) -> None
     made = verdicts.marked([row("notsodeep", 1.0), gone], verdicts.KERNEL_MEASURES, ("φ", "n"))
     assert made[0][verdicts.REMARK] == verdicts.NOTHING
     assert "not measured: no environment" in verdicts.table(made)
+    assert "Nothing to compare" in verdicts.listed(made, ("φ", "n"))
 
 
 # --- turns ---------------------------------------------------------------------------------------------
@@ -161,6 +165,53 @@ def test_filling_keeps_the_prose(peers: Any) -> None:
     assert filled.split(start)[0] == text.split(start)[0]
     assert filled.split(end)[1] == text.split(end)[1]
     assert filled.split(start)[1].split(end)[0].strip() == "second"
+
+
+def made_up_network(ours: list[float], peer: list[float]) -> dict[str, Any]:
+    """One network as peers/torchdeq/compare.py records it, of which the page reads a part."""
+    accuracy = {"residual": 1e-7, "gradient error": 1e-7}
+    return {
+        "activation": "tanh",
+        "m": 64,
+        "target": 1e-6,
+        "ours": accuracy,
+        "theirs": {"fixed_point_iter": accuracy},
+        "ours, same tolerance": accuracy,
+        "theirs, same tolerance": {"fixed_point_iter": accuracy},
+        "phantom": {"1": 0.3, "5": 0.003},
+        "seconds": {mode: {"ours": ours, "fixed_point_iter": peer} for mode in ("forward", "training")},
+        "megabytes": {
+            f"{mode}, {side}": 4.0 for mode in ("forward", "training") for side in ("ours", "peer")
+        },
+    }
+
+
+def test_a_network_that_is_slower_is_marked_in_its_section(peers: Any) -> None:
+    pages = peers("pages")
+    slower = pages.networks_text([made_up_network([3.0, 3.1, 3.2], [1.0, 1.1, 1.2])])
+    assert slower.count("**slower than TorchDEQ, from zero (2.8×)**") == 2  # outputs, and the gradient
+    faster = pages.networks_text([made_up_network([1.0], [2.0])])
+    assert "loses none" in faster
+    missing = pages.networks_text([{"activation": "tanh", "m": 64, "not measured": "no environment"}])
+    assert "not measured: no environment" in missing
+
+
+def test_questions_are_answered_by_running(peers: Any) -> None:
+    questions = peers("questions")
+
+    def tanh() -> str:
+        return "yes"
+
+    def error_bound() -> str:
+        raise ValueError("none here")
+
+    answers = json.loads(questions.answered({"tanh": tanh, "error_bound": error_bound, "other": None}))
+    assert answers == {"tanh": "yes", "error_bound": "raises ValueError: none here"}
+    rows = questions.table_rows({"notsodeep": answers, "peer": "no environment"})
+    by_question = {row["question"]: row for row in rows}
+    assert by_question[questions.QUESTIONS["tanh"]]["notsodeep"] == "yes [run]"
+    assert by_question[questions.QUESTIONS["accelerator"]]["notsodeep"].endswith("[docs]")
+    assert {row["peer"] for row in rows} == {"not measured: no environment"}
 
 
 # --- contestants ---------------------------------------------------------------------------------------

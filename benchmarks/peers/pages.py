@@ -18,7 +18,6 @@ from verdicts import (
     TIME_AND_MEMORY,
     Measure,
     listed,
-    losses,
     marked,
     table,
     with_ratio,
@@ -48,14 +47,14 @@ def kernels_text(rows: list[Row]) -> str:
     made = marked(with_ratio(rows, lambda row: (row["φ"], row["n"])), KERNEL_MEASURES, keys)
     columns = (*keys, "contestant", SECONDS, "spread", "time / ours", "prepare (s)", MEMORY)
     columns += ("CK error", "NTK error", "NTK error off the diagonal", "stated bound")
-    return laid_out(made, columns) + "\n" + listed(losses(made, keys))
+    return laid_out(made, columns) + "\n" + listed(made, keys)
 
 
 def approximations_text(rows: list[Row]) -> str:
     keys = ("data", "n", "kind")
     made = marked(rows, APPROXIMATION_MEASURES, keys)
     columns = (*keys, "contestant", SECONDS, "spread", MEMORY, "error")
-    return laid_out(made, columns) + "\n" + listed(losses(made, keys))
+    return laid_out(made, columns) + "\n" + listed(made, keys)
 
 
 def estimators_text(rows: list[Row]) -> str:
@@ -65,7 +64,7 @@ def estimators_text(rows: list[Row]) -> str:
     percent = [row | {ACCURACY.column: _percent(row.get(ACCURACY.column))} for row in made]
     columns = ("data", "training rows", "kind", "contestant", ACCURACY.column, SECONDS, "spread", "fit, s")
     columns += ("predict, s", MEMORY, "search, s", "chosen")
-    return laid_out(percent, columns) + "\n" + listed(losses(made, ("data",)))
+    return laid_out(percent, columns) + "\n" + listed(made, ("data",))
 
 
 def _percent(value: float | None) -> str | None:
@@ -82,7 +81,7 @@ def networks_text(rows: list[Row]) -> str:
         keys,
     )
     columns = (*keys, "contestant", SECONDS, "time / ours", MEMORY, "true residual", "gradient error")
-    text = laid_out(made, columns) + "\n" + listed(losses(made, keys))
+    text = laid_out(made, columns) + "\n" + listed(made, keys)
     gradients = [gradient_row(row) for row in rows if NOT_MEASURED not in row]
     if gradients:
         text += "\nRelative error of the gradients when both sides are told the same tolerance:\n\n"

@@ -143,7 +143,7 @@ def figures(found: Row) -> Row:
         SECONDS: median,
         "spread": (max(seconds) - min(seconds)) / median if len(seconds) > 1 else None,
         "all seconds": seconds,
-        "prepare (s)": found.pop("prepare_seconds"),
+        "prepare (s)": round(found.pop("prepare_seconds"), 2),
         MEMORY: found.pop("peak_extra_gb"),
         **{key: value for key, value in found.items() if key not in ("first_seconds", "warm_median")},
     }

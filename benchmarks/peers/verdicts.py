@@ -139,10 +139,15 @@ def _cell(row: Row) -> str:
     return f"**{text}**" if text and text != NOTHING and is_ours(row) else text
 
 
-def listed(lines: Sequence[str], title: str = "Where notsodeep loses in this run:") -> str:
+def listed(rows: Sequence[Row], keys: Sequence[str]) -> str:
+    """The losses of these marked rows as a list, or that there are none."""
+    sides = {is_ours(row) for row in rows if not row.get(NOT_MEASURED)}
+    if len(sides) < 2:
+        return "Nothing to compare in this run: see above what was not measured.\n"
+    lines = losses(rows, keys)
     if not lines:
         return "In this run notsodeep loses none of these comparisons.\n"
-    return title + "\n\n" + "".join(f"- {line}\n" for line in lines)
+    return "Where notsodeep loses in this run:\n\n" + "".join(f"- {line}\n" for line in lines)
 
 
 def with_ratio(rows: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
