@@ -35,9 +35,9 @@ import numpy as np
 import truth
 from environments import hold_to_processors, python_of
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "torchdeq"))  # its tables
+sys.path.insert(0, str(Path(__file__).resolve().parent / "neural_tangents"))  # how it is started
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/: the shared harness
-sys.path.append(str(Path(__file__).resolve().parent / "neural_tangents"))
-sys.path.append(str(Path(__file__).resolve().parent / "torchdeq"))
 
 from cases import SIGMA_A2, data_folder, mixture
 from compare import DEGREE, peer_command
@@ -385,7 +385,7 @@ def main(arguments: list[str] | None = None) -> int:
     file = path.with_suffix(".json")
     found: dict[str, Row] = json.loads(file.read_text())["cases"] if file.exists() else {}
     wanted = [case for case in cases(scale, processors) if case.section in options.only]
-    todo = [case for case in wanted if not (options.resume and key_of(case) in found)]
+    todo = [case for case in wanted if not (options.resume and complete(found.get(key_of(case))))]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=CONSOLE) as progress:
         task = progress.add_task("side by side", total=sum(case.steps for case in todo))
@@ -402,6 +402,13 @@ def main(arguments: list[str] | None = None) -> int:
             write(path, found, page)
     CONSOLE.print(f"Written: {path.with_suffix('.md')} and .json" + (f", {page}" if page else ""))
     return 0
+
+
+def complete(case: Row | None) -> bool:
+    """Whether everything in a case was measured; what was not is tried again."""
+    return case is not None and not any(
+        row.get(NOT_MEASURED) or isinstance(row.get("answers"), str) for row in case["rows"]
+    )
 
 
 def key_of(case: Case) -> str:
