@@ -45,7 +45,7 @@ from harness import RESULTS, ROOT, Provenance, Row, filled, versions, write_atom
 from pages import SECTIONS, marks, report, section_text
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from turns import Entry, play, stem_of
+from turns import Entry, play, reason, stem_of
 from verdicts import MEMORY, NOT_MEASURED, SECONDS
 
 HERE = Path(__file__).resolve().parent
@@ -269,8 +269,8 @@ def network_case(activation: str, width: int, scale: Scale, processors: int) -> 
             python_of("torchdeq")
             with tempfile.TemporaryDirectory() as folder:
                 found = compared(activation, width, scale, processors, folder)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-            found = [{"activation": activation, "m": width, NOT_MEASURED: str(error)}]
+        except (RuntimeError, OSError) as error:
+            found = [{"activation": activation, "m": width, NOT_MEASURED: reason(error)}]
         step(f"{activation}, m = {width}")
         return found
 
@@ -296,10 +296,14 @@ def run(program: list[str]) -> str:
     Raises:
         RuntimeError: if it fails, with its last words.
     """
-    done = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT)
+    name = Path(program[1]).name
+    try:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{name} took longer than {LIMIT} s") from None
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["no words"]
-        raise RuntimeError(f"{Path(program[1]).name} ended with code {done.returncode}: {words[-1]}")
+        raise RuntimeError(f"{name} ended with code {done.returncode}: {words[-1]}")
     return done.stdout
 
 
@@ -308,8 +312,8 @@ def ability_case(package: str, python: Callable[[], Path | str], script: str) ->
     def measure(step: Step) -> list[Row]:
         try:
             answers: Any = json.loads(run([str(python()), str(HERE / script)]).splitlines()[-1])
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-            answers = str(error)
+        except (RuntimeError, OSError) as error:
+            answers = reason(error)
         step(package)
         return [{"package": package, "answers": answers}]
 

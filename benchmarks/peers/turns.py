@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -105,6 +106,11 @@ def _wait_for_turn(interactive: bool) -> None:
 # --- the one who gives the turns -----------------------------------------------------------------------
 class Stopped(RuntimeError):
     """A contestant ended before its time; the text says why in one line."""
+
+
+def reason(error: Exception) -> str:
+    """Why something was not measured, for a table: paths are cut to their last part."""
+    return re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-])", "", str(error)).replace("|", "/")
 
 
 class Contestant:
@@ -204,7 +210,7 @@ def play(entries: Sequence[Entry], folder: Path, step: Callable[[str], None]) ->
                     running[entry.name].listen()
                     found[entry.name] = json.loads((folder / f"{stem_of(entry.name)}.json").read_text())
         except (RuntimeError, OSError) as error:
-            found[entry.name] = {"not measured": str(error)}
+            found[entry.name] = {"not measured": reason(error)}
             last = True
         if last and entry.name in running:
             running.pop(entry.name).close()
