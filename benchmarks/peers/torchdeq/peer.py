@@ -207,10 +207,11 @@ class Desk:
         return {"seconds": seconds[1:], "evaluations": evaluations[1:]}
 
     def memory(self, mode: str, settings: Answer) -> Answer:
-        """Peak extra megabytes of a second call: the first one starts threads and allocates what the libraries keep."""
+        """Peak extra megabytes of a third call: the first ones start threads and allocate what the libraries keep."""
         network = self._set_up(settings, training=mode == "training")
-        self._call(network.training)
-        network.zero_grad(set_to_none=True)
+        for _ in range(2):
+            self._call(network.training)
+            network.zero_grad(set_to_none=True)
         return {"megabytes": extra_megabytes(lambda: self._call(network.training))}
 
     def _call(self, training: bool) -> None:
