@@ -64,7 +64,7 @@ def any_callable() -> str:
     try:
         network(stax.Elementwise(lambda v: jnp.tanh(2 * v) / 2))(X, None, "nngp")
     except Exception as error:
-        return f"`Elementwise` without its Gaussian integral raises {type(error).__name__}; `ElementwiseNumerical` does"
+        return f"`Elementwise` without its Gaussian integral raises {type(error).__name__}; `ElementwiseNumerical` takes it"
     return "yes"
 
 
