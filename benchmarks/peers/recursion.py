@@ -42,10 +42,10 @@ def tanh_dual(q1: Array, q2: Array, c: Array, step: float = 0.15) -> tuple[Array
     value, slope = np.zeros_like(c), np.zeros_like(c)
     for g, weight in zip(points, weights, strict=True):
         u = np.tanh(np.sqrt(q1) * g)
-        mixed = rho[..., None] * g + np.sqrt(1 - rho**2)[..., None] * points
-        v = np.tanh(np.sqrt(q2)[..., None] * mixed)
+        v = (np.sqrt(q2) * rho * g)[..., None] + (np.sqrt(q2) * np.sqrt(1 - rho**2))[..., None] * points
+        np.tanh(v, out=v)
         value += weight * u * (v @ weights)
-        slope += weight * (1 - u**2) * ((1 - v**2) @ weights)
+        slope += weight * (1 - u**2) * (weights.sum() - np.square(v, out=v) @ weights)
     return value, slope
 
 

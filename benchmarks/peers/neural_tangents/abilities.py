@@ -64,7 +64,8 @@ def any_callable() -> str:
     try:
         network(stax.Elementwise(lambda v: jnp.tanh(2 * v) / 2))(X, None, "nngp")
     except Exception as error:
-        return f"`Elementwise` without its Gaussian integral raises {type(error).__name__}; `ElementwiseNumerical` takes it"
+        name = type(error).__name__
+        return f"`Elementwise` without its Gaussian integral raises {name}; `ElementwiseNumerical` takes it"
     return "yes"
 
 
