@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format docs docs-serve docs-refresh bench package lowest clean
+.PHONY: help install demo test lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
@@ -24,6 +24,7 @@ help:
 	@echo "make docs     the site, built strictly into site/ (make docs-serve shows it while one writes)"
 	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
+	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/comparison.md (4 GB of environments)"
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
@@ -71,6 +72,11 @@ package: $(INSTALLED)
 
 lowest: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python tools/check_lowest.py
+
+# A peer that cannot be installed is a row that says so: the others are measured all the same.
+bench-peers: $(INSTALLED)
+	-$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/peers/side_by_side.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache

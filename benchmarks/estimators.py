@@ -188,6 +188,15 @@ def images(name: str) -> Callable[[Size, Path | None, Step], list[Row]]:
 
 
 def chosen_and_measured(candidate: Candidate, train: Any, test: Any, choose: int) -> list[Row]:
+    model, found = chosen(candidate, train, choose)
+    return [
+        {"estimator": title, **measured(clone(model).set_params(**changes), train, test), **found}
+        for title, changes in candidate.final.items()
+    ]
+
+
+def chosen(candidate: Candidate, train: Any, choose: int) -> tuple[Any, Row]:
+    """The estimator with the parameters that do best on `choose` of the training rows, and how they were found."""
     # `load` keeps the published order, in which neighbouring rows may be alike.
     part = np.random.default_rng(0).permutation(len(train.X))[:choose]
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -195,17 +204,12 @@ def chosen_and_measured(candidate: Candidate, train: Any, test: Any, choose: int
     start = perf_counter()
     search.fit(train.X[part], train.y[part])
     seconds = perf_counter() - start
-    chosen = {key.split("__")[-1]: value for key, value in search.best_params_.items()}
-    return [
-        {
-            "estimator": title,
-            **measured(clone(candidate.estimator).set_params(**search.best_params_, **changes), train, test),
-            "chosen": ", ".join(f"{key}={value}" for key, value in chosen.items()),
-            "accuracy in the search": float(search.best_score_),
-            "search, s": seconds,
-        }
-        for title, changes in candidate.final.items()
-    ]
+    best = {key.split("__")[-1]: value for key, value in search.best_params_.items()}
+    return clone(candidate.estimator).set_params(**search.best_params_), {
+        "chosen": ", ".join(f"{key}={value}" for key, value in best.items()),
+        "accuracy in the search": float(search.best_score_),
+        "search, s": seconds,
+    }
 
 
 def measured(model: Any, train: Any, test: Any) -> Row:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import importlib.metadata
 import json
@@ -83,6 +85,32 @@ def memory_bytes(field: str) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), None)
+
+
+def reset_peak() -> bool:
+    """Bring VmHWM down to what is resident now, so that importing and compiling do not count."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+        return True
+    return False
+
+
+def resident_now() -> int | None:
+    """Bytes resident after giving back what earlier calls left; the peak starts here."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    reset_peak()
+    return memory_bytes("VmRSS")
+
+
+def extra_megabytes(task: Callable[[], Any]) -> float | None:
+    """Highest resident memory of a call minus that before it; None where the system does not tell."""
+    before = resident_now()
+    result = task()
+    peak = memory_bytes("VmHWM")
+    del result
+    return None if before is None or peak is None else (peak - before) / 1e6
 
 
 # --- machine -----------------------------------------------------------------------------------------
@@ -191,6 +219,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(content, indent=2, allow_nan=True) + "\n")
+
+
+def filled(text: str, start: str, end: str, content: str) -> str:
+    """The text with `content` between two marks, whatever stood there before; the marks stay."""
+    before, rest = text.split(start)
+    _, after = rest.split(end)
+    return f"{before}{start}\n\n{content.strip()}\n\n{end}{after}"
 
 
 LIMITS = "limits"  # a row may carry {column: largest value wanted} under this key

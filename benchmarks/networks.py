@@ -39,15 +39,14 @@ from harness import (
     Row,
     cell,
     clock,
+    extra_megabytes,
     markdown_provenance,
     markdown_table,
-    memory_bytes,
     missed,
     versions,
     write_atomically,
     write_json,
 )
-from probe import reset_peak
 from rich.console import Console
 from rich.table import Table
 
@@ -330,11 +329,7 @@ def probe_here(order: Row) -> float | None:
     [(x, labels)] = batches(1)
     probe_task({**order, "width": 64}, x, labels)()  # starts the threads, allocates what the libraries keep
     task = probe_task(order, x, labels)
-    reset_peak()
-    before = memory_bytes("VmRSS")
-    task()
-    peak = memory_bytes("VmHWM")
-    return None if before is None or peak is None else (peak - before) / 1e6
+    return extra_megabytes(task)
 
 
 def probe_task(order: Row, x: torch.Tensor, labels: torch.Tensor) -> Callable[[], Any]:

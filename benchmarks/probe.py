@@ -9,21 +9,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import time
-from pathlib import Path
 from typing import Any
 
-from harness import memory_bytes
-
-
-def reset_peak() -> bool:
-    """Bring VmHWM down to what is resident now, so that importing and compiling do not count."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-        return True
-    return False
+from harness import memory_bytes, reset_peak
 
 
 def call(kernel: str, model: Any, x: Any) -> Any:

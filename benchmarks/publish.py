@@ -11,7 +11,7 @@ import argparse
 import re
 from pathlib import Path
 
-from harness import markdown_table, write_atomically
+from harness import filled, markdown_table, write_atomically
 
 from notsodeep.experiments.catalogue import EXPERIMENTS
 from notsodeep.figures import draw
@@ -29,7 +29,8 @@ INTRODUCTION = """# Benchmarks
 
 Every table is written by a command and carries its machine, versions, date and load. Ratios are taken within one run,
 numerator and denominator in turn, because machines are noisy; correctness stands beside time. To repeat all of it:
-`make bench`, then `python benchmarks/publish.py`.
+`make bench`, then `python benchmarks/publish.py`. All alternatives on one page, with what we lose:
+[comparison](comparison.md) (`make bench-peers`).
 """
 
 SECTIONS = (
@@ -99,10 +100,7 @@ def publish_results(folder: Path) -> None:
         name = result.experiment.name
         if result.size != "full" or not result.outcome.finished:
             continue
-        start, end = marks(name)
-        before, rest = text.split(start)
-        after = rest.split(end)[1]
-        text = f"{before}{start}\n\n{told(result)}\n{end}{after}"
+        text = filled(text, *marks(name), told(result))
         with written_whole(FIGURES / f"{name}.png") as temporary:
             draw(name, result.outcome.rows).savefig(temporary, dpi=110, format="png")
         print(f"published: {name}")

@@ -6,7 +6,7 @@ also compute the infinite depth, which is what a DEQ is; at 20 layers the two di
 
 What is done
   1. builds .venv here if it is missing (plain pip, requirements.txt: 3 GB, some minutes);
-  2. checks definitions: the peer and notsodeep against a short NumPy recursion (reference.py), n = 24;
+  2. checks definitions: the peer and notsodeep against a short NumPy recursion (recursion.py), n = 24;
   3. times: the peer runs in its own process and waits while we run, call by call in turn, so that both meet
      the same machine; both are held to the same number of processors. The peer's first call (compilation) is
      reported apart;
@@ -22,11 +22,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +32,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
 
+from environments import environment, hold_to_processors, python_of
 from harness import (
     RESULTS,
     Provenance,
@@ -47,7 +46,8 @@ from harness import (
     write_atomically,
     write_json,
 )
-from reference import DUALS, unrolled_kernels
+from recursion import DUALS, unrolled_kernels
+from turns import Contestant
 
 HERE = Path(__file__).resolve().parent
 DEPTH = 20
@@ -60,76 +60,30 @@ DEFINITIONS = {("relu", DEGREE): 1e-8, ("erf", DEGREE): 1e-12, ("tanh", DEGREE):
 Kernels = tuple[np.ndarray, np.ndarray]
 
 
-# --- environment -------------------------------------------------------------------------------------
-def environment() -> Path:
-    """The peer's Python, with the environment made on first use."""
-    folder = HERE / ".venv"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        print("Building the peer's environment (once; 3 GB, some minutes) …", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "-r", str(HERE / "requirements.txt")], check=True)
-        (folder / "ready").touch()  # an interrupted installation is started again, not trusted
-    return python
-
-
-def hold_to_processors(count: int) -> int:
-    """Keep this process and its children on `count` processors, with as many BLAS threads."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
-        count = len(os.sched_getaffinity(0))
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(count)
-    return count
-
-
 # --- peer --------------------------------------------------------------------------------------------
-class Peer:
+class Peer(Contestant):
     """peer.py in its own process: one call each time it is given the turn."""
 
     def __init__(self, x: np.ndarray, activation: str, repeats: int, degree: int, folder: Path) -> None:
         data = folder / "data.npz"
         np.savez(data, X=x)
         self._output = folder / "peer"
-        self._log = (folder / "peer.log").open("w+")
-        command = [str(environment()), str(HERE / "peer.py"), str(data), "--activation", activation]
-        command += ["--depth", str(DEPTH), "--sigma-a2", str(SIGMA_A2), "--repeats", str(repeats)]
-        command += ["--degree", str(degree), "--output", str(self._output), "--interactive"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
-
-    def turn(self) -> float:
-        """Let the peer compute once; seconds by its own clock."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return float(self._listen()["seconds"])
+        super().__init__(peer_command(data, activation, repeats, degree, self._output), folder / "peer.log")
 
     def finish(self) -> tuple[Row, Kernels]:
         """Its figures and its kernels, once all its turns are taken."""
-        self._listen()
-        self._process.wait()
+        self.listen()
         figures = json.loads(self._output.with_suffix(".json").read_text())
         with np.load(self._output.with_suffix(".npz"), allow_pickle=False) as stored:
             return figures, (stored["ck"], stored["ntk"])
 
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
 
-    def _listen(self) -> Row:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise RuntimeError(f"peer.py stopped. Its last words:\n{self._log.read()[-2000:]}")
-        message: Row = json.loads(line)
-        return message
+def peer_command(data: Path, activation: str, repeats: int, degree: int, output: Path) -> list[str]:
+    return [
+        *(str(python_of("neural_tangents")), str(HERE / "peer.py"), str(data), "--activation", activation),
+        *("--depth", str(DEPTH), "--sigma-a2", str(SIGMA_A2), "--repeats", str(repeats)),
+        *("--degree", str(degree), "--output", str(output), "--interactive"),
+    ]
 
 
 @contextmanager
@@ -190,7 +144,7 @@ def papers_mixture(n: int, p: int, seed: int) -> np.ndarray:
 def check_definition(activation: str, degree: int, tolerance: float, n: int = 24) -> Row:
     """Peer, reference and (when it is there) notsodeep on the same small data."""
     x = papers_mixture(n, 400, seed=1)
-    truth = unrolled_kernels(x, activation, depth=DEPTH, sigma_a2=SIGMA_A2, sigma_b2=1 - SIGMA_A2)
+    truth = unrolled_kernels(x, DUALS[activation], depth=DEPTH, sigma_a2=SIGMA_A2, sigma_b2=1 - SIGMA_A2)
     with peer(x, activation, 0, degree) as process:
         process.turn()
         _, theirs = process.finish()
@@ -327,7 +281,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    environment()
+    environment("neural_tangents")
     provenance = Provenance()
     processors = hold_to_processors(options.threads)
     definitions = check_definitions(options.only)

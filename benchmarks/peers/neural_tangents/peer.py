@@ -23,9 +23,7 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +35,10 @@ import jax.numpy as jnp
 import neural_tangents as nt
 import numpy as np
 from neural_tangents import stax
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
+
+from turns import only_answers_on_stdout, take_turns
 
 ACTIVATIONS = ("relu", "erf", "tanh")
 
@@ -75,58 +77,18 @@ def kernel_function(name: str, depth: int, sigma_a2: float, sigma_b2: float, deg
     return both
 
 
-def memory_gb(field: str) -> float:
-    """VmRSS (now) or VmHWM (highest so far) of this process, in GB; NaN where /proc is absent."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024 / 1e9
-    except OSError:
-        pass
-    return float("nan")
-
-
-def timed(function: Any, x: Any) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = jax.block_until_ready(function(x))
-    return time.perf_counter() - start, result
-
-
-def say(**message: Any) -> None:
-    """One JSON line on standard output: the only thing this program prints there."""
-    print(json.dumps(message), flush=True)
-
-
-def wait_for_turn(interactive: bool) -> None:
-    """With --interactive the driver writes a line when it is our turn: no two programs run at once."""
-    if interactive and not sys.stdin.readline():
-        sys.exit("peer.py: the driver closed standard input before all the repeats were done")
-
-
-def measure(x: np.ndarray, options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
-    """First call (with compilation), then the warm repeats."""
+def measure(x: np.ndarray, options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Any]:
+    """Compilation and a first call, then the warm repeats."""
     both = kernel_function(
         options.activation, options.depth, options.sigma_a2, options.sigma_b2, options.degree
     )
     data = jax.block_until_ready(jnp.asarray(x))
-    before = memory_gb("VmRSS")
-    wait_for_turn(options.interactive)
-    first, result = timed(both, data)
-    say(event="first", seconds=first)
-    warm = []
-    for _ in range(options.repeats):
-        wait_for_turn(options.interactive)
-        del result  # two results at once would count as peak memory that the peer does not need
-        seconds, result = timed(both, data)
-        warm.append(seconds)
-        say(event="warm", seconds=seconds)
-    figures = {
-        "first_seconds": first,
-        "warm_seconds": warm,
-        "warm_median": statistics.median(warm) if warm else None,
-        "peak_extra_gb": memory_gb("VmHWM") - before,
-    }
-    return figures, result
+
+    def prepare() -> Any:
+        compiled = both.lower(data).compile()
+        return lambda: jax.block_until_ready(compiled(data))
+
+    return take_turns(prepare, options.repeats, say, interactive=options.interactive)
 
 
 def versions() -> dict[str, str]:
@@ -144,7 +106,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, help=".npz file with an array X of shape (n, p), samples in rows")
+    parser.add_argument(
+        "data",
+        type=Path,
+        help=".npz file with X (n, p), samples in rows; and maybe rows, the indices whose kernels are kept",
+    )
     parser.add_argument("--activation", choices=ACTIVATIONS, required=True)
     parser.add_argument("--depth", type=int, default=20, help="activation layers L (default: %(default)s)")
     parser.add_argument("--sigma-a2", type=float, default=0.2, help="variance of A (default: %(default)s)")
@@ -169,12 +135,20 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     with np.load(options.data, allow_pickle=False) as stored:
         x = stored["X"].astype(np.float64)
-    figures, (ck, ntk) = measure(x, options)
-    np.savez(options.output.with_suffix(".npz"), ck=np.asarray(ck), ntk=np.asarray(ntk))
+        kept = stored["rows"] if "rows" in stored else np.arange(len(x))
+    with only_answers_on_stdout() as say:
+        figures, kernels = measure(x, options, say)
+        block = np.ix_(kept, kept)
+        ck, ntk = (np.asarray(kernel)[block] for kernel in kernels)
+        np.savez(options.output.with_suffix(".npz"), ck=ck, ntk=ntk)
+        write_record(x, figures, options)
+        say({"event": "done"})
+
+
+def write_record(x: np.ndarray, figures: dict[str, Any], options: argparse.Namespace) -> None:
     settings = {key: value for key, value in vars(options).items() if not isinstance(value, Path)}
     record = {"shape": list(x.shape), "settings": settings, "versions": versions(), **figures}
     options.output.with_suffix(".json").write_text(json.dumps(record, indent=2) + "\n")
-    say(event="done")
 
 
 if __name__ == "__main__":

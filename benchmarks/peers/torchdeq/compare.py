@@ -31,13 +31,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +44,14 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
 
+from environments import environment
 from harness import RESULTS, Provenance, Row, missed, versions, write_atomically, write_json
 from ours import Ours
 from reference import BATCH, SIGMA_A2, Exact, Gradients, Weights, draw, gradient_error
 from tables import AHEAD, LIMIT, SLACK, SOLVERS, TOLD, best_of, ratio_row, summary, text_of
+from turns import Contestant
 
 HERE = Path(__file__).resolve().parent
 #: Our tolerances are tried from loose to tight, as multiples of the target.
@@ -67,89 +67,70 @@ class Scale:
     rounds: int = 9
     calls: int = 3
     threads: int = 2
+    solvers: tuple[str, ...] = SOLVERS
+    memory: bool = False
 
 
 QUICK = Scale(widths=(64,), rounds=2, calls=1)
 
 
-# --- environment -------------------------------------------------------------------------------------
-def environment() -> Path:
-    """The peer's Python, with the environment made on first use."""
-    folder = HERE / ".venv"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        print("Building the peer's environment (once; 1 GB, a minute or more) …", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "-r", str(HERE / "requirements.txt")], check=True)
-        (folder / "ready").touch()  # an interrupted installation is started again, not trusted
-    return python
-
-
 # --- peer ------------------------------------------------------------------------------------------------
-class Peer:
-    """peer.py in its own process: it answers one order at a time and is idle in between."""
+class Peer(Contestant):
+    """A program in its own process, peer.py by default: it answers one order at a time and is idle in between."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        threads: int,
+        program: Sequence[str] = (),
+        environment_variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
-        self._log = (folder / "peer.log").open("w+")
-        self._process = subprocess.Popen(
-            [str(environment()), str(HERE / "peer.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        )
+        program = program or (str(environment("torchdeq")), str(HERE / "peer.py"))
+        variables = {"OMP_NUM_THREADS": str(threads), **(environment_variables or {})}
+        super().__init__(program, folder / "peer.log", variables)
 
-    def ask(self, order: str, **details: Any) -> Row:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": order, **details}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise RuntimeError(f"peer.py stopped. Its last words:\n{self._log.read()[-2000:]}")
-        answer: Row = json.loads(line)
-        return answer
+    def order(self, what: str, **details: Any) -> Row:
+        return self.ask(json.dumps({"do": what, **details}))
 
     def gradients(self, settings: Row) -> tuple[Row, Gradients]:
         """What it says about a solve, and the gradients it found."""
-        answer = self.ask("inspect", gradients=str(self._folder / "gradient"), **settings)
+        answer = self.order("inspect", gradients=str(self._folder / "gradient"), **settings)
         names = ("recurrent", "inputs", "readout")
         found = {name: np.load(self._folder / f"gradient-{name}.npy", allow_pickle=False) for name in names}
         return answer, {name: torch.from_numpy(value) for name, value in found.items()}
 
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
-
 
 @contextmanager
-def peer_with(data: Weights, activation: str, threads: int) -> Iterator[Peer]:
+def peer_with(
+    data: Weights,
+    activation: str,
+    threads: int,
+    program: Sequence[str] = (),
+    environment_variables: Mapping[str, str] | None = None,
+) -> Iterator[Peer]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for key, value in data.items():
             np.save(folder / f"{key}.npy", value, allow_pickle=False)
-        process = Peer(folder, threads)
+        process = Peer(folder, threads, program, environment_variables)
         try:
-            process.ask("load", folder=name, activation=activation, sigma_a2=SIGMA_A2, threads=threads)
+            process.order("load", folder=name, activation=activation, sigma_a2=SIGMA_A2, threads=threads)
             yield process
         finally:
             process.close()
 
 
-def matched_settings(peer: Peer, target: float) -> tuple[dict[str, Row], dict[str, float]]:
+def matched_settings(
+    peer: Peer, target: float, solvers: Sequence[str]
+) -> tuple[dict[str, Row], dict[str, float]]:
     """Every solver of the peer with the loosest tolerances within the target, and its backward residual there."""
     settings: dict[str, Row] = {}
     residuals: dict[str, float] = {}
-    for name in SOLVERS:
+    for name in solvers:
         ahead = name == AHEAD
         solver = "fixed_point_iter" if ahead else name
-        forward = loosest(peer.ask("trace", solver=solver, ahead=ahead), target)
+        forward = loosest(peer.order("trace", solver=solver, ahead=ahead), target)
         if forward is None:
             continue
         chosen: Row = {
@@ -158,7 +139,7 @@ def matched_settings(peer: Peer, target: float) -> tuple[dict[str, Row], dict[st
             "tolerance": forward.tolerance,
             "gradient": "hook",
         }
-        backward = loosest(peer.ask("trace_adjoint", solver=solver, forward=chosen), target)
+        backward = loosest(peer.order("trace_adjoint", solver=solver, forward=chosen), target)
         if backward is None:
             continue
         settings[name] = chosen | {"adjoint_tolerance": backward.tolerance}
@@ -213,6 +194,8 @@ def section(activation: str, width: int, scale: Scale) -> list[Row]:
         for target in scale.targets:
             rows.append(measured(activation, width, target, peer, ours, truth, exact, scale))
             print(summary(rows[-1]), flush=True)
+    if scale.memory:
+        add_memories(data, rows, scale)
     return rows
 
 
@@ -228,7 +211,7 @@ def measured(
 ) -> Row:
     """Accuracy of both, matched, then the times."""
     print(f"  true residual {target:g}: tolerances of the peer …", flush=True)
-    settings, backward = matched_settings(peer, target)
+    settings, backward = matched_settings(peer, target, scale.solvers)
     theirs: dict[str, Row] = {}
     for name, chosen in settings.items():
         answer, found = peer.gradients(chosen)
@@ -238,7 +221,7 @@ def measured(
             "backward residual": backward[name],
             "settings": chosen,
         }
-    nominal = {name: nominal_solve(peer, name, target, exact) for name in SOLVERS if name != AHEAD}
+    nominal = {name: nominal_solve(peer, name, target, exact) for name in scale.solvers if name != AHEAD}
     residual, pulled = smallest(theirs, rivals(peer, settings, scale))
     print("  … and ours", flush=True)
 
@@ -271,13 +254,27 @@ def measured(
     }
 
 
+def add_memories(data: Weights, rows: list[Row], scale: Scale) -> None:
+    """Peak extra megabytes of a call, ours and the peer's best, each side in a fresh process."""
+    # Every array has pages of its own: what is dropped is not resident any more, and peaks can be compared.
+    variables = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    for side, program in {"ours": (sys.executable, str(HERE / "ours.py")), "peer": ()}.items():
+        with peer_with(data, rows[0]["activation"], scale.threads, program, variables) as process:
+            for row in rows:
+                mine = {"tolerance": row["ours"]["tolerance"], "adjoint": row["ours"]["adjoint tolerance"]}
+                for mode, seconds in row["seconds"].items():
+                    settings = mine if side == "ours" else row["theirs"][best_of(seconds)]["settings"]
+                    answer = process.order("memory", mode=mode, settings=settings)
+                    row.setdefault("megabytes", {})[f"{mode}, {side}"] = answer["megabytes"]
+
+
 def rivals(peer: Peer, settings: dict[str, Row], scale: Scale) -> set[str]:
     """The peer's fastest solvers, for outputs and for the gradient, by one turn each."""
     seeds = list(range(scale.calls + 1))
     found = set()
     for mode in ("forward", "training"):
         taken = {
-            name: [statistics.median(peer.ask("time", mode=mode, seeds=seeds, settings=chosen)["seconds"])]
+            name: [statistics.median(peer.order("time", mode=mode, seeds=seeds, settings=chosen)["seconds"])]
             for name, chosen in settings.items()
         }
         found.add(best_of(taken))
@@ -330,7 +327,7 @@ def in_turn(
         seeds = [1000 * round_ + call for call in range(scale.calls + 1)]
         for mode, found in taken.items():
             for name, chosen in settings.items():
-                answer = peer.ask("time", mode=mode, seeds=seeds, settings=chosen)
+                answer = peer.order("time", mode=mode, seeds=seeds, settings=chosen)
                 found.setdefault(name, []).append(statistics.median(answer["seconds"]))
             found.setdefault("ours", []).append(statistics.median(ours.time(trained, mode, seeds)))
         seconds = statistics.median(ours.time(frozen, "frozen", seeds))
@@ -356,6 +353,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="leave out what the results already have")
     parser.add_argument("--rounds", type=int, help="rounds of turns (default: 9)")
     parser.add_argument("--targets", nargs="+", type=float, help="true residuals (default: 1e-6 1e-3)")
+    parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=SOLVERS, metavar="SOLVER")
+    parser.add_argument(
+        "--memory", action="store_true", help="peak memory of a call as well, in fresh processes"
+    )
     parser.add_argument("--threads", type=int, default=2, help="threads of each side (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
@@ -364,7 +365,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    environment()
+    environment("torchdeq")
     base = QUICK if options.quick else Scale()
     scale = Scale(
         tuple(options.widths or base.widths),
@@ -372,6 +373,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.rounds or base.rounds,
         base.calls,
         options.threads,
+        tuple(options.solvers),
+        options.memory,
     )
     path = options.out / ("torchdeq-quick" if options.quick else "torchdeq")
     file = path.with_suffix(".json")

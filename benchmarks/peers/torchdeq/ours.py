@@ -1,14 +1,27 @@
-"""Our side of the comparison, asked the same questions as peer.py in the same words."""
+"""Our side of the comparison, asked the same questions as peer.py in the same words.
+
+compare.py imports it; as a program it answers the orders "load" and "memory" in a process of its own.
+"""
 
 from __future__ import annotations
 
 import gc
 import math
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
+
+from harness import extra_megabytes
 from reference import BATCH, FEATURES, OUTPUTS, SIGMA_A2, Gradients, Weights
+from turns import obey
 
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
@@ -81,13 +94,24 @@ class Ours:
             net.zero_grad(set_to_none=True)
             gc.collect()
             start = time.perf_counter()
-            if mode == "training":
-                net(x).backward(self.cotangent)
-            else:
-                with torch.no_grad():
-                    net(x)
+            self._call(net, x)
             seconds.append(time.perf_counter() - start)
         return seconds[1:]
+
+    def memory(self, mode: str, tolerance: float, adjoint: float) -> float | None:
+        """Peak extra megabytes of a third call, as peer.py takes them."""
+        net = self.network(tolerance, adjoint).train(mode == "training")
+        for _ in range(2):
+            self._call(net, self.x)
+            net.zero_grad(set_to_none=True)
+        return extra_megabytes(lambda: self._call(net, self.x))
+
+    def _call(self, net: DEQNet, x: torch.Tensor) -> None:
+        if net.training:
+            net(x).backward(self.cotangent)
+        else:
+            with torch.no_grad():
+                net(x)
 
     def _rolled(self, seed: int) -> torch.Tensor:
         return self.x.roll(seed % FEATURES, dims=1)
@@ -101,3 +125,24 @@ class Ours:
                 weight.zero_()[:, : given.shape[1]] = given
                 if generator is not None:
                     weight.add_(torch.randn(weight.shape, generator=generator), alpha=1e-3)
+
+
+class Desk:
+    """The orders of peer.py that ours takes in a process of its own."""
+
+    def __init__(self) -> None:
+        self._ours: Ours
+
+    def load(self, folder: str, activation: str, sigma_a2: float, threads: int) -> dict[str, Any]:
+        torch.set_num_threads(threads)
+        read = {path.stem: np.load(path, allow_pickle=False) for path in Path(folder).glob("*.npy")}
+        self._ours = Ours(read, activation)
+        return {"sigma_a2": sigma_a2}
+
+    def memory(self, mode: str, settings: dict[str, float]) -> dict[str, Any]:
+        return {"megabytes": self._ours.memory(mode, **settings)}
+
+
+if __name__ == "__main__":
+    desk = Desk()
+    obey({"load": desk.load, "memory": desk.memory})

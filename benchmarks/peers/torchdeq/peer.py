@@ -15,12 +15,10 @@ import argparse
 import functools
 import gc
 import importlib.metadata
-import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,12 @@ import torch
 import torchdeq
 from torchdeq.solver import get_solver, register_solver
 from torchdeq.solver.anderson import anderson_solver
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the shared harness
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
+
+from harness import extra_megabytes
+from turns import obey
 
 Answer = dict[str, Any]
 Step = Callable[[torch.Tensor], torch.Tensor]
@@ -183,7 +187,7 @@ class Desk:
     def _take_gradient(self, settings: Answer) -> None:
         network = self._set_up(settings, training=True)
         network.zero_grad(set_to_none=True)
-        network(self.x).backward(self.cotangent)
+        self._call(training=True)
 
     def time(self, mode: str, seeds: list[int], settings: Answer) -> Answer:
         """Seconds and evaluations of one call per seed, weights perturbed anew; the first call is not counted."""
@@ -196,15 +200,26 @@ class Desk:
             network.evaluations = 0
             gc.collect()
             start = time.perf_counter()
-            if training:
-                network(self.x).backward(self.cotangent)
-            else:
-                with torch.no_grad():
-                    network(self.x)
+            self._call(training)
             seconds.append(time.perf_counter() - start)
             evaluations.append(network.evaluations)
         self._restore()
         return {"seconds": seconds[1:], "evaluations": evaluations[1:]}
+
+    def memory(self, mode: str, settings: Answer) -> Answer:
+        """Peak extra megabytes of a third call: the first ones start threads and allocate what the libraries keep."""
+        network = self._set_up(settings, training=mode == "training")
+        for _ in range(2):
+            self._call(network.training)
+            network.zero_grad(set_to_none=True)
+        return {"megabytes": extra_megabytes(lambda: self._call(network.training))}
+
+    def _call(self, training: bool) -> None:
+        if training:
+            self.network(self.x).backward(self.cotangent)
+        else:
+            with torch.no_grad():
+                self.network(self.x)
 
     def _set_up(self, settings: Answer, *, training: bool) -> Network:
         network = self.network.train(training)
@@ -262,32 +277,13 @@ def versions() -> dict[str, str]:
     }
 
 
-# --- conversation ----------------------------------------------------------------------------------------
-@contextmanager
-def only_answers_on_stdout() -> Iterator[Callable[[Answer], None]]:
-    """Anything a library prints goes to standard error: standard output is for answers."""
-    channel, sys.stdout = sys.stdout, sys.stderr
-
-    def say(answer: Answer) -> None:
-        channel.write(json.dumps(answer) + "\n")
-        channel.flush()
-
-    try:
-        yield say
-    finally:
-        sys.stdout = channel
-
-
 def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     desk = Desk()
-    orders = {name: getattr(desk, name) for name in ("load", "trace", "trace_adjoint", "inspect", "time")}
-    with only_answers_on_stdout() as say:
-        for line in sys.stdin:
-            order = json.loads(line)
-            say(orders[order.pop("do")](**order))
+    names = ("load", "trace", "trace_adjoint", "inspect", "time", "memory")
+    obey({name: getattr(desk, name) for name in names})
 
 
 if __name__ == "__main__":

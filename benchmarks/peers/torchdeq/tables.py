@@ -68,6 +68,8 @@ def ratio_row(row: Row, mode: str) -> Row:
         "no larger": all(mine[name] <= SLACK * other[name] for name in checked),
         LIMITS: {"ours / peer": LIMIT},
     }
+    if "megabytes" in row:
+        result |= {f"MB, {side}": row["megabytes"][f"{mode}, {side}"] for side in ("peer", "ours")}
     if mode == "forward":
         frozen = milliseconds(seconds["ours, frozen"])
         return result | {

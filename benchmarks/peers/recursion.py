@@ -1,7 +1,8 @@
-"""The weight-untied recursion in plain NumPy: a third opinion on what the peer and we both claim to compute.
+"""The weight-untied recursion in plain NumPy, as one would write it down from the papers in an afternoon.
 
-Slow and short on purpose, and independent of both: closed-form duals for relu and erf (Cho & Saul; Williams),
-a trapezoidal product rule for tanh. What is computed is stated in peer.py.
+A third opinion on what neural-tangents and we both claim to compute, and a contestant of its own. Short on purpose, and
+independent of both: closed-form duals for relu and erf (Cho & Saul; Williams); for tanh a trapezoidal product rule, or
+the Hermite series. What is computed is stated in neural_tangents/peer.py.
 """
 
 from __future__ import annotations
@@ -41,21 +42,43 @@ def tanh_dual(q1: Array, q2: Array, c: Array, step: float = 0.15) -> tuple[Array
     value, slope = np.zeros_like(c), np.zeros_like(c)
     for g, weight in zip(points, weights, strict=True):
         u = np.tanh(np.sqrt(q1) * g)
-        mixed = rho[..., None] * g + np.sqrt(1 - rho**2)[..., None] * points
-        v = np.tanh(np.sqrt(q2)[..., None] * mixed)
+        v = (np.sqrt(q2) * rho * g)[..., None] + (np.sqrt(q2) * np.sqrt(1 - rho**2))[..., None] * points
+        np.tanh(v, out=v)
         value += weight * u * (v @ weights)
-        slope += weight * (1 - u**2) * ((1 - v**2) @ weights)
+        slope += weight * (1 - u**2) * (weights.sum() - np.square(v, out=v) @ weights)
     return value, slope
+
+
+def tanh_dual_by_series(q1: Array, q2: Array, c: Array, terms: int = 32) -> tuple[Array, Array]:
+    """The same for φ = tanh by F = Σ_k a_k(q1) a_k(q2) ρ^k, where a_k(q) = E[tanh(√q g) h_k(g)] vanishes for even k."""
+    first, second = (_odd_coefficients(np.ravel(q), terms) for q in (q1, q2))
+    rho = c / np.sqrt(q1 * q2)
+    square = rho**2
+    value, slope = np.zeros_like(c), np.zeros_like(c)
+    for a, b in zip(first[::-1], second[::-1], strict=True):  # Horner in ρ², and its derivative
+        slope = slope * square + value
+        value = value * square + np.outer(a, b)
+    return rho * value, (value + 2 * square * slope) / np.sqrt(q1 * q2)
+
+
+def _odd_coefficients(q: Array, terms: int, step: float = 0.1) -> Array:
+    """a_1, a_3, … of every variance, shape (terms, len(q)): trapezoidal, with orthonormal Hermite polynomials."""
+    points = np.arange(-14.0, 14.0 + step / 2, step)
+    weights = np.exp(-(points**2) / 2) * step / np.sqrt(2 * np.pi)
+    polynomials = [np.ones_like(points), points]
+    for k in range(1, 2 * terms - 1):
+        polynomials.append((points * polynomials[k] - np.sqrt(k) * polynomials[k - 1]) / np.sqrt(k + 1))
+    odd = np.stack(polynomials[1::2]) * weights
+    return np.asarray(odd @ np.tanh(np.outer(points, np.sqrt(q))))
 
 
 DUALS: dict[str, Dual] = {"relu": relu_dual, "erf": erf_dual, "tanh": tanh_dual}
 
 
 def unrolled_kernels(
-    x: Array, activation: str, *, depth: int, sigma_a2: float, sigma_b2: float
+    x: Array, dual: Dual, *, depth: int, sigma_a2: float, sigma_b2: float
 ) -> tuple[Array, Array]:
     """(G^(L), Θ^(L)): the features' CK and the network's NTK after L layers, from Λ^(1) = σ_b² X Xᵀ."""
-    dual = DUALS[activation]
     injected = sigma_b2 * (x @ x.T)
     preactivations, tangent = injected, injected
     for layer in range(1, depth + 1):

@@ -1,0 +1,258 @@
+"""The page that compares: losses are marked from the numbers, and the contestants compute what they say."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+from notsodeep.kernels import both_kernels
+from notsodeep.models import DEQ
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "comparison.md"
+VARIANCES = {"sigma_a2": 0.2, "sigma_b2": 0.8}
+SECTIONS = ("kernels", "approximations", "estimators", "networks", "abilities")
+
+
+@pytest.fixture(scope="module")
+def peers() -> Iterator[Any]:
+    """Imports a script of benchmarks/peers by name."""
+    folders = [str(ROOT / "benchmarks" / part) for part in ("peers", ".", "peers/torchdeq")]
+    sys.path[:0] = folders
+    try:
+        yield importlib.import_module
+    finally:
+        for folder in folders:
+            sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def verdicts(peers: Any) -> ModuleType:
+    return peers("verdicts")  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((30, 40)) / np.sqrt(40)
+
+
+def row(contestant: str, seconds: float, error: float = 1e-15, **more: Any) -> dict[str, Any]:
+    return {
+        "φ": "relu",
+        "n": 10,
+        "contestant": contestant,
+        "seconds": seconds,
+        "CK error": error,
+        "NTK error": error,
+        **more,
+    }
+
+
+# --- marks ---------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_loss_is_named(verdicts: ModuleType) -> None:
+    ours = row("notsodeep", 3.0, 1e-6, **{"extra GB": 2.0})
+    peer = row("peer", 1.0, 1e-9, **{"extra GB": 1.0})
+    [mine, other] = verdicts.marked([ours, peer], verdicts.KERNEL_MEASURES, ("φ", "n"))
+    assert mine[verdicts.REMARK] == (
+        "slower than peer (3×); more memory than peer (2×); less accurate CK than peer (1e+03×); "
+        "less accurate NTK than peer (1e+03×)"
+    )
+    assert other[verdicts.REMARK] == ""
+    assert verdicts.losses([mine, other], ("φ", "n")) == [f"relu, 10, notsodeep: {mine[verdicts.REMARK]}"]
+    assert "**slower than peer (3×)" in verdicts.table([mine, other])
+    assert "- relu, 10, notsodeep: slower" in verdicts.listed([mine, other], ("φ", "n"))
+
+
+def test_rounding_and_other_groups_are_no_losses(verdicts: ModuleType) -> None:
+    ours = row("notsodeep", 1.0, 9e-14)
+    elsewhere = row("peer", 0.1) | {"n": 20}
+    made = verdicts.marked([ours, row("peer", 1.0, 1e-16), elsewhere], verdicts.KERNEL_MEASURES, ("φ", "n"))
+    assert made[0][verdicts.REMARK] == verdicts.NOTHING
+    assert verdicts.losses(made, ("φ", "n")) == []
+    assert "loses none" in verdicts.listed(made, ("φ", "n"))
+
+
+def test_overlapping_times_are_a_loss_that_says_so(verdicts: ModuleType) -> None:
+    ours = row("notsodeep", 2.0, **{"all seconds": [1.0, 2.0, 3.0]})
+    peer = row("peer", 1.5, **{"all seconds": [1.4, 1.5, 1.6]})
+    made = verdicts.marked([ours, peer], verdicts.TIME_AND_MEMORY, ("n",))
+    assert made[0][verdicts.REMARK] == "slower than peer (1.3×, ranges overlap)"
+
+
+def test_accuracy_is_better_when_it_is_larger(verdicts: ModuleType) -> None:
+    ours = {"contestant": "notsodeep: NTK", "test accuracy": 0.90, "test rows": 400}
+    peer = {"contestant": "RBF", "test accuracy": 0.92, "test rows": 400}
+    worse, better = (verdicts.marked(pair, (verdicts.ACCURACY,), ()) for pair in ([ours, peer], [peer, ours]))
+    noise = 200 * math.sqrt((0.9 * 0.1 + 0.92 * 0.08) / 400)
+    assert worse[0][verdicts.REMARK] == f"less accurate than RBF by 2.00 points (± {noise:.2f})"
+    assert better[0][verdicts.REMARK] == ""
+
+
+@given(mine=st.floats(1e-6, 1e3), other=st.floats(1e-6, 1e3))
+def test_a_loss_is_marked_exactly_when_ours_is_slower(
+    verdicts: ModuleType, mine: float, other: float
+) -> None:
+    made = verdicts.marked([row("notsodeep", mine), row("peer", other)], verdicts.TIME_AND_MEMORY, ("n",))
+    assert ("slower" in made[0][verdicts.REMARK]) == (mine > other)
+
+
+def test_a_peer_that_fails_is_a_line_that_says_why(verdicts: ModuleType) -> None:
+    gone = {"φ": "relu", "n": 10, "contestant": "peer", verdicts.NOT_MEASURED: "no environment"}
+    made = verdicts.marked([row("notsodeep", 1.0), gone], verdicts.KERNEL_MEASURES, ("φ", "n"))
+    assert made[0][verdicts.REMARK] == verdicts.NOTHING
+    assert "not measured: no environment" in verdicts.table(made)
+    assert "Nothing to compare" in verdicts.listed(made, ("φ", "n"))
+
+
+# --- turns ---------------------------------------------------------------------------------------------
+
+
+def test_one_that_fails_does_not_stop_the_others(peers: Any, tmp_path: Path) -> None:
+    turns = peers("turns")
+    folder = ROOT / "benchmarks" / "peers"
+    program = f"""
+import json, sys
+sys.path.insert(0, {str(folder)!r})
+from turns import only_answers_on_stdout, take_turns
+with only_answers_on_stdout() as say:
+    figures, result = take_turns(lambda: (lambda: 7), 2, say)
+    open(sys.argv[1] + ".json", "w").write(json.dumps(figures | {{"result": result}}))
+    say({{}})
+"""
+    good = turns.Entry("good", lambda output: [sys.executable, "-c", program, str(output)], 2)
+    bad = turns.Entry("bad", lambda output: [sys.executable, "-c", "raise SystemExit('no luck')"], 1)
+    steps: list[str] = []
+    found = turns.play([bad, good], tmp_path, steps.append)
+    assert found["bad"] == {"not measured": "ended with code 1: no luck"}
+    assert found["good"]["result"] == 7
+    assert len(found["good"]["seconds"]) == 2
+    assert sorted(steps) == ["bad", "bad", "good", "good", "good"]
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+
+def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
+    pages = peers("pages")
+    text = PAGE.read_text(encoding="utf-8")
+    assert tuple(pages.SECTIONS) == SECTIONS
+    marks = [mark for section in SECTIONS for mark in pages.marks(section)]
+    assert [text.count(mark) for mark in marks] == [1] * len(marks)
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_filling_keeps_the_prose(peers: Any) -> None:
+    pages, harness = peers("pages"), peers("harness")
+    text = PAGE.read_text(encoding="utf-8")
+    start, end = pages.marks("networks")
+    filled = harness.filled(harness.filled(text, start, end, "first"), start, end, "second")
+    assert filled.split(start)[0] == text.split(start)[0]
+    assert filled.split(end)[1] == text.split(end)[1]
+    assert filled.split(start)[1].split(end)[0].strip() == "second"
+
+
+def made_up_network(ours: list[float], peer: list[float]) -> dict[str, Any]:
+    """One network as peers/torchdeq/compare.py records it, of which the page reads a part."""
+    accuracy = {"residual": 1e-7, "gradient error": 1e-7}
+    return {
+        "activation": "tanh",
+        "m": 64,
+        "target": 1e-6,
+        "ours": accuracy,
+        "theirs": {"fixed_point_iter": accuracy},
+        "ours, same tolerance": accuracy,
+        "theirs, same tolerance": {"fixed_point_iter": accuracy},
+        "phantom": {"1": 0.3, "5": 0.003},
+        "seconds": {mode: {"ours": ours, "fixed_point_iter": peer} for mode in ("forward", "training")},
+        "megabytes": {
+            f"{mode}, {side}": 4.0 for mode in ("forward", "training") for side in ("ours", "peer")
+        },
+    }
+
+
+def test_a_network_that_is_slower_is_marked_in_its_section(peers: Any) -> None:
+    pages = peers("pages")
+    slower = pages.networks_text([made_up_network([3.0, 3.1, 3.2], [1.0, 1.1, 1.2])])
+    assert slower.count("**slower than TorchDEQ, from zero (2.8×)**") == 2  # outputs, and the gradient
+    faster = pages.networks_text([made_up_network([1.0], [2.0])])
+    assert "loses none" in faster
+    missing = pages.networks_text([{"activation": "tanh", "m": 64, "not measured": "no environment"}])
+    assert "not measured: no environment" in missing
+
+
+def test_questions_are_answered_by_running(peers: Any) -> None:
+    questions = peers("questions")
+
+    def tanh() -> str:
+        return "yes"
+
+    def error_bound() -> str:
+        raise ValueError("none here")
+
+    answers = json.loads(questions.answered({"tanh": tanh, "error_bound": error_bound, "other": None}))
+    assert answers == {"tanh": "yes", "error_bound": "raises ValueError: none here"}
+    rows = questions.table_rows({"notsodeep": answers, "peer": "no environment"})
+    by_question = {row["question"]: row for row in rows}
+    assert by_question[questions.QUESTIONS["tanh"]]["notsodeep"] == "yes [run]"
+    assert by_question[questions.QUESTIONS["accelerator"]]["notsodeep"].endswith("[docs]")
+    assert {row["peer"] for row in rows} == {"not measured: no environment"}
+
+
+# --- contestants ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["relu", "erf", "tanh"])
+def test_numpy_is_the_kernel_up_to_its_depth(peers: Any, rows: np.ndarray, name: str) -> None:
+    """20 layers are the limit; 3 layers miss it, by no more than the contraction allows."""
+    recursion = peers("recursion")
+    # The contestant's 32 terms leave 1e-9 on the diagonal; the series itself has to be right.
+    series = functools.partial(recursion.tanh_dual_by_series, terms=100)
+    dual = series if name == "tanh" else recursion.DUALS[name]
+    exact = both_kernels(DEQ(name, sigma_a2=0.2), rows)
+    deep, shallow = (recursion.unrolled_kernels(rows, dual, depth=depth, **VARIANCES) for depth in (20, 3))
+    for found, rough, truth in zip(deep, shallow, exact, strict=False):
+        assert_close(found, truth, Oracle.QUADRATURE)
+        missed = np.abs(rough - truth).max() / np.abs(truth).max()
+        assert 1e-9 < missed < 0.2**2
+
+
+def test_a_random_network_is_the_kernel_within_its_noise(peers: Any, rows: np.ndarray) -> None:
+    """The error of one network falls like 1/√m, and so does that of its tangent kernel."""
+    montecarlo = peers("montecarlo")
+    exact = both_kernels(DEQ("tanh", sigma_a2=0.2), rows)
+
+    def missed(width: int) -> np.ndarray:
+        found = montecarlo.random_network_kernels(rows, "tanh", width=width, steps=20, seed=3, **VARIANCES)
+        return np.array([np.sqrt(np.mean((a - b) ** 2)) for a, b in zip(found, exact, strict=False)])
+
+    narrow, wide = missed(100), missed(1600)
+    scale = np.array([np.diag(kernel).mean() for kernel in exact[:2]])
+    assert np.all(wide < 3 * scale / np.sqrt(1600))
+    assert np.all(narrow > 2 * wide)
+
+
+@pytest.mark.parametrize("name", ["relu", "erf"])
+def test_the_truth_is_ours_to_rounding(peers: Any, rows: np.ndarray, name: str) -> None:
+    """mpmath shares nothing with the compiled solver; with itself perturbed it must disagree."""
+    truth = peers("truth")
+    few = rows[:4]
+    exact = truth.kernels(few, name, 0.2)
+    found = both_kernels(DEQ(name, sigma_a2=0.2), few)[:2]
+    assert max(truth.errors(found, exact).values()) < 1e-14
+    assert max(truth.errors(truth.kernels(few, name, 0.21), exact).values()) > 1e-3
