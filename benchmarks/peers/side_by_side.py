@@ -80,10 +80,10 @@ class Scale:
     widths: tuple[int, ...] = (1000, 4000)
     drawn: int = 1000
     approximated: tuple[int, int] = (4000, 2)
-    estimators: tuple[int, int, int, int] = (5000, 5000, 600, 1000)
+    estimators: tuple[int, int, int, int] = (5000, 3000, 600, 1000)
     fits: int = 2
     networks: tuple[tuple[str, int], ...] = (("tanh", 256), ("tanh", 1024), ("relu", 256), ("relu", 1024))
-    rounds: int = 5
+    rounds: int = 3
     targets: tuple[float, ...] = (1e-3, 1e-6)
     mnist: bool = True
 
