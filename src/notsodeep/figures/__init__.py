@@ -1,12 +1,14 @@
 """Figures: functions take rows or arrays and `ax=None`, and return the Axes; `draw` makes that of an experiment."""
 
 from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, save, svg
+from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, save, svg
+from notsodeep.figures.dark import darkened
 from notsodeep.figures.designs import plot_design
 from notsodeep.figures.kernels import plot_eigenvalues, plot_kernel, plot_spectrum
 from notsodeep.figures.lines import (
     plot_accuracy,
     plot_draws,
+    plot_epochs,
     plot_errors,
     plot_losses,
     plot_norms,
@@ -21,6 +23,7 @@ __all__ = [
     "DRAWINGS",
     "MARKERS",
     "STYLE",
+    "darkened",
     "draw",
     "new_figure",
     "plot_accuracy",
@@ -28,6 +31,7 @@ __all__ = [
     "plot_design",
     "plot_draws",
     "plot_eigenvalues",
+    "plot_epochs",
     "plot_errors",
     "plot_kernel",
     "plot_losses",
@@ -37,6 +41,7 @@ __all__ = [
     "plot_spectra",
     "plot_spectrum",
     "plot_widths",
+    "png",
     "save",
     "svg",
 ]

@@ -139,7 +139,16 @@ def save(figure: Figure, path: Path) -> Path:
 
 def svg(figure: Figure) -> bytes:
     """The figure as the content of an SVG file."""
+    return _content(figure, "svg")
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as the content of a PNG file."""
+    return _content(figure, "png")
+
+
+def _content(figure: Figure, ending: str) -> bytes:
     content = BytesIO()
     with mpl.rc_context(STYLE):
-        figure.savefig(content, format="svg", metadata=_METADATA[".svg"])
+        figure.savefig(content, format=ending, metadata=_METADATA.get(f".{ending}"))
     return content.getvalue()
