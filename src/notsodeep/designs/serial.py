@@ -1,4 +1,4 @@
-"""Activations, models and coefficients as plain JSON values: names and numbers, nothing that is executed."""
+"""Activations, models and coefficients as plain JSON values: names, numbers and formulas, nothing that is executed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def activation_from_dict(data: Any) -> Activation:
         raise InputError(f"The name of an activation must be text, not {entry['name']!r}.")
     parameters = mapping(entry["parameters"], f"the parameters of {entry['name']}")
     for key, value in parameters.items():
-        for part in value if isinstance(value, list) else [value]:
+        # Text is a formula, which `activation` reads and never executes.
+        for part in value if isinstance(value, list) else [] if isinstance(value, str) else [value]:
             number(part, f"{entry['name']}.{key}")
     made = activation(entry["name"], **parameters)
     amplitude, gain, offset = (number(entry[key], key) for key in _AFFINE)

@@ -83,6 +83,8 @@ class Activation:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(f"{v:.6g}" for v in value) + "]"
     return f"{value:.6g}"
@@ -138,6 +140,14 @@ def _general_piecewise(knots: Sequence[float], slopes: Sequence[float], value: f
     return _made(shape, "piecewise_linear", knots=shape.knots, slopes=shape.slopes, **extra)
 
 
+def _formula(expression: str = "") -> Activation:
+    """A formula in x, read and never executed."""
+    from notsodeep.gaussian.formula import formula_shape, read_formula
+
+    shape = formula_shape(read_formula(expression)[1])
+    return _made(shape, "formula", expression=shape.text)
+
+
 def _made(shape: Shape, name: str, **parameters: Any) -> Activation:
     return Activation(shape, name, tuple(parameters.items()))
 
@@ -168,6 +178,7 @@ BUILDERS: dict[str, Callable[..., Activation]] = {
     "sin": lambda: _made(Wave(sine=True), "sin"),
     "cos": lambda: _made(Wave(sine=False), "cos"),
     "polynomial": _polynomial,
+    "formula": _formula,
 }
 
 DEFAULTS: dict[str, dict[str, float]] = {
@@ -190,7 +201,8 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
     """The activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
-    tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients).
+    tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients), and
+    formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read, not executed.
     `amplitude`, `gain` and `offset` give amplitude · φ(gain · x) + offset.
     """
     if isinstance(name, Activation):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.custom import Custom
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.shapes import TINY, PiecewiseLinear, Shape, Wave
 
@@ -130,7 +131,7 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
 
 def _is_custom(shape: Shape) -> bool:
     """Its features may stand anywhere, not only around zero."""
-    return type(shape).__name__ == "Custom"
+    return isinstance(shape, Custom)
 
 
 def _is_narrow(shape: Shape, spread: Array) -> NDArray[np.bool_]:

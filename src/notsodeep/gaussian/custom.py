@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +28,19 @@ NARROWEST = 2.0**-30
 class Custom(Shape):
     """A user's callable, with declared kinks and, if given, its derivative."""
 
+    most_panels = 20_000
+
     def __init__(
         self,
         function: Callable[[Array], Array],
         derivative: Callable[[Array], Array] | None,
         kinks: tuple[float, ...],
+        name: str | None = None,
     ) -> None:
         self.function = function
         self.derivative = derivative
         self.kinks = tuple(sorted(kinks))
-        self.name = getattr(function, "__name__", "custom")
+        self.name = getattr(function, "__name__", "custom") if name is None else name
         self.parity = 0
         self.feature = 1.0
         self._panels = lru_cache(maxsize=16)(self._resolve)
@@ -57,18 +59,23 @@ class Custom(Shape):
         """The callable on x, checked: same shape, real, finite."""
         with np.errstate(all="ignore"):
             result = np.asarray(self.function(x))
+        return self._checked(x, result)
+
+    def _checked(self, x: Array, result: Array) -> Array:
         if result.shape != x.shape:
             raise InputError(
                 f"The activation {self.name!r} returned shape {result.shape} for input of shape {x.shape}. "
                 "It must work elementwise on arrays: wrap a scalar function in numpy.vectorize."
             )
         if np.iscomplexobj(result) or not np.all(np.isfinite(result)):
-            worst = float(x.flat[int(np.argmin(np.isfinite(result)))])
-            raise InputError(
-                f"The activation {self.name!r} is not a finite real number at x = {worst:.6g}. Its Gaussian moments "
-                "need it there: use a version that does not overflow, or scale the data down."
-            )
+            self._refuse_value(float(x.flat[int(np.argmin(np.isfinite(result)))]))
         return result.astype(np.float64)
+
+    def _refuse_value(self, position: float) -> None:
+        raise InputError(
+            f"The activation {self.name!r} is not a finite real number at x = {position:.6g}. Its Gaussian moments "
+            "need it there: use a version that does not overflow, or scale the data down."
+        )
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         if order == 0:
@@ -99,32 +106,48 @@ class Custom(Shape):
         odd = np.unique(np.where(np.abs(graded) < limit, graded * 0.9134 + 0.0871, graded))
         start = np.union1d(odd, np.array(self.kinks, dtype=np.float64))
         start = start[np.abs(start) <= limit]
-        todo = list(pairwise(start))[::-1]
-        done: list[tuple[float, float, Array]] = []
         nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
-        transform = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, DEGREE))
-        probe = np.linspace(-0.97, 0.97, 7)
-        while todo:
-            left, right = todo.pop()
+        transform = np.asarray(np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, DEGREE)), np.float64)
+        left, right = start[:-1], start[1:]
+        lefts, rights, tables = [left[:0]], [right[:0]], [np.empty((0, DEGREE + 1))]
+        # All panels of one generation at once; those that are not resolved are halved for the next.
+        while len(left):
+            series, resolved = self._generation(left, right, nodes, transform)
+            lefts.append(left[resolved])
+            rights.append(right[resolved])
+            tables.append(series[resolved])
+            left, right = left[~resolved], right[~resolved]
             centre, half = (left + right) / 2.0, (right - left) / 2.0
-            samples = self.values(centre + half * nodes)
-            series = transform @ samples
-            size = max(float(np.abs(samples).max()), 1e-3 * half)
-            miss = np.abs(
-                np.polynomial.chebyshev.chebval(probe, series) - self.values(centre + half * probe)
-            ).max()
-            # Rounding of x itself moves the value by slope · eps · |x|: not a lack of smoothness.
-            rounding = 4e-16 * max(abs(left), abs(right)) * np.abs(np.diff(samples)).max() / half
-            if max(miss, float(np.abs(series[-2:]).max())) <= RESOLVED * size + 8.0 * rounding:
-                done.append((left, right, series))
-            elif half < NARROWEST * max(1.0, abs(centre)):
-                self._refuse(centre)
-            else:
-                todo += [(centre, right), (left, centre)]
-                if len(todo) + len(done) > 20_000:
-                    self._refuse(centre)
-        edges = np.array([left for left, _, _ in done] + [done[-1][1]])
-        return edges, np.array([series for _, _, series in done])
+            narrow = half < NARROWEST * np.maximum(1.0, np.abs(centre))
+            if narrow.any():
+                self._refuse(float(centre[narrow].min()))
+            if 2 * len(left) + sum(len(table) for table in tables) > self.most_panels:
+                self._refuse(float(centre.min()))
+            left, right = np.concatenate([left, centre]), np.concatenate([centre, right])
+        order = np.argsort(np.concatenate(lefts))
+        edges = np.append(np.concatenate(lefts)[order], np.concatenate(rights).max())
+        return edges, np.concatenate(tables)[order]
+
+    def _generation(
+        self, left: Array, right: Array, nodes: Array, transform: Array
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Chebyshev coefficients on each of these panels, and whether they are the function."""
+        centre, half = (left + right)[:, None] / 2.0, (right - left)[:, None] / 2.0
+        probe = np.linspace(-0.97, 0.97, 7)
+        samples, probed = self.values(centre + half * nodes), self.values(centre + half * probe)
+        series = samples @ transform.T
+        size = np.maximum(np.abs(samples).max(axis=1), 1e-3 * half[:, 0])
+        fitted = np.polynomial.chebyshev.chebval(probe, series.T)
+        miss = np.maximum(np.abs(fitted - probed).max(axis=1), np.abs(series[:, -2:]).max(axis=1))
+        # Rounding of x itself moves the value by slope · eps · |x|: not a lack of smoothness.
+        steepest = np.abs(np.diff(samples)).max(axis=1) / half[:, 0]
+        rounding = 4e-16 * np.maximum(np.abs(left), np.abs(right)) * steepest
+        allowed = RESOLVED * size + 8.0 * rounding + 4.0 * self._noise(centre + half * nodes).max(axis=1)
+        return series, miss <= allowed
+
+    def _noise(self, x: Array) -> Array:
+        """Rounding errors in the values, where something is known about them."""
+        return np.zeros_like(x)
 
     def _refuse(self, position: float) -> None:
         if any(abs(position - kink) < 1e-6 * max(1.0, abs(kink)) for kink in self.kinks):

@@ -70,7 +70,7 @@ def _tanh(x: Array, order: int) -> Array:
     return np.asarray(slope * factors[order - 1])
 
 
-def _logistic(x: Array, order: int) -> Array:
+def logistic(x: Array, order: int) -> Array:
     """1/(1 + e^-x) and its derivatives, in p = σ(x)σ(-x)."""
     value = special.expit(x)
     if order == 0:
@@ -80,12 +80,12 @@ def _logistic(x: Array, order: int) -> Array:
 
 
 def _softplus(x: Array, order: int) -> Array:
-    return np.logaddexp(0.0, x) if order == 0 else _logistic(x, order - 1)
+    return np.logaddexp(0.0, x) if order == 0 else logistic(x, order - 1)
 
 
 def _swish(x: Array, order: int) -> Array:
-    lower = order * _logistic(x, order - 1) if order else 0.0
-    return np.asarray(x * _logistic(x, order) + lower)
+    lower = order * logistic(x, order - 1) if order else 0.0
+    return np.asarray(x * logistic(x, order) + lower)
 
 
 def _normal_cdf(x: Array, order: int) -> Array:
@@ -130,20 +130,27 @@ def _elu(x: Array, order: int, alpha: float) -> Array:
     return np.asarray(np.where(x > 0, 1.0 if order == 1 else 0.0, alpha * np.exp(below)))
 
 
+def chain_rule(outer: list[Array], inner: list[Array]) -> list[Array]:
+    """The derivatives of f(u(x)) from those of f at u and of u at x, orders 0 to at most 4 (Faà di Bruno)."""
+    f, u = outer, inner
+    composed = f[:1]
+    if len(f) > 1:
+        composed.append(f[1] * u[1])
+    if len(f) > 2:
+        composed.append(f[2] * u[1] ** 2 + f[1] * u[2])
+    if len(f) > 3:
+        composed.append(f[3] * u[1] ** 3 + 3.0 * f[2] * u[1] * u[2] + f[1] * u[3])
+    if len(f) > 4:
+        fourth = f[4] * u[1] ** 4 + 6.0 * f[3] * u[1] ** 2 * u[2] + f[1] * u[4]
+        composed.append(fourth + f[2] * (3.0 * u[2] ** 2 + 4.0 * u[1] * u[3]))
+    return composed
+
+
 def _mish(x: Array, order: int) -> Array:
-    """x tanh(softplus x); derivatives of the composition by Faà di Bruno."""
+    """x tanh(softplus x)."""
     u = [_softplus(x, j) for j in range(order + 1)]
     t = [_tanh(u[0], j) for j in range(order + 1)]
-    composed = [t[0]]
-    if order >= 1:
-        composed.append(t[1] * u[1])
-    if order >= 2:
-        composed.append(t[2] * u[1] ** 2 + t[1] * u[2])
-    if order >= 3:
-        composed.append(t[3] * u[1] ** 3 + 3.0 * t[2] * u[1] * u[2] + t[1] * u[3])
-    if order >= 4:
-        fourth = t[4] * u[1] ** 4 + 6.0 * t[3] * u[1] ** 2 * u[2] + t[1] * u[4]
-        composed.append(fourth + t[2] * (3.0 * u[2] ** 2 + 4.0 * u[1] * u[3]))
+    composed = chain_rule(t, u)
     lower = order * composed[order - 1] if order else 0.0
     return np.asarray(x * composed[order] + lower)
 

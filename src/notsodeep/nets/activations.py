@@ -19,8 +19,11 @@ from torch.nn import functional
 from notsodeep.designs.shapes import SmoothSumShape
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.custom import FIRST_LOOK, Custom
+from notsodeep.gaussian.expressions import FUNCTIONS, derivative, walk
+from notsodeep.gaussian.formula import Formula
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
 from notsodeep.gaussian.smooth import Smooth
+from notsodeep.nets.formulas import PLAIN, TensorSlopes, TensorValues
 
 Elementwise = Callable[[Tensor], Tensor]
 # F.softplus is linear beyond its threshold; at 40 what it drops, e^-40, is below the rounding of float64.
@@ -80,7 +83,7 @@ class TorchActivation:
 
 
 def lipschitz(phi: Activation) -> float:
-    """Lip(φ) = sup |φ'|, needed for docs/theory.md (1.5); infinite for a polynomial of degree 2 or more."""
+    """Lip(φ) = sup |φ'|, needed for docs/theory.md (1.5); infinite for what grows faster than a line."""
     factor = abs(phi.amplitude * phi.gain)
     if factor == 0.0:
         return 0.0
@@ -90,7 +93,15 @@ def lipschitz(phi: Activation) -> float:
     if isinstance(shape, Polynomial):
         degree = max((k for k, c in enumerate(shape.coefficients) if c != 0.0), default=0)
         return factor * abs(shape.coefficients[1]) if degree == 1 else np.inf if degree > 1 else 0.0
-    return factor * _steepest(shape)
+    steepest = _steepest(shape)
+    return np.inf if isinstance(shape, Formula) and _steeper_far_out(shape, steepest) else factor * steepest
+
+
+def _steeper_far_out(shape: Formula, steepest: float) -> bool:
+    """Whether the slope of a formula goes on growing; where its derivative cannot be computed nothing is known."""
+    with np.errstate(all="ignore"):
+        slopes = np.abs(derivative(shape.tree, np.array([-1e8, -1e4, 1e4, 1e8]), 1))
+    return bool(np.any(slopes > 1.001 * steepest))
 
 
 def _steepest(shape: Shape) -> float:
@@ -127,6 +138,8 @@ def _torch_shape(shape: Shape) -> _TorchShape:
         return _SMOOTH[shape.name](*shape.parameters)
     if isinstance(shape, SmoothSumShape):
         return _smooth_sum(shape)
+    if isinstance(shape, Formula):
+        return _formula(shape)
     return _TorchShape(lambda x: _bridge(x, shape, 0), lambda x: _bridge(x, shape, 1))
 
 
@@ -227,6 +240,15 @@ def _smooth_sum(shape: SmoothSumShape) -> _TorchShape:
         return linear + bent + bounded * clip * (1.0 - torch.tanh(clip * x) ** 2)
 
     return _TorchShape(value, slope)
+
+
+def _formula(shape: Formula) -> _TorchShape:
+    named = {name: _SMOOTH[name]() for name in FUNCTIONS if name in _SMOOTH}
+    functions = {**PLAIN, **{name: (entry.value, entry.slope) for name, entry in named.items()}}
+    return _TorchShape(
+        lambda x: walk(shape.tree, TensorValues(x, functions)),
+        lambda x: walk(shape.tree, TensorSlopes(x, functions))[1],
+    )
 
 
 def _softplus(x: Tensor) -> Tensor:
