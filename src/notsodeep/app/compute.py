@@ -153,14 +153,9 @@ def _prediction(model: DEQ, data: Data, kernel: str) -> Future[LimitingSpectrum 
 def _predict(model: DEQ, data: Data, kernel: str) -> LimitingSpectrum | Array:
     drawn = samples_of(data)
     if drawn.population is not None:
-        return limiting_density(model, drawn.population, len(drawn.rows), kernel, form=limit_form(data))
+        return limiting_density(model, drawn.population, len(drawn.rows), kernel, form="refined")
     found = equivalent(model, drawn.rows, None, kernel, "refined", square=square_of(drawn))
     return np.sort(found.eigvalsh())
-
-
-def limit_form(data: Data) -> str:
-    """All rows of a sphere have one norm: there is nothing to refine."""
-    return "refined" if data.source == "mixture" else "asymptotic"
 
 
 def _kolmogorov(exact: Array, limit: LimitingSpectrum) -> float:

@@ -15,6 +15,11 @@ from notsodeep.app.words import plain
 from notsodeep.errors import ConvergenceError, InputError
 
 _ICON = Path(__file__).with_name("icon.svg")
+_STYLE = """
+.stMainBlockContainer { padding-top: 3rem; padding-bottom: 3rem; }
+.stMainBlockContainer h1 { font-size: 2.1rem; padding-top: 0; }
+.stMainBlockContainer h3 { font-size: 1.35rem; }
+"""
 _INTRODUCTION = (
     "A deep equilibrium model (DEQ) is a network of infinite depth: its output is the point where one layer, applied "
     "again and again, stops changing. Here you see a **shallow** network designed to see data as the DEQ does, and how "
@@ -25,6 +30,7 @@ _INTRODUCTION = (
 def show() -> None:
     """Draw the page; called anew whenever something on it was moved."""
     st.set_page_config("notsodeep explorer", _ICON.read_text(), layout="wide")
+    st.html(f"<style>{_STYLE}</style>")
     _warmed_up()
     st.title("How deep is a deep equilibrium model?", anchor=False)
     st.markdown(_INTRODUCTION)

@@ -169,7 +169,7 @@ def _show_job(job: RaceJob) -> None:
 def _show_result(race: Race) -> None:
     left, right = st.columns(2)
     picture = race_picture(epoch_rows(race))
-    left.image(picture.svg(dark=is_dark()).decode("utf-8"), width="stretch", alt=picture.words)
+    left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
     left.caption(picture.caption)
     right.table(standing_rows(race), width="stretch")
     right.caption(

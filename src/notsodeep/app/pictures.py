@@ -13,7 +13,7 @@ from notsodeep.app.compute import ErrorPoint, Spectrum, design_of, errors_of, sp
 from notsodeep.designs import Design
 
 KINDS = ("activations", "spectrum", "errors")
-_HEIGHT = 2.6  # inches
+_HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,33 @@ class Picture:
         words: what is seen, for those who cannot see it.
         caption: what it means, under the figure.
         draw: draws it into axes.
+        below: lines of its legend, where that stands under the axes.
     """
 
     name: str
     words: str
     caption: str
     draw: Callable[[Any], Any]
+    below: int = 0
 
-    def svg(self, *, dark: bool = False) -> bytes:
-        """As SVG."""
-        return figures.svg(self._figure(dark))
+    def on_page(self, *, dark: bool) -> str:
+        """As SVG text for the page, with margins that need no computing."""
+        figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
+        self.draw(axes)
+        return figures.svg(figures.darkened(figure) if dark else figure).decode("utf-8")
+
+    def svg(self) -> bytes:
+        """As an SVG file."""
+        return figures.svg(self._figure())
 
     def png(self) -> bytes:
-        """As PNG, for slides."""
-        return figures.png(self._figure(False))
+        """As a PNG file, for slides."""
+        return figures.png(self._figure())
 
-    def _figure(self, dark: bool) -> Any:
-        figure, panels = figures.new_figure(height=_HEIGHT)
+    def _figure(self) -> Any:
+        figure, panels = figures.new_figure(height=_HEIGHT + _LINE * self.below)
         self.draw(panels[0])
-        return figures.darkened(figure) if dark else figure
+        return figure
 
 
 def picture_of(kind: str, choice: Choice) -> Picture:
@@ -58,7 +66,7 @@ def picture_of(kind: str, choice: Choice) -> Picture:
 @lru_cache(maxsize=64)
 def drawn(kind: str, choice: Choice, dark: bool) -> str:
     """The same as SVG text, drawn once for each choice and theme."""
-    return picture_of(kind, choice).svg(dark=dark).decode("utf-8")
+    return picture_of(kind, choice).on_page(dark=dark)
 
 
 def _activations(made: Design) -> Picture:
@@ -70,6 +78,7 @@ def _activations(made: Design) -> Picture:
         "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts are "
         "the four numbers in the table.",
         lambda axes: figures.plot_design(made, axes),
+        below=layers + 1,
     )
 
 

@@ -6,7 +6,7 @@ import shlex
 from textwrap import dedent
 
 from notsodeep.app.choice import FORMULA, Choice, Data
-from notsodeep.app.compute import error_sizes, limit_form, samples_of, square_of
+from notsodeep.app.compute import error_sizes, samples_of, square_of
 
 _TANGENT = {"ntk": "network", "ntk_paper": "paper"}
 
@@ -80,7 +80,7 @@ def _spectrum(choice: Choice) -> str:
     data = choice.data
     if samples_of(data).population is not None:
         predicted = (
-            f"predicted = nsd.limiting_density(deq, mixture, len(X), kernel={kernel!r}, form={limit_form(data)!r})\n"
+            f"predicted = nsd.limiting_density(deq, mixture, len(X), kernel={kernel!r}, form='refined')\n"
             "print(predicted.describe())"
         )
     else:

@@ -79,7 +79,11 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         "global.developmentMode": False,
         "client.showErrorDetails": "none",
         "client.toolbarMode": "minimal",
-        "theme.primaryColor": "#0072B2",
+        # One colour for each theme: a colour for both would switch the dark one off.
+        "theme.light.primaryColor": "#0072B2",
+        "theme.dark.primaryColor": "#4db2ff",
+        # As `figures.dark` has it, so that figures lie on the page without a frame.
+        "theme.dark.backgroundColor": "#0e1117",
     }
     flags = [
         f"--{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -1,7 +1,7 @@
 """Figures: functions take rows or arrays and `ax=None`, and return the Axes; `draw` makes that of an experiment."""
 
 from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, save, svg
+from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, quick_panel, save, svg
 from notsodeep.figures.dark import darkened
 from notsodeep.figures.designs import plot_design
 from notsodeep.figures.kernels import plot_eigenvalues, plot_kernel, plot_spectrum
@@ -42,6 +42,7 @@ __all__ = [
     "plot_spectrum",
     "plot_widths",
     "png",
+    "quick_panel",
     "save",
     "svg",
 ]
