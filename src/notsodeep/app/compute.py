@@ -1,7 +1,7 @@
 """From a choice to what is shown: samples, design, spectra, distances. Pure functions; what repeats is remembered.
 
-A page asks for everything again whenever a control moves, so each step remembers its last few answers by exactly what it
-depends on: moving sigma_a2 keeps the samples, choosing another family keeps the kernel and its eigenvalues.
+A page asks for everything again whenever a control moves, so each step remembers its last few answers by exactly what
+it depends on: moving sigma_a2 keeps the samples, choosing another family keeps the kernel and its eigenvalues.
 """
 
 from __future__ import annotations

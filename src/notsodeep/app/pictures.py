@@ -1,4 +1,4 @@
-"""Figures of what was computed, as SVG for the page and as files to take away; drawn once for each state of the page."""
+"""Figures of what was computed, for the page and as files to take away; drawn once for each state of the page."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _activations(made: Design) -> Picture:
     return Picture(
         "activations",
         f"Curves of the activation of the DEQ and of the {layers} designed layer{'s' * (layers > 1)}.",
-        "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts are "
-        "the four numbers in the table.",
+        "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts "
+        "are the four numbers in the table.",
         lambda axes: figures.plot_design(made, axes),
         below=layers + 1,
     )
@@ -90,8 +90,9 @@ def _spectrum(found: Spectrum) -> Picture:
             "spectrum",
             f"Histogram of the {len(found.exact)} exact eigenvalues, the predicted density as a line over it, and "
             f"{len(limit.isolated)} predicted isolated eigenvalues as markers.",
-            "Bars: eigenvalues of the exact kernel matrix of the samples. Line: their density, predicted without looking at "
-            "a single sample. Diamonds: predicted eigenvalues outside the bulk, where the classes show; crosses: exact ones.",
+            "Bars: eigenvalues of the exact kernel matrix of the samples. Line: their density, predicted without "
+            "looking at a single sample. Diamonds: predicted eigenvalues outside the bulk, where the classes show; "
+            "crosses: exact ones.",
             lambda axes: figures.plot_spectrum(limit, found.exact, axes),
         )
     rows: list[dict[str, Any]] = [
@@ -106,8 +107,8 @@ def _spectrum(found: Spectrum) -> Picture:
     return Picture(
         "spectrum",
         "Histograms of the exact eigenvalues and of those of the formula that stands for the kernel.",
-        "Filled: eigenvalues of the exact kernel matrix. Line: those of the formula that the theory puts in its place. The "
-        "distribution of real data is not known, so that here the prediction looks at the samples.",
+        "Filled: eigenvalues of the exact kernel matrix. Line: those of the formula that the theory puts in its place. "
+        "The distribution of real data is not known, so that here the prediction looks at the samples.",
         lambda axes: figures.plot_spectra(rows, axes),
     )
 
@@ -120,8 +121,8 @@ def _errors(choice: Choice, points: tuple[ErrorPoint, ...]) -> Picture:
     return Picture(
         "errors",
         f"Relative error of the formulas against the number of samples n; at the largest n: {last}.",
-        f"How far the theory's formulas are from the exact kernel matrix as n grows, {ratio}. The theory promises that the "
-        "error falls, and the refined formula has what is known of finite n in it.",
+        f"How far the theory's formulas are from the exact kernel matrix as n grows, {ratio}. The theory promises "
+        "that the error falls; the refined formula has in it what is known of finite n.",
         lambda axes: figures.plot_errors(rows, axes, by=("form",)),
     )
 
@@ -131,8 +132,8 @@ def race_picture(rows: list[dict[str, Any]]) -> Picture:
     return Picture(
         "race",
         "Test accuracy of the DEQ, its twin and a plain network after each epoch.",
-        "If the theory holds, the twin's line stays with the DEQ's. The plain network has the DEQ's own activation and no "
-        "design.",
+        "If the theory holds, the twin's line stays with the DEQ's. The plain network has the DEQ's own activation "
+        "and no design.",
         lambda axes: figures.plot_epochs(rows, axes),
     )
 

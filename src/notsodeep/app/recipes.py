@@ -55,7 +55,7 @@ def _file(data: Data) -> str:
     name = data.upload.name if data.upload is not None else "rows.csv"
     if name.lower().endswith(".npy"):
         return f"X = np.load({name!r}, allow_pickle=False)[:{data.n}].astype(float)"
-    return f"X = np.loadtxt({name!r}, delimiter=',', ndmin=2)[:{data.n}]"
+    return f"X = np.loadtxt({name!r}, delimiter=',', ndmin=2, encoding='utf-8-sig')[:{data.n}]"
 
 
 def _network(choice: Choice) -> str:

@@ -59,15 +59,15 @@ class RacePlan:
         )  # fmt: skip
 
 
-class Stopped(Exception):  # noqa: N818  (not an error: the reader asked for it)
+class Stopped(Exception):
     """Raised inside the race when it was told to stop."""
 
 
 class RaceJob:
     """One race in a thread of its own.
 
-    The page reads `state`, `share`, `news`, `result` and `problem` whenever it likes; `stop()` makes the race end at its
-    next batch. One race computes at a time, so that the times it measures are its own.
+    The page reads `state`, `share`, `news`, `result` and `problem` whenever it likes; `stop()` makes the race end at
+    its next batch. One race computes at a time, so that the times it measures are its own.
     """
 
     _one_at_a_time = threading.Lock()
@@ -114,7 +114,8 @@ class RaceJob:
             self.problem = str(error)
         # The thread's last word: whatever else happened is a sentence on the page too.
         except Exception as error:
-            self.problem = f"The race ended with an error that was not foreseen ({type(error).__name__}). Try other settings."
+            name = type(error).__name__
+            self.problem = f"The race ended with an error that was not foreseen ({name}). Try other settings."
 
     def _report(self, done: int, total: int, news: News) -> None:
         if self._stop.is_set():

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.app.choice import Choice
-from notsodeep.app.compute import Spectrum
+from notsodeep.app.compute import Spectrum, samples_of
 from notsodeep.designs import Design
 
 KERNEL_WORDS = {
@@ -44,12 +44,12 @@ def distance_words(near: float, far: float) -> str:
     if near < far:
         how = f"{far / near:,.0f} times closer" if far > 1.5 * near > 0 else "closer"
         return (
-            f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's (relative, operator norm); "
-            f"one plain layer of the same activation is {far:.2g} away. The design is {how}."
+            f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's (relative, operator "
+            f"norm); one plain layer of the same activation is {far:.2g} away. The design is {how}."
         )
     return (
-        f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's, one plain layer of the same "
-        f"activation {far:.2g}: here the design does not help."
+        f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's, one plain layer of the "
+        f"same activation {far:.2g}: here the design does not help."
     )
 
 
@@ -57,11 +57,12 @@ def spectrum_words(found: Spectrum) -> str:
     """The spectrum in one or two sentences."""
     if found.limit is None:
         return (
-            f"The largest eigenvalue is {found.exact[-1]:.4g}. Shifting the predicted eigenvalues onto the exact ones moves "
-            f"none by more than {found.distance:.2g} of it."
+            f"The largest eigenvalue is {found.exact[-1]:.4g}. No predicted eigenvalue is off by more than "
+            f"{100 * found.distance:.2g} % of it."
         )
     isolated = found.limit.isolated
-    shift = f"Of {len(found.exact)} eigenvalues about {found.distance * len(found.exact):.0f} are on the wrong side of where the prediction puts them."
+    misplaced = max(1, round(found.distance * len(found.exact)))
+    shift = f"The prediction misplaces at most {misplaced} of the {len(found.exact)} eigenvalues."
     if not len(isolated):
         return f"No eigenvalue is predicted outside the bulk: nothing of the classes stands out. {shift}"
     pairs = _nearest(isolated, found.exact)
@@ -86,10 +87,16 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
         )
     if choice.data.source == "mixture" and found.limit is not None and len(found.limit.isolated):
         steps.append(
-            "Lower separation and covariance gap until the diamonds sink into the bulk: the kernel then sees no classes."
+            "Lower separation and covariance gap until the diamonds sink into the bulk: the kernel then sees no "
+            "classes."
         )
     elif choice.data.source == "mixture":
         steps.append("Raise the separation until eigenvalues leave the bulk: these carry the classes.")
+    if choice.data.source == "file" and _is_far_from_centred(samples_of(choice.data).rows):
+        steps.append(
+            "Centre your rows: subtract the mean of each column and scale to norm 1 (notsodeep.data.Preprocessing); the "
+            "theory expects it."
+        )
     if choice.activation == "tanh":
         steps.append("Choose relu: one layer is not enough for it, two leaky-ReLU layers are.")
     if choice.sigma_a2 < 0.5:
@@ -99,6 +106,12 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
     if choice.data.source != "digits":
         steps.append("Choose digits: real data, for which the theory was not made.")
     return steps[:3]
+
+
+def _is_far_from_centred(rows: Array) -> bool:
+    """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
+    typical = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+    return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0
 
 
 __all__ = ["KERNEL_WORDS", "distance_words", "next_steps", "plain", "spectrum_words", "verdict"]

@@ -84,6 +84,7 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         "theme.dark.primaryColor": "#4db2ff",
         # As `figures.dark` has it, so that figures lie on the page without a frame.
         "theme.dark.backgroundColor": "#0e1117",
+        "theme.dark.secondaryBackgroundColor": "#1c212b",
     }
     flags = [
         f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
