@@ -111,8 +111,8 @@ def _twin() -> dict[str, Any]:
         tuple(_KERNELS),
         format_func=_KERNELS.__getitem__,
         key="kernel",
-        help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. NTK: "
-        "while all layers are. Both: CK, and learning rates that bring the NTK along.",
+        help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. "
+        "NTK: while all layers are. Both: CK, and learning rates that bring the NTK along.",
     )
     family = st.selectbox(
         "Layers of the twin",
@@ -130,8 +130,8 @@ def _data() -> Data:
         tuple(_SOURCES),
         format_func=_SOURCES.__getitem__,
         key="source",
-        help="Kernels are computed on these. Gaussian classes are what the theory is made for; digits and your own file "
-        "show how far it carries.",
+        help="Kernels are computed on these. Gaussian classes are what the theory is made for; digits and your own "
+        "file show how far it carries.",
     )
     found: dict[str, Any] = {"source": source}
     if source == "file":

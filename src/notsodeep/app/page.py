@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -58,21 +59,19 @@ def _answer() -> None:
 
 
 @contextmanager
-def told(place: object = st) -> Iterator[None]:
+def told(place: Any = st) -> Iterator[None]:
     """Whatever goes wrong inside is said in a sentence on the page; never a stack trace."""
-    error = getattr(place, "error")
     try:
         yield
     except (InputError, ConvergenceError) as problem:
-        error(plain(str(problem)), icon=":material/error:")
+        place.error(plain(str(problem)), icon=":material/error:")
     # The last resort: the reader gets a sentence, the terminal the details.
     except Exception as problem:
         logging.getLogger(__name__).exception("unforeseen error on the page")
-        error(
-            plain(
-                f"Something went wrong that was not foreseen ({type(problem).__name__}). Change a control to go on; the "
-                "terminal that runs notsodeep explore has the details."
-            )
+        name = type(problem).__name__
+        place.error(
+            f"Something went wrong that was not foreseen ({name}). Change a control to go on; the terminal that runs "
+            "notsodeep explore has the details."
         )
 
 

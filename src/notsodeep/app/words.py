@@ -94,8 +94,8 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
         steps.append("Raise the separation until eigenvalues leave the bulk: these carry the classes.")
     if choice.data.source == "file" and _is_far_from_centred(samples_of(choice.data).rows):
         steps.append(
-            "Centre your rows: subtract the mean of each column and scale to norm 1 (notsodeep.data.Preprocessing); the "
-            "theory expects it."
+            "Centre your rows: subtract the mean of each column and scale to norm 1 (notsodeep.data.Preprocessing); "
+            "the theory expects it."
         )
     if choice.activation == "tanh":
         steps.append("Choose relu: one layer is not enough for it, two leaky-ReLU layers are.")

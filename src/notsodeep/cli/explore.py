@@ -46,8 +46,8 @@ def explore(
     free = _free_port(address, port)
     if not is_local(address):
         errors.print(
-            f"[bold yellow]warning:[/] listening on {address}: everyone who reaches this machine there can use the page, "
-            "upload files and keep the processor busy. There is no password.",
+            f"[bold yellow]warning:[/] listening on {address}: everyone who reaches this machine there can use the "
+            "page, upload files and keep the processor busy. There is no password.",
             highlight=False,
         )
     errors.print(f"notsodeep explorer: http://{address}:{free}  (Ctrl-C ends it)", highlight=False)
@@ -123,7 +123,8 @@ def _free_port(address: str, wanted: int | None) -> int:
     if wanted is not None:
         if not _is_free(address, wanted):
             raise InputError(
-                f"Port {wanted} of {address} is taken by another program. Choose another one with --port, or leave it out."
+                f"Port {wanted} of {address} is taken by another program. Choose another one with --port, or leave it "
+                "out."
             )
         return wanted
     for port in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED):
