@@ -15,6 +15,7 @@ from notsodeep.nets.activations import TorchActivation, lipschitz
 NEEDED = {
     "piecewise_linear": {"knots": (-1.0, 0.5, 2.0), "slopes": (0.3, -1.0, 2.0, 0.1), "value": 0.4},
     "polynomial": {"coefficients": (0.3, -1.0, 0.2, 0.05)},
+    "formula": {"expression": "x * sigmoid(x) - 0.3 * abs(x**2 - 1) * exp(-abs(x))"},
     "smooth_sum": {"linear": 0.2, "bend": -0.7, "sharpness": 3.0, "bounded": 0.9, "clip": 1.5},
 }
 

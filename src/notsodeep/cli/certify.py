@@ -110,7 +110,7 @@ def _read(
     """Rows, and labels as numbers."""
     import numpy as np
 
-    from notsodeep.cli.common import read_rows
+    from notsodeep.cli.common import read_npy, read_rows
     from notsodeep.data import UnitSphere, load, parse_spec
 
     if data == "sphere":
@@ -122,7 +122,9 @@ def _read(
             raise InputError(
                 f"{data} has no labels of its own: give a file with one per row by --labels y.npy."
             )
-        rows, values = read_rows(data, samples, None), np.load(labels, allow_pickle=False)
+        if not labels.is_file():
+            raise InputError(f"There is no file {labels}.")
+        rows, values = read_rows(data, samples, None), read_npy(labels)
         return rows, values[: len(rows)]
     name, classes = parse_spec(data)
     if classes is None or len(classes) != 2:

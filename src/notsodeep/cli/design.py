@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from notsodeep.cli.common import app, console, errors, print_distance, read_rows
+from notsodeep.cli import sources
+from notsodeep.cli.common import ACTIVATION_HELP, app, console, errors, print_distance, read_activation
 from notsodeep.files import free_path, written_whole
 
 
 @app.command()
 def design(
-    activation: Annotated[str, typer.Option(help="The DEQ's activation: tanh, relu, swish, …")] = "tanh",
+    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "tanh",
     sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
     tau0: Annotated[
         float | None, typer.Option(help="Norm of a typical input; 1, or that of the data if given.")
@@ -24,9 +25,14 @@ def design(
         str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
     ] = "auto",
     data: Annotated[
-        str | None, typer.Option(help="Measure the kernel distance on: file.npy, digits, mnist:6,8, …")
+        str | None, typer.Option(help=f"Measure the kernel distance on: {sources.DATA_HELP}")
     ] = None,
-    samples: Annotated[int, typer.Option(min=20, help="Rows of the data to use.")] = 1000,
+    n: Annotated[int, typer.Option("--n", "--samples", min=20, help=sources.N_HELP)] = 1000,
+    p: Annotated[int, typer.Option(min=2, help=sources.P_HELP)] = 800,
+    classes: Annotated[int, typer.Option(min=1, help=sources.CLASSES_HELP)] = 2,
+    mean: Annotated[float, typer.Option(help=sources.MEAN_HELP)] = 8.0,
+    gap: Annotated[float, typer.Option(help=sources.GAP_HELP)] = 8.0,
+    seed: Annotated[int, typer.Option(min=0, help=sources.SEED_HELP)] = 0,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
     ] = None,
@@ -41,22 +47,23 @@ def design(
 
     Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
     """
-    import numpy as np
-
     from notsodeep.designs import design as make_design
     from notsodeep.models import DEQ
 
-    rows = None if data is None else read_rows(data, samples, data_dir)
+    phi = read_activation(activation)
+    samples = None
+    if data is not None:
+        samples = sources.Source(data, n, p, classes, mean, gap, seed, data_dir).samples()
     if tau0 is None:
-        tau0 = 1.0 if rows is None else float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
-    made = make_design(DEQ(activation, sigma_a2), tau0, kernel, family)
+        tau0 = 1.0 if samples is None else samples.tau0
+    made = make_design(DEQ(phi, sigma_a2), tau0, kernel, family)
     if as_json:
         sys.stdout.write(made.to_json() + "\n")
     else:
         console.print(str(made), highlight=False, markup=False)
         console.print(made.explain(), highlight=False, markup=False)
-        if rows is not None:
-            print_distance(made, rows)
+        if samples is not None:
+            print_distance(made, samples.rows)
     if save is not None:
         target = free_path(save, overwrite)
         with written_whole(target) as temporary:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from rich.markup import escape
+
 # Each module adds its command to the application.
 from notsodeep.cli import certify, demo, design, explore, kernel, report, reproduce, spectrum, train  # noqa: F401
 from notsodeep.cli.common import app, errors
@@ -15,7 +17,7 @@ def main() -> None:
     try:
         app()
     except (InputError, ConvergenceError) as error:
-        errors.print(f"[bold red]error:[/] {error}", highlight=False)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)
     except KeyboardInterrupt:
         errors.print("interrupted")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.cli.common import app, console, read_rows, spinner
+from notsodeep.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows, spinner
 from notsodeep.errors import InputError
 from notsodeep.files import free_path, written_whole
 
@@ -23,7 +23,7 @@ def kernel(
         ),
     ],
     save: Annotated[Path, typer.Option(help="Where the kernel goes (.npy).")] = Path("kernel.npy"),
-    activation: Annotated[str, typer.Option(help="tanh, relu, swish, gelu, …")] = "tanh",
+    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "tanh",
     sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
@@ -64,7 +64,7 @@ def kernel(
     """
     from notsodeep.models import DEQ
 
-    model = DEQ(activation, sigma_a2)
+    model = DEQ(read_activation(activation), sigma_a2)
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     start = time.perf_counter()
     rows = _rows(data, samples, data_dir, whole=out is None)

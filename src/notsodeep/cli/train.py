@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from notsodeep.cli.common import app, console, errors
+from notsodeep.cli.common import ACTIVATION_HELP, app, console, errors, read_activation
 from notsodeep.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def train(
         str,
         typer.Option(help="digits, mnist, fashion_mnist, cifar10, cifar10_vgg19; mnist:6,8 for two classes."),
     ] = "digits",
-    activation: Annotated[str, typer.Option(help="The DEQ's activation: relu, tanh, swish, …")] = "relu",
+    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "relu",
     sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
     width: Annotated[int, typer.Option(min=1, help="Width of all networks.")] = 1024,
     model: Annotated[str, typer.Option(help="Which to train, with commas.")] = "deq,twin,plain",
@@ -115,7 +115,7 @@ def _race(
     from notsodeep.models import DEQ
     from notsodeep.nets.race import race
 
-    deq = DEQ(activation, sigma_a2)
+    deq = DEQ(read_activation(activation), sigma_a2)
     name, classes = parse_spec(data)
     train = load(name, classes=classes, n=samples, data_dir=data_dir, dtype="float32")
     test = load(name, classes=classes, split="test", data_dir=data_dir, dtype="float32")

@@ -75,6 +75,8 @@ STEP = 1.0 / 64.0
 MAX_KINKS = 200
 # Kinks closer than this, relative to their position, are one.
 SAME = 1e-12
+# A kink closer to zero than this is at zero.
+ZERO = 1e-30
 
 
 class _Reader:
@@ -266,19 +268,18 @@ def find_kinks(tree: Expression) -> tuple[float, ...]:
     distinct: list[float] = []
     for kink in sorted(found):
         if not distinct or kink - distinct[-1] > SAME * max(1.0, abs(kink)):
-            distinct.append(kink + 0.0)
+            distinct.append(kink)
     return tuple(distinct)
 
 
 def _boundaries(switch: Expression, low: Array, high: Array) -> Array:
     """Where the switch turns between each pair of points, by bisection down to neighbouring numbers."""
     below = expressions.derivative(switch, low) > 0.0
-    while np.any((low < (middle := 0.5 * (low + high))) & (middle < high)):
-        at = expressions.derivative(switch, middle)
-        same = (at > 0.0) == below
-        low, high = np.where(same | (at == 0.0), middle, low), np.where(same & (at != 0.0), high, middle)
+    while np.any((low < (middle := 0.5 * (low + high))) & (middle < high) & (high - low > ZERO)):
+        same = (expressions.derivative(switch, middle) > 0.0) == below
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
     at_low, at_high = (np.abs(expressions.derivative(switch, side)) for side in (low, high))
-    return np.where(at_low <= at_high, low, high)
+    return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.where(at_low <= at_high, low, high))
 
 
 class Formula(Custom):

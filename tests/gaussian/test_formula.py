@@ -1,0 +1,418 @@
+"""Activations typed as formulas: equal to the built-in ones, exact derivatives, and nothing executed."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close, tolerance
+
+import notsodeep as nsd
+from notsodeep.designs import Design
+from notsodeep.errors import InputError
+from notsodeep.gaussian import Activation, activation, moments
+from notsodeep.gaussian.expressions import derivative, rounding
+from notsodeep.gaussian.formula import MAX_LENGTH, find_kinks, read_formula
+
+
+def formula(text: str) -> Activation:
+    return activation("formula", expression=text)
+
+
+# --- equal to what is built in ---------------------------------------------------------------------------------------
+
+BUILT_IN = {
+    "tanh(x)": activation("tanh"),
+    "1 - 2 / (exp(2*x) + 1)": activation("tanh"),
+    "x * sigmoid(x)": activation("swish"),
+    "relu(x)": activation("relu"),
+    "max(x, 0.1*x)": activation("leaky_relu", a=1.0, b=0.1),
+    "0.8 * clip(x, -1.2, 1.2)": activation("hard_tanh", a=0.8, c=1.2),
+    "x * (1 + erf(x / sqrt(2))) / 2": activation("gelu"),
+    "log(1 + e**x)": activation("softplus"),
+    "max(x, 0) + expm1(min(x, 0))": activation("elu"),
+    "x / (1 + abs(x))": activation("softsign"),
+    "x * tanh(softplus(x))": activation("mish"),
+    "0.3 - x + x**3 / 20": activation("polynomial", coefficients=(0.3, -1.0, 0.0, 0.05)),
+}
+EVERY = pytest.mark.parametrize("text", BUILT_IN)
+VARIANCES = np.array([1e-4, 0.09, 1.0, 16.0])
+
+
+@EVERY
+def test_values_derivatives_and_kinks(text: str) -> None:
+    phi, known = formula(text), BUILT_IN[text]
+    assert phi.kinks == known.kinks
+    x = np.linspace(-12.0, 12.0, 481) + 0.00317
+    assert_close(phi(x), known(x), Oracle.CLOSED_FORM)
+    for order in (1, 2, 3, 4):
+        assert_close(phi.derivative(x, order), known.derivative(x, order), Oracle.CLOSED_FORM, scale=10.0)
+
+
+@EVERY
+def test_moments(text: str) -> None:
+    phi, known = formula(text), BUILT_IN[text]
+    for moment in (moments.second_moment, moments.second_moment_slope, moments.derivative_second_moment):
+        assert_close(moment(phi, VARIANCES), moment(known, VARIANCES), Oracle.CUSTOM_CALLABLE)
+    for k in range(5):
+        found, expected = (moments.mean_derivative(one, VARIANCES, k) for one in (phi, known))
+        assert_close(found, expected, Oracle.CUSTOM_CALLABLE, scale=1.0)
+    found, expected = (moments.mehler(one, VARIANCES, 12) for one in (phi, known))
+    assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
+
+
+@pytest.mark.parametrize("text", ["x * sigmoid(x)", "max(x, 0.1*x)", "0.8 * clip(x, -1.2, 1.2)"])
+def test_kernels(text: str) -> None:
+    rows = np.random.default_rng(3).standard_normal((15, 8)) / np.sqrt(8)
+    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+        found, expected = (kernel(nsd.DEQ(phi, 0.2), rows) for phi in (formula(text), BUILT_IN[text]))
+        assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
+
+
+# --- derivatives by other routes -------------------------------------------------------------------------------------
+
+# Text, and the same function for mpmath, which differentiates it numerically with 60 digits.
+IN_MPMATH: dict[str, Callable[[Any], Any]] = {
+    "exp(-x**2) * sin(3*x)": lambda x: mpmath.exp(-(x**2)) * mpmath.sin(3 * x),
+    "arctan(x) + log1p(x**2) / cosh(x / 4)": lambda x: (
+        mpmath.atan(x) + mpmath.log(1 + x**2) / mpmath.cosh(x / 4)
+    ),
+    "(1 + x**2)**-0.5 + sinh(x / 9)": lambda x: 1 / mpmath.sqrt(1 + x**2) + mpmath.sinh(x / 9),
+    "2**x - cos(pi*x)": lambda x: mpmath.mpf(2) ** x - mpmath.cos(mpmath.pi * x),
+    "tanh(x)**3 + erf(x)": lambda x: mpmath.tanh(x) ** 3 + mpmath.erf(x),
+    "log(1 + sqrt(1 + x**2)) + sigmoid(x)": lambda x: (
+        mpmath.log(1 + mpmath.sqrt(1 + x**2)) + 1 / (1 + mpmath.exp(-x))
+    ),
+}
+
+
+@pytest.mark.parametrize("text", IN_MPMATH)
+def test_derivatives_against_mpmath(text: str) -> None:
+    tree, _ = read_formula(text)
+    for x in (-2.3, -0.4, 0.7, 3.1):
+        with mpmath.workdps(60):
+            exact = [mpmath.diff(IN_MPMATH[text], mpmath.mpf(x), k) for k in range(5)]
+        for order, expected in enumerate(exact):
+            found = derivative(tree, np.array([x]), order)
+            assert_close(found, [float(expected)], Oracle.CLOSED_FORM, scale=100.0)
+
+
+def test_the_bound_of_rounding_errors_holds() -> None:
+    # 1 + tanh loses all its digits on the left; the bound must know it, and say little where nothing is lost.
+    text = "x * (1 + tanh(x))"
+    tree, _ = read_formula(text)
+    x = np.linspace(-20.0, 20.0, 101)
+    with mpmath.workdps(60):
+        exact = [mpmath.mpf(v) * (1 + mpmath.tanh(mpmath.mpf(v))) for v in x]
+    error = np.array([abs(float(mpmath.mpf(v) - e)) for v, e in zip(derivative(tree, x), exact, strict=True)])
+    bound = rounding(tree, x)
+    assert np.all(error <= bound)
+    assert np.all(bound <= 8.0 * np.finfo(float).eps * np.abs(x))
+    assert formula(text).kinks == ()
+
+
+# --- random formulas -------------------------------------------------------------------------------------------------
+
+_CONSTANTS = st.integers(1, 40).map(lambda n: n / 8)
+_FUNCTIONS = {
+    "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "arctan": np.arctan, "abs": np.abs,
+    "relu": lambda x: np.maximum(x, 0.0), "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+}  # fmt: skip
+Made = tuple[str, Callable[[Any], Any]]
+
+
+def _constant(value: float) -> Made:
+    return repr(value), lambda x: value + 0.0 * x
+
+
+def _infix(sign: str, left: Made, right: Made) -> Made:
+    operation = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign]
+    return f"({left[0]}) {sign} ({right[0]})", lambda x: operation(left[1](x), right[1](x))
+
+
+def _called(name: str, inner: Made) -> Made:
+    return f"{name}({inner[0]})", lambda x: _FUNCTIONS[name](inner[1](x))
+
+
+def _larger(inner: Made, value: float) -> Made:
+    return f"max({inner[0]}, {value!r})", lambda x: np.maximum(inner[1](x), value)
+
+
+def _square(inner: Made) -> Made:
+    return f"-({inner[0]})**2", lambda x: -(inner[1](x) ** 2)
+
+
+_TREES = st.recursive(
+    st.one_of(st.just(("x", lambda x: x)), _CONSTANTS.map(_constant)),
+    lambda inner: st.one_of(
+        st.builds(_infix, st.sampled_from("+-*"), inner, inner),
+        st.builds(_called, st.sampled_from(sorted(_FUNCTIONS)), inner),
+        st.builds(_larger, inner, _CONSTANTS),
+        st.builds(_square, inner),
+    ),
+    max_leaves=6,
+).map(lambda made: _infix("+", made, ("x", lambda x: x)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(_TREES)
+def test_random_formulas_are_read_as_python_means_them(made: Made) -> None:
+    text, function = made
+    if len(text) > MAX_LENGTH:
+        return
+    tree, tidy = read_formula(text)
+    assert read_formula(tidy) == (tree, tidy)
+    x = np.linspace(-2.0, 2.0, 41) + 0.0123
+    expected = function(x)
+    bounded = np.abs(expected) < 1e6
+    allowed = 4.0 * rounding(tree, x) + 1e-13
+    assert np.all(np.abs(derivative(tree, x) - expected)[bounded] <= allowed[bounded])
+
+
+@settings(deadline=None, max_examples=60)
+@given(_TREES, st.floats(-2.0, 2.0))
+def test_random_derivatives_are_differences(made: Made, x: float) -> None:
+    text, _ = made
+    if len(text) > MAX_LENGTH:
+        return
+    tree, _ = read_formula(text)
+    step = 1e-5
+    if any(abs(x - kink) < 10 * step for kink in find_kinks(tree)):
+        return
+    for order in range(4):
+        around = derivative(tree, x + step * np.array([-1.0, 1.0]), order)
+        size = float(np.abs(derivative(tree, np.array([x]), order + 2))[0]) if order < 3 else 0.0
+        third = float(np.abs(derivative(tree, x + np.linspace(-1, 1, 5) * step, 4)).max())
+        if max(size, third, float(np.abs(around).max())) > 1e3:
+            return
+        slope = (around[1] - around[0]) / (2.0 * step)
+        assert_close(derivative(tree, np.array([x]), order + 1), [slope], Oracle.FINITE_DIFFERENCE, scale=1e3)
+
+
+# --- kinks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kinks"),
+    [
+        ("abs(x**2 - 1)", (-1.0, 1.0)),
+        ("max(2*x - 1, 0.5 - x)", (0.5,)),
+        ("min(abs(x), 3)", (-3.0, 0.0, 3.0)),
+        ("relu(relu(x))", (0.0,)),
+        ("abs(x**2)", ()),
+        ("relu(x)**2 + abs(3*x - 1)", (0.0, 1.0 / 3.0)),
+        ("relu(exp(x) - 2)", (float(np.log(2.0)),)),
+        ("clip(x, -pi, e)", (-float(np.pi), float(np.e))),
+    ],
+)
+def test_kinks_are_found(text: str, kinks: tuple[float, ...]) -> None:
+    np.testing.assert_allclose(formula(text).kinks, kinks, rtol=4e-16, atol=0)
+
+
+def test_jumps_are_those_of_the_branches() -> None:
+    # Slopes of |x² - 1| at ±1 turn from -2 to 2 and back; curvature from 2 to -2 and back to 2.
+    shape = formula("abs(x**2 - 1)").shape
+    assert_close(shape.jumps(1), [4.0, 4.0], Oracle.IDENTITY)
+    assert_close(shape.jumps(2), [-4.0, 4.0], Oracle.IDENTITY)
+    # The root of cos x = 0.3 is no floating-point number, and the branch beside it is known all the same.
+    bent = formula("relu(cos(x) - 0.3)")
+    roots = np.array(bent.kinks)
+    assert len(roots) > 10
+    assert_close(np.abs(bent.shape.jumps(1)), np.full(len(roots), np.sqrt(1.0 - 0.09)), Oracle.CLOSED_FORM)
+
+
+def test_kinked_moments_against_quadrature_by_scipy() -> None:
+    from scipy.integrate import quad
+
+    phi = formula("abs(x**2 - 1) * tanh(x) + relu(x - 0.3)")
+    for q in (0.25, 2.0):
+        scale = np.sqrt(q)
+
+        def weighted(xi: float, scale: float = scale) -> float:
+            x = scale * xi
+            value = abs(x * x - 1.0) * np.tanh(x) + max(x - 0.3, 0.0)
+            return float(value**2 * np.exp(-0.5 * xi**2) / np.sqrt(2.0 * np.pi))
+
+        points = [kink / scale for kink in (-1.0, 0.3, 1.0)]
+        exact = quad(weighted, -12.0, 12.0, points=points, limit=400, epsabs=1e-13, epsrel=1e-12)[0]
+        assert_close(moments.second_moment(phi, q), exact, Oracle.CUSTOM_CALLABLE)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "__import__('os').system('true')": "no place",
+    "__import__(x)": "no function '__import__'",
+    "x.__class__": "not part of a formula",
+    "().__class__": "not part of a formula",
+    "x[0]": "round",
+    "lambda: x": "no place",
+    "f'{x}'": "no place",
+    "'x'": "no place",
+    '"' + "x" * 50 + '"': "no place",
+    "(y := x)": "no place",
+    "x if x else 1": "not part of a formula",
+    "not x": "not part of a formula",
+    "x or x": "not part of a formula",
+    "x < 1": "max, min and clip",
+    "x = 1": "to the right",
+    "[x for x in x]": "round",
+    "{x}": "round",
+    "x; x": "no place",
+    "x\nx": "no place",
+    "x\x00": "no place",
+    "#": "no place",
+    "x \\\n": "no place",
+    "ｘ": "no place",
+    "tanh(\u0445)": "no place",
+    "x²": "**",
+    "x^2": "**",
+    "9**9**9": "as large as",
+    "9**9**9**9**9": "as large as",
+    "x**21": "exponent",
+    "x**x": "exponent",
+    "(-2)**x": "exponent",
+    "1e400 * x": "finite",
+    "9" * 290 + "*x": "finite",
+    "1e7*x": "as large as",
+    "x/0": "finite",
+    "log(0) + x": "finite",
+    "sqrt(-1) * x": "finite",
+    "x // 2": "operation",
+    "x @ x": "no place",
+    "x, x": "not part of a formula",
+    "max(*x)": "not part of a formula",
+    "max(x, key=x)": "=",
+    "max(x)": "2 arguments",
+    "tanh()": "1 argument",
+    "tanh(x, x)": "1 argument",
+    "tanh": "needs its argument",
+    "eval(x)": "no function 'eval'",
+    "open": "no 'open'",
+    "y": "the variable is x",
+    "X": "the variable is x",
+    "True": "not part of a formula",
+    "None + x": "not part of a formula",
+    "...": "not part of a formula",
+    "1j * x": "not part of a formula",
+    "2x": "*",
+    "2(x)": "*",
+    "x(x)": "*",
+    "(x": "not closed",
+    "x)": "not opened",
+    "x +": "at its end",
+    "*x": "missing or too much",
+    "": "empty",
+    "  ": "empty",
+    "7": "same number",
+    "clip(x, 1, -1)": "low < high",
+    "(" * 10_000 + "x" + ")" * 10_000: "characters",
+    "(" * 145 + "x" + ")" * 140: "not closed",
+    "-" * 250 + "x": "deep",
+    "sin(" * 61 + "x" + ")" * 61: "characters",
+    "-(" * 90 + "x" + ")" * 90: "deep",
+    "+".join("x" * 130): "deep",
+    "sqrt(x)": "every x",
+    "log(x)": "every x",
+    "exp(exp(x))": "every x",
+    "max(sqrt(x), 0)": "every x",
+    "1/x": "not smooth",
+    "sqrt(abs(x))": "not smooth",
+    "relu(x)**1.5": "not smooth",
+    "relu(x)**2.5": "not smooth",
+    "x/abs(x)": "every x",
+    "sin(1e5*x)": "too fast",
+    "abs(sin(50*x))": "kinks",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:30]))
+def test_everything_else_is_refused_by_a_sentence(text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        formula(text)
+    message = str(refused.value)
+    assert HOSTILE[text] in message
+    assert len(message) < 800
+    assert message.endswith(".")
+
+
+@pytest.mark.parametrize("value", [None, 3, b"x", ["x"], {"x": 1}, True])
+def test_what_is_not_text_is_refused(value: Any) -> None:
+    with pytest.raises(InputError, match="A formula is text"):
+        activation("formula", expression=value)
+
+
+def test_a_formula_must_be_given() -> None:
+    with pytest.raises(InputError, match="empty"):
+        activation("formula")
+    with pytest.raises(InputError, match="does not take"):
+        activation("formula", formula="x")
+
+
+def test_the_place_of_the_mistake_is_named() -> None:
+    with pytest.raises(InputError, match=r"at character 5, 'foo\(x\)': there is no function 'foo'"):
+        formula("x + foo(x)")
+
+
+def test_reading_runs_no_python() -> None:
+    """Python reports the execution of code, imports and opened files to its audit hooks."""
+    seen: list[str] = []
+    watching = True
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event in ("exec", "os.system", "open", "import", "subprocess.Popen"):
+            seen.append(event)
+
+    formula("x * sigmoid(x)")
+    sys.addaudithook(hook)
+    try:
+        for text in [*HOSTILE, "x * tanh(x)"]:
+            try:
+                read_formula(text)
+            except InputError:
+                continue
+    finally:
+        watching = False
+    assert seen == []
+
+
+# --- as any other activation -----------------------------------------------------------------------------------------
+
+
+def test_equal_texts_are_equal_activations() -> None:
+    one, other = formula("x*sigmoid( x )"), formula("x * sigmoid(x)")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != formula("x * tanh(x)")
+    assert str(one) == "formula(expression='x * sigmoid(x)')"
+    assert dict(one.parameters) == {"expression": "x * sigmoid(x)"}
+    moved = one.scaled(2.0, gain=0.5).shifted(0.1)
+    for again in (pickle.loads(pickle.dumps(moved)), copy.deepcopy(moved)):
+        assert again == moved
+        np.testing.assert_array_equal(again([0.3, -2.0]), moved([0.3, -2.0]))
+
+
+def test_a_design_with_a_formula_survives_json() -> None:
+    made = nsd.design(nsd.DEQ(formula("x * sigmoid(x)"), 0.2), 1.0)
+    known = nsd.design(nsd.DEQ("swish", 0.2), 1.0)
+    again = Design.from_json(made.to_json())
+    assert again == made
+    assert again.model is not None
+    assert again.model.activation.name == "formula"
+    rtol = tolerance(Oracle.CUSTOM_CALLABLE).rtol
+    assert made.target.linear == pytest.approx(known.target.linear, rel=rtol)
+    assert made.target.norm == pytest.approx(known.target.norm, rel=rtol)
+
+
+def test_a_formula_in_json_is_read_like_any_other() -> None:
+    text = nsd.design(nsd.DEQ(formula("x * sigmoid(x)"), 0.2), 1.0).to_json()
+    with pytest.raises(InputError, match="no function 'evil'"):
+        Design.from_json(text.replace("x * sigmoid(x)", "evil(x)"))

@@ -1,0 +1,76 @@
+"""Formulas in torch against NumPy, finite differences and the built-in networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tolerances import Oracle, assert_close
+
+from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.gaussian.expressions import FUNCTIONS
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet
+from notsodeep.nets.activations import TorchActivation, lipschitz
+
+X = torch.tensor(np.random.default_rng(0).standard_normal((6, 4)))
+
+
+def formula(text: str) -> Activation:
+    return activation("formula", expression=text)
+
+
+# log and log1p are not defined everywhere.
+INNER = {"log": "1 + x**2", "log1p": "x**2"}
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_function_has_its_slope_and_curvature(name: str) -> None:
+    phi = formula(f"{name}({INNER.get(name, 'x')}) + min(x, 0.3) * 2 - abs(x) / 3 + x**0")
+    torched = TorchActivation(phi)
+    x = torch.linspace(-4.0, 4.0, 81, dtype=torch.float64).add(0.0123).requires_grad_()
+    grid = x.detach().numpy()
+    (by_autograd,) = torch.autograd.grad(torched(x).sum(), x)
+    slope = torched.slope(x)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    for found, order in ((torched(x), 0), (by_autograd, 1), (slope, 1), (curvature, 2)):
+        expected = phi.derivative(grid, order) if order else phi(grid)
+        assert_close(found.detach().numpy(), expected, Oracle.CLOSED_FORM)
+
+
+def test_both_networks_of_one_function_are_one() -> None:
+    outputs, gradients = [], []
+    for phi in (formula("x * sigmoid(x)"), activation("swish")):
+        net = DEQNet(DEQ(phi, 0.2), 4, 20, 2, seed=1, dtype=torch.float64)
+        value = net(X).square().sum()
+        value.backward()
+        outputs.append(value.item())
+        gradients.append(torch.cat([tensor.grad.flatten() for tensor in net.parameters()]).numpy())
+    assert_close(outputs[0], outputs[1], Oracle.QUADRATURE)
+    assert_close(gradients[0], gradients[1], Oracle.QUADRATURE)
+
+
+def test_gradients_through_the_equilibrium_are_differences() -> None:
+    phi = formula("clip(x, -1, 1) + 0.2 * abs(x**2 - 0.5) * exp(-x**2)")
+    net = DEQNet(DEQ(phi, 0.05), 4, 12, 2, seed=3, dtype=torch.float64)
+    names = [name for name, _ in net.named_parameters()]
+    tensors = [tensor.detach().clone().requires_grad_() for tensor in net.parameters()]
+
+    def outputs(*given: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(net, dict(zip(names, given, strict=True)), (X[:2],))
+
+    assert torch.autograd.gradcheck(outputs, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tanh(2*x)", 2.0),
+        ("clip(3*x, -1, 1)", 3.0),
+        ("x**2", np.inf),
+        ("exp(x)", np.inf),
+        ("x * log1p(x**2)", np.inf),
+    ],
+)
+def test_lipschitz_constants(text: str, expected: float) -> None:
+    assert lipschitz(formula(text)) == pytest.approx(expected, rel=1e-9)
