@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notsodeep.app.choice import DATA, FAMILY_NAMES, PARAMETERS, Choice, Data, activation_names
+from notsodeep.app.choice import ACTIVATIONS, DATA, FAMILY_NAMES, PARAMETERS, Choice, Data
 from notsodeep.cli.common import read_activation
 from notsodeep.errors import InputError
 
@@ -22,7 +22,7 @@ def test_the_defaults_are_those_of_the_page():
         choice.sigma_a2 = 0.5  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", activation_names())
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_on_offer_is_one(name: str):
     parameters = tuple(PARAMETERS.get(name, {}).items())
     assert Choice(activation=name, parameters=parameters).phi.name == name

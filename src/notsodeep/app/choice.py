@@ -9,25 +9,22 @@ from notsodeep.app.uploads import Upload
 from notsodeep.designs import FAMILIES
 from notsodeep.designs.api import KERNELS
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import BUILDERS, DEFAULTS, Activation, activation
+from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
 from notsodeep.models import DEQ
 from notsodeep.validation import one_of
 
 FORMULA = "formula"
-# Activations whose parameters are not plain numbers are better typed as a formula.
-_NOT_OFFERED = ("piecewise_linear", "polynomial", FORMULA)
+# Those of the papers first. Activations whose parameters are lists are better typed as a formula.
+ACTIVATIONS = (
+    "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
+    "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
+)  # fmt: skip
 PARAMETERS: dict[str, dict[str, float]] = {**DEFAULTS, "elu": {"alpha": 1.0}}
 DATA = ("mixture", "sphere", "digits", "file")
 FAMILY_NAMES = ("auto", *FAMILIES)
 SMALLEST, LARGEST_N, LARGEST_P = 20, 2000, 2000
 LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
-
-
-def activation_names() -> tuple[str, ...]:
-    """The activations that the page offers by name, those of the papers first."""
-    first = ("tanh", "relu", "swish", "leaky_relu")
-    return (*first, *sorted(name for name in BUILDERS if name not in (*first, *_NOT_OFFERED)))
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Choice:
         if self.activation == FORMULA:
             _refuse_no_formula(self.expression)
         else:
-            one_of(self.activation, activation_names(), "activation")
+            one_of(self.activation, ACTIVATIONS, "activation")
         known = PARAMETERS.get(self.activation, {})
         for name, value in self.parameters:
             if name not in known:
@@ -154,4 +151,4 @@ def _between(value: float, name: str, low: float, high: float) -> None:
         raise InputError(f"{name} came as {value!r}; take a number between {low:g} and {high:g}.")
 
 
-__all__ = ["DATA", "FAMILY_NAMES", "FORMULA", "PARAMETERS", "Choice", "Data", "activation_names"]
+__all__ = ["ACTIVATIONS", "DATA", "FAMILY_NAMES", "FORMULA", "PARAMETERS", "Choice", "Data"]

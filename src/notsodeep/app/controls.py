@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from notsodeep.app.choice import FAMILY_NAMES, FORMULA, PARAMETERS, Choice, Data, activation_names
+from notsodeep.app.choice import ACTIVATIONS, FAMILY_NAMES, FORMULA, PARAMETERS, Choice, Data
 from notsodeep.app.uploads import MEGABYTE, Upload, read_upload
 
 _START = Choice()
@@ -53,7 +53,7 @@ def choose() -> Choice:
 def _network() -> dict[str, Any]:
     name = st.selectbox(
         "Activation",
-        (*activation_names(), FORMULA),
+        (*ACTIVATIONS, FORMULA),
         format_func=lambda one: "a formula of mine…" if one == FORMULA else one,
         key="activation",
         help="What each neuron of the DEQ does to its input. Choose a formula to type your own.",
