@@ -100,13 +100,13 @@ def test_a_mixture_is_the_one_of_the_library() -> None:
 
 
 def test_a_sphere_has_unit_rows_and_a_predicted_spectrum() -> None:
-    found = numbers("--data", "sphere", "--n", "300", "--p", "200", "--seed", "1", "--kernel", "ntk")
+    found = numbers("--data", "sphere", "--n", "300", "--p", "200", "--seed", "1", "--activation", "relu")
     X = nsd.UnitSphere(200).sample(300, seed=1)
-    model = nsd.DEQ("tanh", 0.2).centred(1.0)
+    model = nsd.DEQ("relu", 0.2).centred(1.0)
     assert found["tau0"] == 1.0
-    assert_close(found["exact"], np.linalg.eigvalsh(nsd.tangent_kernel(model, X)), Oracle.IDENTITY)
-    # Of 300 eigenvalues the law must put those between any two numbers right within a few: Kolmogorov's distance.
-    assert found["distance"] < 0.05
+    assert_close(found["exact"], np.linalg.eigvalsh(nsd.conjugate_kernel(model, X)), Oracle.IDENTITY)
+    predicted = nsd.limiting_density(model, nsd.UnitSphere(200), 300, form="refined")
+    assert_close(found["predicted"]["edges"], predicted.edges, Oracle.IDENTITY)
 
 
 def test_digits_are_predicted_by_their_refined_equivalent() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tolerances import Oracle, assert_close
 
-from notsodeep.data import ClassStatistics, GaussianMixture, MixtureStatistics
+from notsodeep.data import ClassStatistics, GaussianMixture, MixtureStatistics, UnitSphere
 from notsodeep.equivalents.resolvent import Noise, solve_on_axis
 from notsodeep.equivalents.shapes import Commuting, General, shapes_of
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
@@ -422,3 +422,20 @@ class TestBadInput:
             limiting_density(GRAM, np.eye(3), 40)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="number"):
             limiting_density(GRAM, gmm, 40).quantiles(0)
+
+
+@pytest.mark.parametrize("name", ["relu", "swish"])
+@pytest.mark.parametrize("n", [150, 400])
+def test_on_a_sphere_norms_do_not_vary(name: str, n: int) -> None:
+    """The edges of the bulk against drawn samples; a Gaussian class, whose norms vary, has a lower one."""
+    p = 250
+    model = DEQ(name, 0.2).centred(1.0)
+    exact = np.linalg.eigvalsh(conjugate_kernel(model, UnitSphere(p).sample(n, seed=0)))
+    sphere = limiting_density(model, UnitSphere(p), n, form="refined")
+    gaussian = limiting_density(model, GaussianMixture(np.zeros((1, p)), 1.0), n, form="refined")
+    # Edges fluctuate by n^(-2/3) of the width of the bulk.
+    room = n ** (-2 / 3) * (sphere.edges.max() - sphere.edges.min())
+    assert abs(sphere.edges.min() - exact[0]) < abs(gaussian.edges.min() - exact[0])
+    assert abs(sphere.edges.min() - exact[0]) < room
+    assert abs(sphere.edges.max() - exact[-1]) < 3.0 * room
+    assert len(sphere.isolated) == 0

@@ -187,14 +187,15 @@ def test_random_derivatives_are_differences(made: Made, x: float) -> None:
     step = 1e-5
     if any(abs(x - kink) < 10 * step for kink in find_kinks(tree)):
         return
-    for order in range(4):
+    nearby = x + step * np.linspace(-1.0, 1.0, 9)
+    if max(float(np.abs(derivative(tree, nearby, order)).max()) for order in range(5)) > 1e3:
+        return
+    # A difference is wrong by step²/6 times the derivative two orders higher, below 1e-7 here.
+    for order in (0, 1):
         around = derivative(tree, x + step * np.array([-1.0, 1.0]), order)
-        size = float(np.abs(derivative(tree, np.array([x]), order + 2))[0]) if order < 3 else 0.0
-        third = float(np.abs(derivative(tree, x + np.linspace(-1, 1, 5) * step, 4)).max())
-        if max(size, third, float(np.abs(around).max())) > 1e3:
-            return
         slope = (around[1] - around[0]) / (2.0 * step)
-        assert_close(derivative(tree, np.array([x]), order + 1), [slope], Oracle.FINITE_DIFFERENCE, scale=1e3)
+        found = derivative(tree, np.array([x]), order + 1)
+        assert_close(found, [slope], Oracle.FINITE_DIFFERENCE, scale=1e3)
 
 
 # --- kinks -----------------------------------------------------------------------------------------------------------

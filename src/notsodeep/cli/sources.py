@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from notsodeep.cli.common import read_rows
 
 if TYPE_CHECKING:
-    from notsodeep.data import GaussianMixture, MixtureStatistics
+    from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 
 DATA_HELP = (
     "mixture (Gaussian classes as in the papers: --n, --p, --classes, --mean, --gap), sphere (unit vectors: --n, --p), "
@@ -33,23 +33,27 @@ class Samples:
     Attributes:
         rows: samples in rows (n, p).
         labels: their classes, where the law has some.
-        population: the law they were drawn from, where it is known; for the sphere, one isotropic Gaussian class.
+        law: what they were drawn from, where it is known.
         tau0: the norm of a typical row, docs/theory.md (4.2).
     """
 
     rows: Any
     labels: Any
-    population: GaussianMixture | None
+    law: GaussianMixture | UnitSphere | None
     tau0: float
 
     @property
     def statistics(self) -> MixtureStatistics | None:
-        """Those of the classes, from the law."""
-        from notsodeep.data import MixtureStatistics
+        """Those of the classes, from the law; a sphere in high dimension is one isotropic class."""
+        import numpy as np
 
-        return (
-            None if self.population is None else MixtureStatistics.of(self.population, self.rows, self.labels)
-        )
+        from notsodeep.data import GaussianMixture, MixtureStatistics
+
+        if self.law is None:
+            return None
+        law = self.law
+        mixture = law if isinstance(law, GaussianMixture) else GaussianMixture(np.zeros((1, law.p)), 1.0)
+        return MixtureStatistics.of(mixture, self.rows, self.labels)
 
 
 @dataclass(frozen=True)
@@ -70,27 +74,17 @@ class Source:
         """Whether samples are drawn from a law that is known."""
         return self.data in (MIXTURE, SPHERE)
 
-    def population(self) -> GaussianMixture:
-        """The law of drawn samples; a sphere in high dimension is one isotropic class."""
-        import numpy as np
-
-        from notsodeep.data import GaussianMixture
-
-        if self.data == SPHERE:
-            return GaussianMixture(np.zeros((1, self.p)), 1.0)
-        return GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
-
     def samples(self) -> Samples:
         """Draw or read them."""
         import numpy as np
 
-        from notsodeep.data import MixtureStatistics, UnitSphere
+        from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 
         if self.data == SPHERE:
-            rows = UnitSphere(self.p).sample(self.n, self.seed)
-            return Samples(rows, np.zeros(self.n, dtype=np.intp), self.population(), 1.0)
+            sphere = UnitSphere(self.p)
+            return Samples(sphere.sample(self.n, self.seed), np.zeros(self.n, dtype=np.intp), sphere, 1.0)
         if self.data == MIXTURE:
-            mixture = self.population()
+            mixture = GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
             rows, labels = mixture.sample(self.n, self.seed)
             return Samples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
         rows = read_rows(self.data, self.n, self.data_dir, self.seed)

@@ -118,8 +118,8 @@ def _spectra(model: DEQ, samples: Samples, kernel: str, form: str, check: bool) 
         exact = np.asarray(
             np.linalg.eigvalsh(exact_kernel(model, samples.rows, kernel=kernel)), dtype=np.float64
         )
-    if samples.population is not None:
-        limit = limiting_density(model, samples.population, len(samples.rows), kernel, form=form)
+    if samples.law is not None:
+        limit = limiting_density(model, samples.law, len(samples.rows), kernel, form=form)
         return Spectra(limit, None, exact, None if exact is None else _kolmogorov(limit, exact))
     # Inner products of real samples do not concentrate, and their squares want a sketch.
     values = np.sort(equivalent(model, samples.rows, None, kernel, form, square="sketch").eigvalsh())
@@ -143,8 +143,8 @@ def _errors(model: DEQ, sizes: list[Source], kernel: str) -> list[dict[str, Any]
     for source in sizes:
         samples = source.samples()
         centred, shape = model.centred(samples.tau0), samples.rows.shape
-        square = "sketch" if samples.population is None else "mixture"
-        for form in ("refined",) if samples.population is None else ("asymptotic", "refined"):
+        square = "sketch" if samples.law is None else "mixture"
+        for form in ("refined",) if samples.law is None else ("asymptotic", "refined"):
             distance = equivalence_error(
                 centred, samples.rows, samples.statistics, kernel, form, square=square
             )

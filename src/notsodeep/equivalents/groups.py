@@ -9,6 +9,8 @@ The asymptotic form (4.7) gives every sample the scale τ0. Its largest errors a
 - The entrywise square α₃ c_ij² has the mean α₃(T_ab/p + (μ_aᵀμ_b/p)²) of (5.6), a slope at the means that
   adds to α₁, and fluctuations of variance 2 α₃² (T_ab/p)², which act on the spectrum like a symmetric matrix
   with independent entries, free of XXᵀ.
+
+On a sphere all norms are equal and the first of them is absent.
 """
 
 from __future__ import annotations
@@ -54,14 +56,14 @@ class Groups:
     noise_squares: FloatArray
 
     @classmethod
-    def of(cls, gmm: GaussianMixture, stats: ClassStatistics) -> Groups:
-        """Groups of equal probability in every class."""
+    def of(cls, gmm: GaussianMixture, stats: ClassStatistics, *, one_norm: bool = False) -> Groups:
+        """Groups of equal probability in every class; with `one_norm` all samples of a class have the same norm."""
         member, sizes, squares, noise_squares = [], [], [], []
         for label in range(gmm.classes):
             mean = gmm.means[label]
             fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
             along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
-            deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2)
+            deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2) * (not one_norm)
             counts = _parts(int(stats.sizes[label]), gmm.classes)
             norms = np.maximum(noise + deviation * _centres(len(counts)), _SMALLEST_NORM * noise)
             member.append(np.full(len(counts), label))
@@ -83,10 +85,15 @@ def _centres(number: int) -> FloatArray:
 
 
 def refined(
-    model: DEQ | Explicit, gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients
+    model: DEQ | Explicit,
+    gmm: GaussianMixture,
+    stats: ClassStatistics,
+    scalars: Coefficients,
+    *,
+    one_norm: bool = False,
 ) -> tuple[Noise, Perturbation, float]:
     """Noise and perturbation of the finite-n form, and the place of z = 0 on the scale of the kernel."""
-    groups = Groups.of(gmm, stats)
+    groups = Groups.of(gmm, stats, one_norm=one_norm)
     smallest = _SMALLEST_NORM * stats.tau0**2
     norms = np.sqrt(np.maximum(groups.squares, smallest))
     local = [_at_norm(model, float(norm), scalars.kernel) for norm in norms]

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.data import ClassStatistics, GaussianMixture
+from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
 from notsodeep.data.validation import FloatArray, count, frozen
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -140,7 +140,7 @@ class LimitingSpectrum:
 
 def limiting_density(
     model: DEQ | Explicit,
-    gmm: GaussianMixture,
+    gmm: GaussianMixture | UnitSphere,
     n: int,
     kernel: str = "ck",
     *,
@@ -154,7 +154,7 @@ def limiting_density(
 
     Args:
         model: a `DEQ` or an `Explicit`, centred: `model.centred(tau0)`.
-        gmm: the mixture.
+        gmm: the mixture, or `UnitSphere(p)`: one isotropic class whose samples all have norm 1.
         n: the number of samples.
         kernel: as in `coefficients`.
         form: "asymptotic" is the limit itself. "refined" adds the corrections that are known without data:
@@ -168,12 +168,15 @@ def limiting_density(
     """
     one_of(form, FORMS, "form")
     points = count(points, name="points", least=3)
+    on_sphere = isinstance(gmm, UnitSphere)
+    if isinstance(gmm, UnitSphere):
+        gmm = GaussianMixture(np.zeros((1, gmm.p)), 1.0)
     stats = _statistics(gmm, n)
     scalars = coefficients(model, stats.tau0, kernel)
     if scalars.linear * stats.tau0**2 <= _NO_LINEAR * scalars.diagonal:
         return _flat(Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes), stats, scalars)
     if form == "refined":
-        noise, perturbation, origin = refined(model, gmm, stats, scalars)
+        noise, perturbation, origin = refined(model, gmm, stats, scalars, one_norm=on_sphere)
     else:
         noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
         perturbation, origin = Perturbation.of(noise, stats, scalars), scalars.identity
@@ -182,7 +185,7 @@ def limiting_density(
 
 def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:
     if not isinstance(gmm, GaussianMixture):
-        raise InputError(f"gmm must be a GaussianMixture, not {type(gmm).__name__}.")
+        raise InputError(f"gmm must be a GaussianMixture or a UnitSphere, not {type(gmm).__name__}.")
     sizes = gmm.class_sizes(n)
     if sizes.min() == 0:
         raise InputError(
