@@ -27,7 +27,9 @@ def upload(name: str = "rows.csv") -> Upload:
 
 CHOICES = {
     "mixture": Choice(data=SMALL),
-    "tangent kernel": Choice(activation="relu", kernel="ntk", data=Data(n=100, p=150, mean=4.0, gap=2.5, seed=3)),
+    "tangent kernel": Choice(
+        activation="relu", kernel="ntk", data=Data(n=100, p=150, mean=4.0, gap=2.5, seed=3)
+    ),
     "both kernels": Choice(kernel="both", sigma_a2=0.35, data=SMALL),
     "papers' tangent kernel": Choice(activation="swish", kernel="ntk_paper", family="leaky_relu", data=SMALL),
     "sphere": Choice(activation="gelu", sigma_a2=0.3, data=Data("sphere", n=110, p=90, seed=2)),

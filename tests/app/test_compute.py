@@ -86,7 +86,8 @@ def test_samples_are_those_that_the_choice_names():
 
 def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
     near, far = (
-        compute.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0))) for mean in (0.0, 12.0)
+        compute.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
+        for mean in (0.0, 12.0)
     )
     assert len(near.limit.isolated) < len(far.limit.isolated)
     assert "outside the bulk" in spectrum_words(far)
@@ -114,11 +115,16 @@ def test_the_words_follow_the_numbers():
     assert "does not help" in distance_words(0.2, 0.1)
     made = compute.design_of(CHOICES["papers' tangent kernel"])
     assert not made.exact
-    assert "true tangent kernel" in next_steps(
-        CHOICES["papers' tangent kernel"], made, compute.spectrum_of(CHOICES["papers' tangent kernel"])
-    )[0]
+    assert (
+        "true tangent kernel"
+        in next_steps(
+            CHOICES["papers' tangent kernel"], made, compute.spectrum_of(CHOICES["papers' tangent kernel"])
+        )[0]
+    )
 
 
-@pytest.mark.parametrize("text", ["a*b*c", "__init__", "[x](http://y)", "$x$", "<b>", ":red[x]", "~~a~~", "# a"])
+@pytest.mark.parametrize(
+    "text", ["a*b*c", "__init__", "[x](http://y)", "$x$", "<b>", ":red[x]", "~~a~~", "# a"]
+)
 def test_text_of_users_is_no_markup(text: str):
     assert all(f"\\{sign}" in plain(text) for sign in text if not sign.isalnum() and sign not in " /")

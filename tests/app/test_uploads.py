@@ -31,7 +31,9 @@ def read(name: str, content: bytes, megabytes: float = 1.0):
     return read_upload(name, content, megabytes=megabytes)
 
 
-@given(arrays(np.float64, (20, 3), elements=st.floats(-1e50, 1e50)).filter(lambda rows: (rows != rows[0]).any()))
+@given(
+    arrays(np.float64, (20, 3), elements=st.floats(-1e50, 1e50)).filter(lambda rows: (rows != rows[0]).any())
+)
 def test_both_kinds_come_through_to_the_last_bit(rows):
     for name, content in (("rows.npy", npy(rows)), ("rows.csv", csv(rows))):
         assert np.array_equal(read(name, content).rows, rows)

@@ -39,13 +39,13 @@ class Samples:
     Attributes:
         rows: samples in rows (n, p).
         labels: their classes, where they have some.
-        population: the distribution they were drawn from, where it is known.
+        law: what they were drawn from, where it is known.
         tau0: the norm of a typical row, docs/theory.md (4.2).
     """
 
     rows: Array
     labels: NDArray[np.intp] | None
-    population: GaussianMixture | None
+    law: GaussianMixture | UnitSphere | None
     tau0: float
 
 
@@ -55,8 +55,8 @@ def samples_of(data: Data) -> Samples:
     if data.source == "mixture":
         return _of_mixture(data)
     if data.source == "sphere":
-        population = GaussianMixture(np.zeros((1, data.p)), 1.0)
-        return Samples(UnitSphere(data.p).sample(data.n, data.seed), None, population, 1.0)
+        sphere = UnitSphere(data.p)
+        return Samples(sphere.sample(data.n, data.seed), None, sphere, 1.0)
     if data.source == "digits":
         loaded = load("digits", n=min(data.n, _digits()), seed=data.seed)
         prepared = np.asarray(Preprocessing.fit(loaded.X).apply(loaded.X), dtype=np.float64)
@@ -152,8 +152,8 @@ def _prediction(model: DEQ, data: Data, kernel: str) -> Future[LimitingSpectrum 
 
 def _predict(model: DEQ, data: Data, kernel: str) -> LimitingSpectrum | Array:
     drawn = samples_of(data)
-    if drawn.population is not None:
-        return limiting_density(model, drawn.population, len(drawn.rows), kernel, form="refined")
+    if drawn.law is not None:
+        return limiting_density(model, drawn.law, len(drawn.rows), kernel, form="refined")
     found = equivalent(model, drawn.rows, None, kernel, "refined", square=square_of(drawn))
     return np.sort(found.eigvalsh())
 
@@ -224,7 +224,7 @@ def _errors(model: DEQ, data: Data, kernel: str) -> tuple[ErrorPoint, ...]:
     exact = kernel_of(centred, data, kernel)
     size = _norm(exact)
     points = []
-    for form in ("asymptotic", "refined") if drawn.population is not None else ("refined",):
+    for form in ("asymptotic", "refined") if drawn.law is not None else ("refined",):
         other = equivalent(centred, drawn.rows, statistics_of(drawn), kernel, form, square=square_of(drawn))
         apart = operator_norm(aslinearoperator(exact) - aslinearoperator(other))
         points.append(ErrorPoint(form, drawn.rows.shape[0], drawn.rows.shape[1], apart / size))
@@ -232,16 +232,18 @@ def _errors(model: DEQ, data: Data, kernel: str) -> tuple[ErrorPoint, ...]:
 
 
 def statistics_of(drawn: Samples) -> MixtureStatistics | None:
-    """What is known of the classes; nothing where the distribution is not known."""
-    if drawn.population is None:
+    """What is known of the classes; nothing without a law, one isotropic class on a sphere."""
+    if drawn.law is None:
         return None
-    labels = np.zeros(len(drawn.rows), dtype=np.intp) if drawn.labels is None else drawn.labels
-    return MixtureStatistics.of(drawn.population, drawn.rows, labels)
+    if drawn.labels is not None and isinstance(drawn.law, GaussianMixture):
+        return MixtureStatistics.of(drawn.law, drawn.rows, drawn.labels)
+    isotropic = GaussianMixture(np.zeros((1, drawn.law.p)), 1.0)
+    return MixtureStatistics.of(isotropic, drawn.rows, np.zeros(len(drawn.rows), dtype=np.intp))
 
 
 def square_of(drawn: Samples) -> str:
     """Inner products of drawn samples concentrate; those of real data do not, and want a sketch."""
-    return "sketch" if drawn.population is None else "mixture"
+    return "sketch" if drawn.law is None else "mixture"
 
 
 def warm_up() -> None:

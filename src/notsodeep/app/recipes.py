@@ -34,8 +34,8 @@ def _samples(data: Data) -> str:
             tau0 = nsd.MixtureStatistics.of(mixture, X, y).tau0  # the norm of a typical sample""")
     if data.source == "sphere":
         return dedent(f"""\
-            X = nsd.UnitSphere({data.p}).sample({data.n}, seed={data.seed})
-            mixture = nsd.GaussianMixture(np.zeros((1, {data.p})), 1.0)  # what its spectrum is predicted from
+            sphere = nsd.UnitSphere({data.p})
+            X = sphere.sample({data.n}, seed={data.seed})
             tau0 = 1.0  # the norm of a sample""")
     norm = "tau0 = float(np.sqrt(np.mean(np.einsum('ij,ij->i', X, X))))  # the norm of a typical sample"
     if data.source == "digits":
@@ -78,9 +78,10 @@ def _spectrum(choice: Choice) -> str:
     kernel = choice.shown_kernel
     exact = f"K = {_exact(kernel)}  # exact, infinitely wide\neigenvalues = np.linalg.eigvalsh(K)"
     data = choice.data
-    if samples_of(data).population is not None:
+    if samples_of(data).law is not None:
+        law = "mixture" if data.source == "mixture" else "sphere"
         predicted = (
-            f"predicted = nsd.limiting_density(deq, mixture, len(X), kernel={kernel!r}, form='refined')\n"
+            f"predicted = nsd.limiting_density(deq, {law}, len(X), kernel={kernel!r}, form='refined')\n"
             "print(predicted.describe())"
         )
     else:
@@ -104,14 +105,14 @@ def _errors(choice: Choice) -> str:
     settings = f"kernel={kernel!r}, form=form, square={square_of(samples_of(data))!r}"
     start = "errors = []  # of the formulas that stand for the kernel: (form, n, relative error)"
     model = f"model = nsd.DEQ(phi, sigma_a2={choice.sigma_a2!r}).centred"
-    if samples_of(data).population is None:
+    if samples_of(data).law is None:
         return _errors_of_rows(choice, start, model, settings, [one.n for one in sizes])
     pairs = ", ".join(f"({one.n}, {one.p})" for one in sizes)
     if data.source == "mixture":
         draw = f"{_mixture('p', data)}\n    rows, labels = mixture.sample(n, seed={data.seed})"
     else:
         draw = (
-            "mixture = nsd.GaussianMixture(np.zeros((1, p)), 1.0)\n"
+            "mixture = nsd.GaussianMixture(np.zeros((1, p)), 1.0)  # a sphere is nearly this\n"
             f"    rows, labels = nsd.UnitSphere(p).sample(n, seed={data.seed}), np.zeros(n, dtype=int)"
         )
     tau0 = "stats.tau0" if data.source == "mixture" else "tau0"
