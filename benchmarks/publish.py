@@ -47,6 +47,7 @@ SECTIONS = (
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
     ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
+    ("explorer", "The explorer: seconds from a change to the page", "`python benchmarks/explorer.py`"),
 )
 
 

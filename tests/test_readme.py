@@ -23,7 +23,7 @@ def test_every_block_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert refined < 0.1 * asymptotic
 
 
-@pytest.mark.parametrize("name", ["networks.md", "scale.md", "estimators.md"])
+@pytest.mark.parametrize("name", ["networks.md", "scale.md", "estimators.md", "explorer.md"])
 def test_every_block_of_the_guides_runs(name: str) -> None:
     blocks = python_blocks(ROOT / "docs" / name)
     assert blocks
