@@ -122,6 +122,18 @@ def press(browser: Any, element: Any, *keys: str) -> None:
     element.send_keys(*keys)
 
 
+def choose(browser: Any, key: str, typed: str) -> None:
+    """Pick from a list by typing the beginning of an entry."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = control(browser, key, "input")
+    press(browser, field, Keys.CONTROL + "a")  # alone: within one call the key would stay down
+    field.send_keys(typed)
+    focused = "[...document.querySelectorAll('[role=option][data-focused]')].map(o => o.textContent)"
+    wait_for(lambda: any(one.startswith(typed) for one in ask(browser, focused)))
+    field.send_keys(Keys.ENTER)
+
+
 def settles(browser: Any, words: str) -> None:
     """The page takes up the change and is whole again."""
     wait_for(lambda: words in python(browser) and is_whole(browser))
@@ -193,7 +205,7 @@ def test_every_control_moves_by_keyboard_and_the_page_answers(browser: Any) -> N
         ("family", "smooth", "family='smooth'"),
         ("source", "sphere", "nsd.UnitSphere(50)"),
     ):
-        press(browser, control(browser, key, "input"), Keys.CONTROL + "a", typed, Keys.ENTER)
+        choose(browser, key, typed)
         settles(browser, words)
     assert complaints(browser) == []
 
@@ -201,7 +213,7 @@ def test_every_control_moves_by_keyboard_and_the_page_answers(browser: Any) -> N
 def test_a_hostile_formula_is_a_sentence_and_markup_stays_text(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    press(browser, control(browser, "activation", "input"), Keys.CONTROL + "a", "a formula", Keys.ENTER)
+    choose(browser, "activation", "a formula")
     wait_for(lambda: count(browser, ".st-key-expression input") == 1 and is_whole(browser))
     field = control(browser, "expression", "input")
     press(browser, field, Keys.CONTROL + "a")
@@ -218,8 +230,11 @@ def test_the_stop_button_stops_a_race(browser: Any) -> None:
     pytest.importorskip("torch")
     from selenium.webdriver.common.keys import Keys
 
-    press(browser, control(browser, "race_epochs", 'input[type="range"]'), Keys.END)
-    wait_for(lambda: is_quiet(browser))
+    # All weights of wide networks, for as long as there is: nothing that ends by itself while one looks.
+    choose(browser, "kernel", "NTK: tangent")
+    for key in ("race_width", "race_epochs"):
+        press(browser, control(browser, key, 'input[type="range"]'), Keys.END)
+    settles(browser, "kernel='ntk'")
     press(browser, control(browser, "start_race", "button"), Keys.ENTER)
     wait_for(lambda: count(browser, '[role="progressbar"]') == 1)
     wait_for(lambda: bool(ask(browser, "!document.querySelector('.st-key-stop_race button').disabled")))

@@ -116,13 +116,16 @@ def _spectrum(found: Spectrum) -> Picture:
 def _errors(choice: Choice, points: tuple[ErrorPoint, ...]) -> Picture:
     """The error of the equivalents against n."""
     rows = [point.as_row() for point in points]
-    ratio = "with p/n kept" if choice.data.source in ("mixture", "sphere") else "on parts of the rows"
+    if choice.data.source in ("mixture", "sphere"):
+        promise = "with p/n kept. The theory promises that the error falls"
+    else:
+        promise = "on parts of the rows. Their dimension stays, so that nothing promises that the error falls"
     last = ", ".join(f"{point.form} {point.relative:.2g}" for point in points if point.n == points[-1].n)
     return Picture(
         "errors",
         f"Relative error of the formulas against the number of samples n; at the largest n: {last}.",
-        f"How far the theory's formulas are from the exact kernel matrix as n grows, {ratio}. The theory promises "
-        "that the error falls; the refined formula has in it what is known of finite n.",
+        f"How far the theory's formulas are from the exact kernel matrix as n grows, {promise}; the refined formula "
+        "has in it what is known of finite n.",
         lambda axes: figures.plot_errors(rows, axes, by=("form",)),
     )
 
