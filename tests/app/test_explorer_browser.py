@@ -203,7 +203,7 @@ def test_every_control_moves_by_keyboard_and_the_page_answers(browser: Any) -> N
         ("activation", "relu", "nsd.activation('relu')"),
         ("kernel", "NTK: tangent", "kernel='ntk'"),
         ("family", "smooth", "family='smooth'"),
-        ("source", "sphere", "nsd.UnitSphere(50)"),
+        ("source", "a sphere", "nsd.UnitSphere(50)"),
     ):
         choose(browser, key, typed)
         settles(browser, words)
