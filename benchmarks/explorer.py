@@ -20,11 +20,17 @@ code, and warmed up, once. Results: explorer.json and explorer.md in --out.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from notsodeep.cli.explore import server_environment
+
+# As the server is started, and before NumPy is imported: the numerical libraries read these once.
+os.environ.update(server_environment())
 
 from harness import (
     RESULTS,

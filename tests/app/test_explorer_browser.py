@@ -134,9 +134,9 @@ def choose(browser: Any, key: str, typed: str) -> None:
     field.send_keys(Keys.ENTER)
 
 
-def settles(browser: Any, words: str) -> None:
-    """The page takes up the change and is whole again."""
-    wait_for(lambda: words in python(browser) and is_whole(browser))
+def settles(browser: Any, *words: str) -> None:
+    """The page takes up the changes and is whole again."""
+    wait_for(lambda: all(one in python(browser) for one in words) and is_whole(browser))
     assert count(browser, '[data-testid="stException"]') == 0
     assert count(browser, '[data-testid="stAlertContentError"]') == 0
 
@@ -188,25 +188,23 @@ def test_every_control_moves_by_keyboard_and_the_page_answers(browser: Any) -> N
 
     slider = 'input[type="range"]'
     press(browser, control(browser, "n", slider), Keys.HOME)
-    settles(browser, "mixture.sample(100")
     press(browser, control(browser, "p", slider), Keys.HOME)
-    settles(browser, "paper(50,")
+    settles(browser, "mixture.sample(100", "paper(50,")
     press(browser, control(browser, "sigma_a2", slider), Keys.ARROW_RIGHT)
     settles(browser, "sigma_a2=0.21")
+    # One after the other, without waiting: the page leaves what it was computing.
     press(browser, control(browser, "mean", slider), Keys.ARROW_LEFT)
-    settles(browser, "mean=7.5")
     press(browser, control(browser, "gap", slider), Keys.ARROW_RIGHT)
-    settles(browser, "gap=8.5")
     press(browser, control(browser, "seed", "input"), Keys.ARROW_UP, Keys.ENTER)
-    settles(browser, "seed=1")
-    for key, typed, words in (
-        ("activation", "relu", "nsd.activation('relu')"),
-        ("kernel", "NTK: tangent", "kernel='ntk'"),
-        ("family", "smooth", "family='smooth'"),
-        ("source", "a sphere", "nsd.UnitSphere(50)"),
+    settles(browser, "mean=7.5", "gap=8.5", "seed=1")
+    for key, typed in (
+        ("activation", "relu"),
+        ("kernel", "NTK: tangent"),
+        ("family", "smooth"),
+        ("source", "a sphere"),
     ):
         choose(browser, key, typed)
-        settles(browser, words)
+    settles(browser, "nsd.activation('relu')", "kernel='ntk'", "family='smooth'", "nsd.UnitSphere(50)")
     assert complaints(browser) == []
 
 
@@ -230,10 +228,9 @@ def test_the_stop_button_stops_a_race(browser: Any) -> None:
     pytest.importorskip("torch")
     from selenium.webdriver.common.keys import Keys
 
-    # All weights of wide networks, for as long as there is: nothing that ends by itself while one looks.
+    # All weights, for as long as there is: nothing that ends by itself while one looks.
     choose(browser, "kernel", "NTK: tangent")
-    for key in ("race_width", "race_epochs"):
-        press(browser, control(browser, key, 'input[type="range"]'), Keys.END)
+    press(browser, control(browser, "race_epochs", 'input[type="range"]'), Keys.END)
     settles(browser, "kernel='ntk'")
     press(browser, control(browser, "start_race", "button"), Keys.ENTER)
     wait_for(lambda: count(browser, '[role="progressbar"]') == 1)

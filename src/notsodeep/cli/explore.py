@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import ipaddress
+import os
 import signal
 import socket
 import subprocess
@@ -93,11 +94,17 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
     return [sys.executable, "-m", "streamlit", "run", str(script), *flags]
 
 
+def server_environment() -> dict[str, str]:
+    """One thread of BLAS, unless the reader's own environment says otherwise."""
+    # The page computes several small things at once, and threads of BLAS would take the cores from each other.
+    return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
+
+
 def _served(command: list[str]) -> int:
     """Run until it ends or is interrupted; it never outlives this process."""
     # Asked to terminate, Python would go at once and leave the server behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    server = subprocess.Popen(command)
+    server = subprocess.Popen(command, env=server_environment())
     try:
         return server.wait()
     except KeyboardInterrupt:
