@@ -49,6 +49,7 @@ SECTIONS = (
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
     ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
     ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
+    ("explorer", "The explorer: seconds from a change to the page", "`python benchmarks/explorer.py`"),
 )
 
 

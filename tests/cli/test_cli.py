@@ -18,21 +18,6 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_demo_prints_a_table_and_saves_a_figure(tmp_path: Path) -> None:
-    first = run("demo", "--samples", "120", folder=tmp_path)
-    assert first.returncode == 0, first.stderr
-    for word in ("tanh", "relu", "swish", "120 digits", "notsodeep-demo.png"):
-        assert word in first.stdout
-    assert (tmp_path / "notsodeep-demo.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_second_demo_does_not_overwrite_the_first(tmp_path: Path) -> None:
-    (tmp_path / "notsodeep-demo.png").write_text("mine")
-    assert run("demo", "--samples", "60", folder=tmp_path).returncode == 0
-    assert (tmp_path / "notsodeep-demo.png").read_text() == "mine"
-    assert (tmp_path / "notsodeep-demo-2.png").exists()
-
-
 def test_kernel_of_a_file_is_the_kernel_of_the_library(tmp_path: Path) -> None:
     X = np.random.default_rng(0).standard_normal((12, 5))
     np.savetxt(tmp_path / "rows.csv", X, delimiter=",")

@@ -16,6 +16,9 @@ def test_the_story_ends_with_a_page_of_all_its_parts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     for words in (
+        "120 digits",
+        "relu",
+        "swish",
         "four scalars leave",
         "Its explicit twin",
         "hard_tanh",
@@ -24,6 +27,7 @@ def test_the_story_ends_with_a_page_of_all_its_parts(tmp_path: Path) -> None:
     ):
         assert words in said, words
     assert "Page: notsodeep-demo.html" in said
+    assert (tmp_path / "notsodeep-demo.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "notsodeep-demo.html").read_text()
     parts = re.findall(r"<h2[^>]*>(\d)\.", page)
     assert parts == ["1", "2", "3", "4"]
@@ -37,9 +41,12 @@ def test_the_story_ends_with_a_page_of_all_its_parts(tmp_path: Path) -> None:
 
 
 def test_without_training_the_page_has_three_parts_and_replaces_nothing(tmp_path: Path) -> None:
-    (tmp_path / "notsodeep-demo.html").write_text("mine")
+    for name in ("notsodeep-demo.html", "notsodeep-demo.png"):
+        (tmp_path / name).write_text("mine")
     done = run("--samples", "60", "--no-train", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "notsodeep-demo.html").read_text() == "mine"
+    for name in ("notsodeep-demo.html", "notsodeep-demo.png"):
+        assert (tmp_path / name).read_text() == "mine"
+    assert (tmp_path / "notsodeep-demo-2.png").exists()
     page = (tmp_path / "notsodeep-demo-2.html").read_text()
     assert re.findall(r"<h2[^>]*>(\d)\.", page) == ["1", "2", "3"]

@@ -102,3 +102,15 @@ def test_the_design_follows_the_scale_of_the_rows():
     wanted = nsd.conjugate_kernel(as_they_are.model_, inner)
     found = nsd.conjugate_kernel(as_they_are.network_, inner)
     assert np.linalg.norm(found - wanted, 2) < 0.05 * np.linalg.norm(wanted, 2)
+
+
+def test_samples_and_weights_of_one_seed_have_nothing_in_common():
+    """Both come from generators seeded with 0: as one stream, weights would be equal to samples."""
+    X = np.random.default_rng(0).standard_normal((200, 300)) / np.sqrt(300.0)
+    limit = nsd.conjugate_kernel(DEQFeatures(2, center=False, scale=None).fit(X).network_, X)
+    errors = [
+        np.linalg.norm(gram(X, n_components=500, center=False, scale=None, random_state=s) - limit, 2)
+        for s in range(8)
+    ]
+    # One layer after the other: a draw among eight is hardly ever twice as bad as the typical one.
+    assert errors[0] < 2.0 * np.median(errors[1:])

@@ -7,7 +7,7 @@ import sys
 from rich.markup import escape
 
 # Each module adds its command to the application.
-from notsodeep.cli import certify, demo, design, kernel, report, reproduce, spectrum, train  # noqa: F401
+from notsodeep.cli import certify, demo, design, explore, kernel, report, reproduce, spectrum, train  # noqa: F401
 from notsodeep.cli.common import app, errors
 from notsodeep.errors import ConvergenceError, InputError
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.polynomial import chebyshev
 from scipy.special import ndtri
 
 from notsodeep.data import ClassStatistics, GaussianMixture
@@ -35,6 +36,8 @@ _GROUPS, _LEAST_GROUPS = 24, 4
 _SMOOTH = 1e-3
 # The smallest squared norm of a group, relative to its class: in few dimensions a Gaussian reaches below 0.
 _SMALLEST_NORM = 0.1
+# Norms at which the scalars are computed, and the last coefficients of their series that show it to suffice.
+_NODES, _TAIL = 10, 1e-9
 # Room below the lowest offset, in units of the spread that XXᵀ gives to the spectrum.
 _MARGIN = 0.01
 
@@ -96,10 +99,10 @@ def refined(
     groups = Groups.of(gmm, stats, one_norm=one_norm)
     smallest = _SMALLEST_NORM * stats.tau0**2
     norms = np.sqrt(np.maximum(groups.squares, smallest))
-    local = [_at_norm(model, float(norm), scalars.kernel) for norm in norms]
-    own = np.array([one.linear for one in local]) / scalars.linear
+    linear, diagonal = _at_norms(model, norms, scalars.kernel)
+    own = linear / scalars.linear
     gain = own + _tilt(gmm, stats, scalars)[groups.member]
-    diagonal = np.array([one.diagonal for one in local]) - gain * scalars.linear * groups.squares
+    diagonal = diagonal - gain * scalars.linear * groups.squares
     noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal)
     perturbation = _perturbation(gmm, stats, scalars, groups, noise, own)
     return noise, perturbation, float(diagonal.min() - scalars.linear * stats.tau0**2 * room)
@@ -165,6 +168,27 @@ def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients) -
     slopes = 2.0 * scalars.trace * gmm.mean_gram / gmm.p
     rows = slopes @ stats.weights
     return np.asarray((2.0 * rows - stats.weights @ rows) / scalars.linear)
+
+
+def _at_norms(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> tuple[FloatArray, FloatArray]:
+    """α₁ and γ² at other norms: smooth in log τ, so that a few of them give all where the norms lie close together."""
+    distinct = np.unique(norms)
+    if len(distinct) > _NODES:
+        low, high = np.log(distinct[[0, -1]])
+        nodes = (low + high) / 2.0 + (high - low) / 2.0 * chebyshev.chebpts1(_NODES)
+        series = chebyshev.chebfit(
+            chebyshev.chebpts1(_NODES), _scalars(model, np.exp(nodes), kernel), _NODES - 1
+        )
+        if np.all(np.abs(series[-2:]).max(axis=0) <= _TAIL * np.abs(series).max(axis=0)):
+            found = chebyshev.chebval((2.0 * np.log(norms) - low - high) / (high - low), series)
+            return found[0], found[1]
+    found = _scalars(model, distinct, kernel).T[:, np.searchsorted(distinct, norms)]
+    return found[0], found[1]
+
+
+def _scalars(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> FloatArray:
+    local = [_at_norm(model, float(norm), kernel) for norm in norms]
+    return np.array([(one.linear, one.diagonal) for one in local])
 
 
 def _at_norm(model: DEQ | Explicit, tau: float, kernel: str) -> Coefficients:

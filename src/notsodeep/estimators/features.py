@@ -162,11 +162,17 @@ def _typical_norm(rows: Array) -> float:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """A generator from what scikit-learn calls a random state; the global one is never touched."""
+    """A generator from what scikit-learn calls a random state; the global one is never touched.
+
+    A number seeds a stream of its own: with the plain one, samples drawn with `default_rng(0)` and weights drawn with
+    `random_state=0` would be the same numbers, and the features of such samples far from their kernel.
+    """
+    if isinstance(random_state, np.random.Generator):
+        return random_state
     if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+        random_state = random_state.randint(np.iinfo(np.int32).max)
     try:
-        return np.random.default_rng(random_state)
+        return np.random.default_rng(np.random.SeedSequence(random_state).spawn(1)[0])
     except (TypeError, ValueError):
         raise InputError(
             f"random_state must be a whole number, a NumPy generator or None, got {random_state!r}."

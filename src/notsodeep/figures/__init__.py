@@ -5,12 +5,14 @@ from notsodeep.extras import needed
 needed("matplotlib", "A figure (notsodeep.figures)")
 
 from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, save, svg
+from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, quick_panel, save, svg
+from notsodeep.figures.dark import darkened
 from notsodeep.figures.designs import plot_design
 from notsodeep.figures.kernels import plot_eigenvalues, plot_kernel, plot_spectrum
 from notsodeep.figures.lines import (
     plot_accuracy,
     plot_draws,
+    plot_epochs,
     plot_errors,
     plot_losses,
     plot_norms,
@@ -25,6 +27,7 @@ __all__ = [
     "DRAWINGS",
     "MARKERS",
     "STYLE",
+    "darkened",
     "draw",
     "new_figure",
     "plot_accuracy",
@@ -32,6 +35,7 @@ __all__ = [
     "plot_design",
     "plot_draws",
     "plot_eigenvalues",
+    "plot_epochs",
     "plot_errors",
     "plot_kernel",
     "plot_losses",
@@ -41,6 +45,8 @@ __all__ = [
     "plot_spectra",
     "plot_spectrum",
     "plot_widths",
+    "png",
+    "quick_panel",
     "save",
     "svg",
 ]

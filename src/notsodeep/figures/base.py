@@ -90,6 +90,20 @@ def new_figure(columns: int = 1, height: float = 2.5, rows: int = 1) -> tuple[Fi
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
+@styled
+def quick_panel(height: float = 2.5, below: int = 0) -> tuple[Figure, Axes]:
+    """A figure of one panel with margins that are given, not computed: drawn in half the time.
+
+    Args:
+        height: in inches.
+        below: lines of a legend under the axes.
+    """
+    figure = Figure(figsize=(COLUMN, height))
+    foot = (_LABELS + 12.0 * below + 4.0) / 72.0
+    left, bottom, top = 0.52 / COLUMN, foot / height, 1.0 - 0.24 / height
+    return figure, figure.add_axes((left, bottom, 0.97 - left, top - bottom))
+
+
 def panel(ax: Axes | None) -> Axes:
     """The axes given, or those of a new figure one column wide."""
     return new_figure()[1][0] if ax is None else ax
@@ -139,7 +153,16 @@ def save(figure: Figure, path: Path) -> Path:
 
 def svg(figure: Figure) -> bytes:
     """The figure as the content of an SVG file."""
+    return _content(figure, "svg")
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as the content of a PNG file."""
+    return _content(figure, "png")
+
+
+def _content(figure: Figure, ending: str) -> bytes:
     content = BytesIO()
     with mpl.rc_context(STYLE):
-        figure.savefig(content, format="svg", metadata=_METADATA[".svg"])
+        figure.savefig(content, format=ending, metadata=_METADATA.get(f".{ending}"))
     return content.getvalue()

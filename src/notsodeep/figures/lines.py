@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
 from notsodeep.figures.base import Array, line_style, panel, point_style, styled, tidy_log
 from notsodeep.figures.rows import Rows, averaged, grouped, needed, title
@@ -96,6 +96,21 @@ def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
     axes.set_xscale("log")
     _mark_sizes(axes, np.unique([float(row["width"]) for row in found]))
     axes.set_xlabel("width $m$")
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Test accuracy after each epoch, one line for each model."""
+    axes = panel(ax)
+    found = [row for row in needed(rows, "epoch") if row.get("accuracy") is not None]
+    for (model,), group in grouped(found, "model").items():
+        place, mean, _ = averaged(group, "epoch", "accuracy")
+        axes.plot(place, 100 * mean, label=title(model), **point_style(NUMBERS.get(str(model), 5)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy (%)")
     axes.legend()
     return axes
