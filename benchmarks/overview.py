@@ -58,8 +58,9 @@ def drawn() -> Figure:
     figures.plot_race(
         [{"kind": "race", "data": "digits", **row} for row in result.as_dicts()], "inference_seconds", time
     )
-    agreement = {one.model: one.agreement for one in result.standings}
-    time.set_title(f"same class: {agreement['twin']:.0%} (two DEQs {agreement['deq']:.0%})")
+    time.legend(loc="center right")
+    same = next(one.agreement for one in result.standings if one.model == "twin")
+    time.set_title(f"on digits: {same:.0%} the same class")
     return drawing
 
 

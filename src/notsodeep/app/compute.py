@@ -6,9 +6,11 @@ it depends on: moving sigma_a2 keeps the samples, choosing another family keeps 
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +26,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]
-
-# Predictions are computed here while the page does the rest: most of that is linear algebra, which lets them run.
-_WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="notsodeep-prediction")
+Law = GaussianMixture | UnitSphere
 
 # Sizes of the error curve, as shares of n.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
@@ -45,7 +45,7 @@ class Samples:
 
     rows: Array
     labels: NDArray[np.intp] | None
-    law: GaussianMixture | UnitSphere | None
+    law: Law | None
     tau0: float
 
 
@@ -132,30 +132,48 @@ def spectrum_of(choice: Choice) -> Spectrum:
 
 
 def begin(choice: Choice) -> None:
-    """Start what takes longest, the prediction, beside whatever is computed next; `spectrum_of` waits for it."""
-    _prediction(centred_model(choice), choice.data, choice.shown_kernel)
+    """Start what takes longest, a prediction without data, beside whatever is computed next; `spectrum_of` waits."""
+    data = choice.data
+    _begun(centred_model(choice), samples_of(data).law, len(samples_of(data).rows), choice.shown_kernel)
 
 
 @lru_cache(maxsize=32)
 def _spectrum(model: DEQ, data: Data, kernel: str) -> Spectrum:
     exact = np.asarray(np.linalg.eigvalsh(kernel_of(model, data, kernel)), dtype=np.float64)
-    predicted = _prediction(model, data, kernel).result()
-    if isinstance(predicted, LimitingSpectrum):
-        return Spectrum(exact, predicted, None, _kolmogorov(exact, predicted))
-    return Spectrum(exact, None, predicted, float(np.abs(exact - predicted).max() / exact[-1]))
+    drawn = samples_of(data)
+    if drawn.law is not None:
+        limit = _limit(model, drawn.law, len(drawn.rows), kernel)
+        return Spectrum(exact, limit, None, _kolmogorov(exact, limit))
+    found = equivalent(model, drawn.rows, None, kernel, "refined", square=square_of(drawn))
+    values = np.sort(found.eigvalsh())
+    return Spectrum(exact, None, values, float(np.abs(exact - values).max() / exact[-1]))
+
+
+def _limit(model: DEQ, law: Law, n: int, kernel: str) -> LimitingSpectrum:
+    begun = _begun(model, law, n, kernel)
+    try:
+        if begun is not None:
+            return begun.result()
+    except BrokenProcessPool:
+        pass  # somebody ended the process beside this one
+    return limiting_density(model, law, n, kernel, form="refined")
 
 
 @lru_cache(maxsize=32)
-def _prediction(model: DEQ, data: Data, kernel: str) -> Future[LimitingSpectrum | Array]:
-    return _WORKERS.submit(_predict, model, data, kernel)
+def _begun(model: DEQ, law: Law | None, n: int, kernel: str) -> Future[LimitingSpectrum] | None:
+    """The prediction from the law, on its way; None where there is no law, or nobody to compute it."""
+    if law is None:
+        return None
+    try:
+        return _beside().submit(limiting_density, model, law, n, kernel, form="refined")
+    except BrokenProcessPool:
+        return None
 
 
-def _predict(model: DEQ, data: Data, kernel: str) -> LimitingSpectrum | Array:
-    drawn = samples_of(data)
-    if drawn.law is not None:
-        return limiting_density(model, drawn.law, len(drawn.rows), kernel, form="refined")
-    found = equivalent(model, drawn.rows, None, kernel, "refined", square=square_of(drawn))
-    return np.sort(found.eigvalsh())
+@lru_cache(maxsize=1)
+def _beside() -> ProcessPoolExecutor:
+    """A process, not a thread: predictions are many small steps, and two such things in one process take turns."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
 def _kolmogorov(exact: Array, limit: LimitingSpectrum) -> float:

@@ -1,5 +1,7 @@
-"""What streamlit runs: `streamlit run main.py`, as `notsodeep explore` does."""
+"""What streamlit runs: `notsodeep explore`."""
 
-from notsodeep.app.page import show
+# Also imported, and not run, by the process that computes predictions beside the page.
+if __name__ == "__main__":
+    from notsodeep.app.page import show
 
-show()
+    show()
