@@ -58,9 +58,9 @@ def drawn() -> Figure:
     figures.plot_race(
         [{"kind": "race", "data": "digits", **row} for row in result.as_dicts()], "inference_seconds", time
     )
-    time.legend(loc="center right")
+    time.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
     same = next(one.agreement for one in result.standings if one.model == "twin")
-    time.set_title(f"on digits: {same:.0%} the same class")
+    time.set_title(f"{same:.0%} the same class")
     return drawing
 
 
