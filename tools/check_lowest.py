@@ -27,7 +27,7 @@ TEST_TOOLS = ("hypothesis", "mpmath", "pytest", "pytest-xdist", "pyyaml", "skops
 # Without torch these have nothing to test.
 TORCH_TESTS = (
     "tests/nets", "tests/convergence", "tests/experiments/test_catalogue.py", "tests/cli/test_certify.py",
-    "tests/cli/test_demo.py", "tests/test_cli_train.py", "tests/test_readme.py",
+    "tests/cli/test_demo.py", "tests/test_cli_train.py", "tests/docs", "tests/app", "tests/test_comparison.py",
 )  # fmt: skip
 
 
