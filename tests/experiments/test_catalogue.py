@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import integrate, stats
 from scipy.optimize import brentq
 from tolerances import Oracle, assert_close
 
@@ -413,7 +413,7 @@ def test_predicted_spectra() -> None:
         (spectrum,) = chosen(rows, kind="spectrum", p=row["p"])
         assert set(row["isolated_exact"]) <= set(spectrum["eigenvalues"])
         assert len(row["isolated_exact"]) == len(row["isolated"])
-        mass = np.trapezoid(row["density"], row["grid"]) + sum(mass for _, mass in row["atoms"])
+        mass = integrate.trapezoid(row["density"], row["grid"]) + sum(mass for _, mass in row["atoms"])
         assert mass == pytest.approx(1.0, abs=0.02)
     errors = {form: chosen(rows, kind="prediction", form=form, p=96)[0] for form in ("asymptotic", "refined")}
     assert errors["refined"]["kolmogorov"] < errors["asymptotic"]["kolmogorov"]
