@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# A shell starts what runs in its background with Ctrl-C ignored, and processes hand that down: tests of Ctrl-C, which
+# start processes of their own, should not depend on how they were started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before NumPy is imported: the numerical libraries read these once.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
