@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import chromium, needs_chromium
 from report_pages import EXPERIMENTS, HOSTILE, run_hostile, run_plain, write_design, write_training
 
 from notsodeep.report import report, write_page
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None, reason="no Chromium with its chromedriver is installed"
-)
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +31,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    if os.geteuid() == 0:  # Chromium's sandbox does not work for root, as in many containers
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # With a path of its own, selenium looks for no driver and downloads none.
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light", media: str = "") -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,15 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-DRIVER = shutil.which("chromedriver")
+from chromium import chromium, needs_chromium
 
 pytest.importorskip("streamlit")
-pytestmark = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None, reason="no Chromium with its chromedriver is installed"
-)
+pytestmark = needs_chromium
 
 PATIENCE = 120.0  # seconds that a busy machine may take
 
@@ -47,22 +40,11 @@ def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 @pytest.fixture(scope="module")
 def browser(server: tuple[Any, int]) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    if os.geteuid() == 0:  # Chromium's sandbox does not work for root, as in many containers
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    show(driver, 1300)
-    driver.get(f"http://localhost:{server[1]}")
-    wait_for(lambda: is_whole(driver))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        show(driver, 1300)
+        driver.get(f"http://localhost:{server[1]}")
+        wait_for(lambda: is_whole(driver))
+        yield driver
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,17 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import chromium, needs_chromium
 
 import notsodeep
 
 pytest.importorskip("material", reason="the extra docs is not installed")
 
 ROOT = Path(__file__).parents[2]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None, reason="no Chromium with its chromedriver"
-)
 
 # Rooms whose `__all__` is public, and names that the reference has under another address.
 ROOMS = (*notsodeep._ROOMS, "models", "experiments", "figures", "report")
@@ -112,19 +107,8 @@ def test_what_stands_outside_of_docs_is_there(site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    if os.geteuid() == 0:  # Chromium's sandbox does not work for root, as in many containers
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") -> None:
@@ -135,7 +119,7 @@ def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") 
     browser.get(page.as_uri())
 
 
-@needs_browser
+@needs_chromium
 def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
     for name in ("index", "theory", "designs", "tutorials/replace", "api/nets", "which"):
         show(browser, site / f"{name}.html", width=390)
@@ -147,7 +131,7 @@ def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -
     assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-@needs_browser
+@needs_chromium
 def test_formulas_are_drawn_and_numbers_stand_at_the_right(browser: Any, site: Path) -> None:
     show(browser, site / "theory.html")
     box = "document.getElementById('4.6').querySelector(arguments[0]).getBoundingClientRect().toJSON()"
@@ -163,7 +147,7 @@ def test_formulas_are_drawn_and_numbers_stand_at_the_right(browser: Any, site: P
     assert sides == [True, True]
 
 
-@needs_browser
+@needs_chromium
 def test_light_and_dark(browser: Any, site: Path) -> None:
     shades = []
     for scheme in ("light", "dark"):
@@ -179,7 +163,7 @@ def test_light_and_dark(browser: Any, site: Path) -> None:
     assert dark_paper < dark_ink
 
 
-@needs_browser
+@needs_chromium
 def test_search_works_without_a_server(browser: Any, site: Path) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
