@@ -47,10 +47,10 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load
 from notsodeep.equivalents import equivalent, sphere_equivalent
-from notsodeep.equivalents.error import exact_kernel, operator_norm
+from notsodeep.equivalents.error import operator_norm
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation
-from notsodeep.kernels import both_kernels
+from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 CONSOLE = Console(highlight=False, width=140)

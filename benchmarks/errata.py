@@ -29,11 +29,10 @@ from scipy.sparse.linalg import eigsh, svds
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
 from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, coefficients
-from notsodeep.equivalents.error import exact_kernel
 from notsodeep.gaussian import activation
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]

@@ -52,12 +52,14 @@ from rich.progress import Progress
 from notsodeep.data import GaussianMixture, Preprocessing, load
 from notsodeep.errors import ConvergenceError
 from notsodeep.kernels import conjugate_kernel
-from notsodeep.kernels.programs import Samples
+from notsodeep.kernels import conjugate_kernel as scaled_kernel
 from notsodeep.models import DEQ
-from notsodeep.scale import KernelOperator, Machine, best_block
-from notsodeep.scale import conjugate_kernel as scaled_kernel
+from notsodeep.kernel_names import Kernel
+from notsodeep.models import Samples
+from notsodeep.operators import KernelOperator
+from notsodeep.scale import Machine, best_block
 from notsodeep.scale.blocks import kernel_block
-from notsodeep.scale.rows import anchors
+from notsodeep.scale.sample_sources import anchors
 from notsodeep.scale.store import BlockArray
 
 CONSOLE = Console(highlight=False, width=140)
@@ -286,12 +288,12 @@ def measured_machine(block: int, p: int, name: str) -> tuple[Machine, Row]:
     """The times of one block, on this machine with its threads."""
     rng = np.random.default_rng(0)
     panels = [rng.standard_normal((block, p)) / np.sqrt(p) for _ in range(2)]
-    sides = [Samples(rows, np.einsum("ij,ij->i", rows, rows)) for rows in panels]
-    between = anchors(*(side.squares for side in sides))
     model = DEQ(name, SIGMA_A2)
+    squares = [model.squared_norms(rows) for rows in panels]
+    sides = [Samples(rows, own, anchors(*squares)) for rows, own in zip(panels, squares, strict=True)]
 
     def whole() -> Any:
-        return kernel_block(model, "features", None, sides[0], sides[1], between)
+        return kernel_block(model, (Kernel.CK,), sides[0], sides[1])
 
     def bare() -> Any:
         return panels[0] @ panels[1].T

@@ -18,16 +18,18 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # Bottom to top. A module imports only from its own room or from rooms below.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("errors", "results", "validation", "files", "progress", "extras", "_version"),
+    ("errors", "results", "validation", "files", "progress", "extras", "kernel_names"),
     ("gaussian",),
+    ("pairs",),
     ("models",),
     ("data",),
+    ("scale",),
     ("kernels",),
     ("equivalents",),
     ("designs",),
     ("nets",),
     ("convergence",),
-    ("scale", "estimators"),
+    ("operators", "estimators"),
     ("experiments",),
     ("figures", "report", "cli", "app", "__main__"),
 )

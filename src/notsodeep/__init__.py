@@ -18,15 +18,17 @@ _HOMES = {
     "activation": "gaussian.activations",
     "custom_activation": "gaussian.activations",
     "Activation": "gaussian.activations",
+    "Model": "models",
     "DEQ": "models",
     "Explicit": "models",
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",
-    "conjugate_kernel": "scale.api",
-    "tangent_kernel": "scale.api",
+    "conjugate_kernel": "kernels",
+    "tangent_kernel": "kernels",
     "both_kernels": "kernels",
-    "KernelOperator": "scale",
+    "Kernel": "kernel_names",
+    "KernelOperator": "operators",
     "open_kernel": "scale",
     "coefficients": "equivalents",
     "equivalent": "equivalents",
@@ -40,6 +42,7 @@ _HOMES = {
 }
 _ROOMS = (
     "gaussian",
+    "models",
     "data",
     "kernels",
     "equivalents",
@@ -47,6 +50,7 @@ _ROOMS = (
     "nets",
     "convergence",
     "scale",
+    "operators",
     "estimators",
 )
 

@@ -11,7 +11,7 @@ from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
 from notsodeep.convergence.tangent import tangent_gram
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation
-from notsodeep.kernels.montecarlo import equilibrium
+from notsodeep.kernels.finite_width import equilibrium
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
 

@@ -14,9 +14,8 @@ from tolerances import Oracle, assert_close
 
 from notsodeep.designs import tangent_coefficients
 from notsodeep.equivalents.coefficients import LayerMoments, coefficients
-from notsodeep.equivalents.error import exact_kernel
 from notsodeep.gaussian.moments import mean_derivative
-from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
 ROOT = Path(__file__).parents[2]

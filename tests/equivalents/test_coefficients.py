@@ -7,9 +7,9 @@ import pytest
 from tolerances import Oracle, assert_close
 
 from notsodeep.equivalents import coefficients
-from notsodeep.equivalents.error import exact_kernel
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import activation
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 IMPLICIT = ("ck", "ntk", "ntk_paper", "ck_preactivations", "ntk_preactivations")

@@ -11,10 +11,11 @@ from tolerances import Oracle, assert_close
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 from notsodeep.equivalents import StructuredOperator, coefficients, equivalence_error, equivalent
 from notsodeep.equivalents.equivalent import informative_term
-from notsodeep.equivalents.error import distance_to_exact, exact_kernel
+from notsodeep.equivalents.error import distance_to_exact
 from notsodeep.equivalents.terms import gram
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 IMPLICIT = ("ck", "ntk", "ntk_paper", "ck_preactivations", "ntk_preactivations")

@@ -16,7 +16,7 @@ from tolerances import Oracle, assert_close, assert_within_noise
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.kernels.montecarlo import finite_width_kernels
+from notsodeep.kernels.finite_width import finite_width_kernels
 
 WIDTH, DRAWS = 500, 60
 # The mean over draws differs from the limit by O(1/width); a few units of 1/500.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep.scale.jobs import block_bytes, fitting_block
+from notsodeep.scale.kernel_jobs import block_bytes, fitting_block
 from notsodeep.scale.memory import as_bytes, available_bytes, budget, in_words, resident_bytes
 
 PEAK = """

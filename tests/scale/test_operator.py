@@ -14,11 +14,11 @@ from tolerances import Oracle, assert_close, assert_within_noise
 import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.equivalents import equivalent
-from notsodeep.equivalents.error import exact_kernel
-from notsodeep.scale import KernelOperator, open_kernel
-from notsodeep.scale.krylov import SpectralMeasure, leading_eigenpairs, spectral_measure
-from notsodeep.scale.operator import READINGS
-from notsodeep.scale.solving import Nystrom, Unpreconditioned, conjugate_gradients
+from notsodeep.kernels import Kernel, exact_kernel
+from notsodeep.operators import KernelOperator
+from notsodeep.operators.krylov import SpectralMeasure, leading_eigenpairs, spectral_measure
+from notsodeep.operators.solving import Nystrom, Unpreconditioned, conjugate_gradients
+from notsodeep.scale import open_kernel
 
 DEQ = nsd.DEQ("relu", 0.2)
 
@@ -51,7 +51,7 @@ def test_products_are_those_of_the_matrix(how: str, samples, dense, tmp_path: Pa
     assert_close(operator.columns(chosen), dense[:, chosen], Oracle.IDENTITY, dtype=dtype)
 
 
-@pytest.mark.parametrize("kernel", READINGS)
+@pytest.mark.parametrize("kernel", tuple(Kernel))
 def test_kernels_by_the_names_of_the_equivalents(kernel: str, samples) -> None:
     expected = exact_kernel(DEQ, samples, kernel=kernel)
     operator = KernelOperator.of(DEQ, samples, kernel, block=128)

@@ -14,9 +14,10 @@ import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.data import MixtureStatistics
 from notsodeep.equivalents import equivalent
-from notsodeep.scale import StreamedEquivalent, mixture_statistics, open_rows
-from notsodeep.scale import rows as rows_module
-from notsodeep.scale.rows import MappedRows, plain_rows, rows_of, survey
+from notsodeep.operators import StreamedEquivalent, mixture_statistics
+from notsodeep.scale import open_rows
+from notsodeep.scale import sample_sources as rows_module
+from notsodeep.scale.sample_sources import MappedRows, plain_rows, rows_of, survey
 
 
 @pytest.fixture
@@ -70,16 +71,16 @@ def test_the_kernel_does_not_depend_on_where_the_rows_are(samples, tmp_path: Pat
 
 @pytest.mark.usefixtures("short_chunks")
 def test_one_pass_leaves_what_all_rows_at_once_would(samples, tmp_path: Path) -> None:
-    seen = survey(plain_rows(mapped(samples, tmp_path)))
+    seen = survey(plain_rows(mapped(samples, tmp_path)), nsd.DEQ("tanh", 0.2))
     assert_close(seen.squares, (samples**2).sum(axis=1), Oracle.IDENTITY)
     directions = samples / np.linalg.norm(samples, axis=1)[:, None]
     correlations = (directions @ directions.T)[~np.eye(len(samples), dtype=bool)]
     assert seen.mean_correlation == pytest.approx(correlations.mean(), abs=1e-14)
-    assert seen.fingerprint == survey(plain_rows(samples)).fingerprint
+    assert seen.fingerprint == survey(plain_rows(samples), nsd.DEQ("tanh", 0.2)).fingerprint
     changed = samples.copy()
     changed[299, 19] = np.nextafter(changed[299, 19], np.inf)
     for other in (changed, samples[::-1], samples.reshape(600, 10)):
-        assert survey(plain_rows(other)).fingerprint != seen.fingerprint
+        assert survey(plain_rows(other), nsd.DEQ("tanh", 0.2)).fingerprint != seen.fingerprint
 
 
 def test_a_map_is_sent_as_a_path(samples, tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from notsodeep.app.choice import SMALLEST, Choice, Data
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load
 from notsodeep.designs import Design, design
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import exact_kernel, operator_norm
+from notsodeep.equivalents.error import operator_norm
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.errors import InputError
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]

@@ -157,7 +157,8 @@ def print_distance(made: Any, rows: Any) -> dict[str, tuple[float, float]]:
     from scipy.sparse.linalg import aslinearoperator
 
     from notsodeep.designs import tangent_kernel_with_multipliers
-    from notsodeep.equivalents.error import exact_kernel, operator_norm
+    from notsodeep.equivalents.error import operator_norm
+    from notsodeep.kernels import exact_kernel
     from notsodeep.models import Explicit
 
     def norm(matrix: Any) -> float:

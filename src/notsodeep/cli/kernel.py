@@ -124,8 +124,8 @@ def _in_memory(
 def _on_disk(
     model: Any, rows: Any, tangent: bool, depth: int | None, out: Path, overwrite: bool, means: dict[str, Any]
 ) -> tuple[Any, Any, Path]:
+    from notsodeep.kernels import conjugate_kernel, tangent_kernel
     from notsodeep.progress import progress_bar
-    from notsodeep.scale.api import conjugate_kernel, tangent_kernel
     from notsodeep.scale.store import remove_store
 
     if overwrite and out.exists():
@@ -141,7 +141,7 @@ def _rows(data: str, samples: int | None, data_dir: Path | None, *, whole: bool)
     suffix = Path(data).suffix
     if suffix != ".zarr" and (suffix != ".npy" or whole or samples is not None):
         return read_rows(data, samples, data_dir)
-    from notsodeep.scale.rows import open_rows
+    from notsodeep.scale.sample_sources import open_rows
 
     rows = open_rows(data)
     return rows.read(slice(0, samples)) if whole or samples is not None else rows

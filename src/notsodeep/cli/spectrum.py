@@ -124,7 +124,7 @@ def _spectra(model: DEQ, samples: Samples, kernel: str, form: str, check: bool) 
     import numpy as np
 
     from notsodeep.equivalents import equivalent, limiting_density
-    from notsodeep.equivalents.error import exact_kernel
+    from notsodeep.kernels import exact_kernel
 
     exact = None
     if check:

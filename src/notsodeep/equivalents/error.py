@@ -15,15 +15,11 @@ from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.solvers import lanczos
 from notsodeep.errors import InputError
-from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
-
-# Names of the kernels in `coefficients`, and what the exact ones are called.
-_CONJUGATE = {"ck": "features", "ck_preactivations": "preactivations"}
-_TANGENT = {"ntk": "network", "ntk_paper": "paper", "ntk_preactivations": "preactivations"}
 
 # Rows of the exact kernel held at once, and columns that one pass over it serves.
 BLOCK = 512
@@ -109,13 +105,6 @@ def distance_to_exact(
         exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
         whole, apart = (_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
     return OperatorDistance(apart / whole, apart, whole, tolerance)
-
-
-def exact_kernel(model: DEQ | Explicit, X: Array, Y: Array | None = None, *, kernel: str = "ck") -> Array:
-    """The exact kernel by the name that `coefficients` uses."""
-    if kernel in _CONJUGATE:
-        return conjugate_kernel(model, X, Y, of=_CONJUGATE[kernel])
-    return tangent_kernel(model, X, Y, of="network" if isinstance(model, Explicit) else _TANGENT[kernel])
 
 
 def operator_norm(operator: LinearOperator, tolerance: float = 1e-3) -> float:

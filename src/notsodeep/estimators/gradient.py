@@ -34,8 +34,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.moments import mehler, second_moment, second_moment_slope
 from notsodeep.gaussian.shapes import PiecewiseLinear, bell
-from notsodeep.kernels.programs import Samples, prepare
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, Samples
+from notsodeep.models.programs import Equilibrium
 
 Array = NDArray[np.float64]
 
@@ -77,9 +77,9 @@ class _FixedPoint:
 
     @classmethod
     def of(cls, model: DEQ, X: Array) -> _FixedPoint:
-        gram = X @ X.T
         everything = slice(0, len(X))
-        program = prepare(model, Samples(X, gram.diagonal().copy()), None, None, True)
+        program = Equilibrium(model, Samples(X), None, tangent=True)
+        gram = program.start()
         block = program.tile(gram.copy(), everything, everything, diagonal=True)
         found = (block.features, block.preactivations, np.asarray(block.slope))
         # The two triangles were computed apart; one of them is kept.

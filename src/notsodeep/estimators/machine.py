@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from notsodeep.errors import ConvergenceError
 from notsodeep.estimators.rows import RowScaler, checked_weights, positive
 from notsodeep.gaussian.activations import Activation
-from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ
 from notsodeep.validation import one_of
 
 Array = NDArray[np.float64]
 
-KERNELS = {"ck": conjugate_kernel, "ntk": tangent_kernel}
+KERNELS = ("ck", "ntk")
 # Entries of a kernel held at once while predicting: 128 MB.
 _BLOCK = 1 << 24
 # A factorisation with a smaller reciprocal condition number has no digits left to give.
@@ -64,12 +64,12 @@ class KernelMachine(BaseEstimator):
 
     def _prepare(self) -> None:
         """Resolve the parameters of the kernel, so that bad ones are refused before any work."""
-        self.kernel_ = one_of(self.kernel, tuple(KERNELS), "kernel")
+        self.kernel_ = one_of(self.kernel, KERNELS, "kernel")
         self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
 
     def _between(self, X: Array, Y: Array | None = None) -> Array:
         """The kernel between scaled rows."""
-        return KERNELS[self.kernel_](self.model_, X, Y)
+        return exact_kernel(self.model_, X, Y, kernel=self.kernel_)
 
     def _machine_output(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -14,6 +14,7 @@ from notsodeep.estimators.gradient import Change, kernel_and_gradients
 from notsodeep.estimators.machine import KERNELS
 from notsodeep.estimators.rows import positive
 from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ
 from notsodeep.validation import as_rows, one_of
 
@@ -89,7 +90,8 @@ class DEQKernel(Kernel):
         """The kernel (n, k); with `eval_gradient` also its derivatives (n, n, d) in the logarithms that are free."""
         rows = self._scaled(X)
         if not eval_gradient:
-            return KERNELS[self._name()](self._model(), rows, None if Y is None else self._scaled(Y))
+            others = None if Y is None else self._scaled(Y)
+            return exact_kernel(self._model(), rows, others, kernel=self._name())
         if Y is not None:
             raise InputError("The gradient is that of the kernel of X with itself: leave Y out.")
         changes = [self._change(parameter.name) for parameter in self.hyperparameters if not parameter.fixed]

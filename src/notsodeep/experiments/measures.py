@@ -21,11 +21,12 @@ from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
 from notsodeep.equivalents import StructuredOperator, coefficients
-from notsodeep.equivalents.error import exact_kernel, operator_norm
+from notsodeep.equivalents.error import operator_norm
 from notsodeep.experiments.base import Row
 from notsodeep.experiments.rows import six_digits
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.moments import second_moment
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]

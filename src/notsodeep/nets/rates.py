@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from notsodeep.designs import tangent_kernel_with_multipliers
-from notsodeep.kernels import tangent_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
 from notsodeep.nets.modules import ExplicitNet, Net
 
@@ -62,7 +62,7 @@ def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
         # Pair by pair without the fast solver: fewer pairs.
         values = values[:_SLOW_SAMPLE]
         return tangent_kernel_with_multipliers(module.spec, values, [factor**2 for factor in factors])
-    return tangent_kernel(module.spec, values)
+    return exact_kernel(module.spec, values, kernel="ntk")
 
 
 __all__ = ["MOMENTUM", "OPTIMIZERS", "default_lr"]

@@ -16,9 +16,10 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 
 from notsodeep.designs import Design, Family, design, tangent_kernel_with_multipliers
-from notsodeep.equivalents.error import exact_kernel, operator_norm
+from notsodeep.equivalents.error import operator_norm
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.validation import as_rows

@@ -1,4 +1,4 @@
-"""The same answers beyond memory and beyond one machine; dask and zarr (extra `scale`) are loaded when needed.
+"""Kernels block by block, beyond memory and beyond one machine; dask and zarr (extra `scale`) are loaded when needed.
 
 Names are imported when first used: a kernel in memory, which comes through here as well, loads nothing of the rest.
 """
@@ -9,14 +9,9 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "conjugate_kernel": "api",
-    "tangent_kernel": "api",
-    "KernelOperator": "operator",
     "StoredKernel": "stored",
     "open_kernel": "stored",
-    "open_rows": "rows",
-    "StreamedEquivalent": "streamed",
-    "mixture_statistics": "streamed",
+    "open_rows": "sample_sources",
     "Machine": "cost",
     "best_block": "cost",
     "cost_of": "cost",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from notsodeep.kernels.api import CONJUGATE, Model, evaluate
-from notsodeep.kernels.programs import Samples, prepare
-from notsodeep.kernels.tiles import TILE
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.evaluation import fill_kernels
+from notsodeep.models.protocol import Model, Samples
+from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Cell = tuple[int, int]
 
 
@@ -77,28 +75,17 @@ class Grid:
 
 
 def kernel_block(
-    model: Model, reading: str, depth: int | None, left: Samples, right: Samples | None, anchors: Array
-) -> tuple[Array, KernelInfo]:
-    """The kernel of the samples `left` with the samples `right`, or with themselves, and its evidence.
+    model: Model, kernels: tuple[Kernel, ...], left: Samples, right: Samples | None
+) -> tuple[list[Array], KernelInfo]:
+    """The kernels of the samples `left` with the samples `right`, or with themselves, and their evidence.
 
     Args:
-        model: a DEQ or an Explicit network.
-        reading: "features", "preactivations", "network", "tangent" or "paper".
-        depth: cuts a DEQ; None is infinite depth.
-        left: rows and their squared norms.
+        model: any model.
+        kernels: which of its kernels.
+        left: samples, their squared norms and the anchors that all blocks share.
         right: the same for the columns; None for a block on the diagonal.
-        anchors: squared norms that span those of all samples, so that blocks agree to rounding.
     """
-    gram = left.rows @ (left if right is None else right).rows.T
-    sides = _with_anchors(left, anchors), None if right is None else _with_anchors(right, anchors)
-    program = prepare(model, *sides, depth, reading not in CONJUGATE)
-    outputs, info = evaluate(program, gram, (reading,), symmetric=right is None)
-    return outputs[0], info
-
-
-def _with_anchors(samples: Samples, anchors: Array) -> Samples:
-    # Only the variances of the anchors are used, never their rows.
-    return Samples(samples.rows, np.concatenate([samples.squares, anchors]))
+    return fill_kernels(model.prepare(left, right, kernels), kernels, symmetric=right is None)
 
 
 __all__ = ["TILE", "Cell", "Grid", "kernel_block"]

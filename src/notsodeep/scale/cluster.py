@@ -23,10 +23,10 @@ from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell
 from notsodeep.scale.drivers import OnDisk, Target
-from notsodeep.scale.jobs import Job
+from notsodeep.scale.kernel_jobs import Job
 from notsodeep.scale.memory import as_bytes, available_bytes
-from notsodeep.scale.rows import ArrayRows
-from notsodeep.scale.store import BlockArray, Entry
+from notsodeep.scale.sample_sources import ArrayRows
+from notsodeep.scale.store import BlockArray
 
 # Samples that were lost with all workers that held them are sent again so many times without a block in between.
 _ROUNDS = 3
@@ -39,11 +39,11 @@ _WORKER_BASE = 300 * 1000**2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task sends back: a checksum, a block, or the error that ended it, in its parts."""
+    """What a task sends back: checksums or blocks, one for each kernel, or the error that ended it, in its parts."""
 
     info: KernelInfo | None = None
-    checksum: str | None = None
-    block: NDArray[Any] | None = None
+    checksums: list[str] | None = None
+    blocks: list[NDArray[Any]] | None = None
     problem: str | None = None
     remedy: str | None = None
 
@@ -142,8 +142,9 @@ def run_on_cluster(job: Job, target: Target, client: Any, report: Report) -> Non
 def _one_round(job: Job, target: Target, client: Any, report: Report) -> None:
     """Send the samples, submit every missing block, take what comes back; what is cancelled is left for the next."""
     distributed = needed("distributed", "A cluster (client=…)")
-    store = target.store if isinstance(target, OnDisk) else None
-    where = None if store is None else (str(store.path.absolute()), store.run)
+    where = None
+    if isinstance(target, OnDisk):
+        where = [(str(store.path.absolute()), store.run) for store in target.stores]
     todo, total = target.missing(), target.grid.count
     futures: dict[Any, Cell] = {}
     try:
@@ -183,20 +184,21 @@ def _take(outcome: Outcome, cell: Cell, target: Target) -> None:
         raise InputError(outcome.problem)
     if outcome.info is None:
         raise RuntimeError(f"The task of block {cell} sent back neither a result nor an error.")
-    if isinstance(target, OnDisk) and outcome.checksum is not None:
-        target.store.record(Entry(cell, outcome.checksum, outcome.info))
-    elif outcome.block is not None:
-        target.put(cell, outcome.block, outcome.info)
+    if isinstance(target, OnDisk) and outcome.checksums is not None:
+        target.record(cell, outcome.checksums, outcome.info)
+    elif outcome.blocks is not None:
+        target.put(cell, outcome.blocks, outcome.info)
 
 
-def _task(job: Job, where: tuple[str, str] | None, cell: Cell) -> Outcome:
-    """On a worker: one block, written to the store if there is one, else sent back."""
+def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome:
+    """On a worker: one block of every kernel, written to the stores if there are any, else sent back."""
     try:
-        array = None if where is None else BlockArray(Path(where[0]), where[1])
-        block, info = job.compute(cell)
-        if array is None:
-            return Outcome(info, block=block)
-        return Outcome(info, checksum=array.write(cell, block))
+        arrays = None if where is None else [BlockArray(Path(path), run) for path, run in where]
+        blocks, info = job.compute(cell)
+        if arrays is None:
+            return Outcome(info, blocks=blocks)
+        written = [array.write(cell, block) for array, block in zip(arrays, blocks, strict=True)]
+        return Outcome(info, checksums=written)
     except ConvergenceError as error:
         return Outcome(problem=str(error), remedy=error.remedy)
     except InputError as error:
@@ -214,7 +216,8 @@ def _kept(target: Target) -> str:
     total = target.grid.count
     done = total - len(target.missing())
     if isinstance(target, OnDisk):
-        return f"{done} of {total} blocks are finished and kept in {target.store.path}; the same call goes on there."
+        where = " and ".join(str(store.path) for store in target.stores)
+        return f"{done} of {total} blocks are finished and kept in {where}; the same call goes on there."
     return f"{done} of {total} blocks were finished; with out='G.zarr' they would have been kept."
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.jobs import Job
+from notsodeep.scale.kernel_jobs import Job
 from notsodeep.scale.store import Entry, KernelStore
 
 
@@ -25,16 +25,16 @@ class Target(Protocol):
     def missing(self) -> list[Cell]:
         """The blocks still to compute."""
 
-    def put(self, cell: Cell, block: NDArray[Any], info: KernelInfo) -> None:
-        """Take in a block."""
+    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+        """Take in the block of every kernel at this cell."""
 
 
 class InMemory:
-    """The whole matrix as one array."""
+    """Whole matrices as arrays, one for each kernel."""
 
-    def __init__(self, grid: Grid, storage: str) -> None:
+    def __init__(self, grid: Grid, storage: str, kernels: int) -> None:
         self.grid = grid
-        self.matrix = np.empty((grid.rows, grid.columns), storage)
+        self.matrices = [np.empty((grid.rows, grid.columns), storage) for _ in range(kernels)]
         self._evidence: dict[Cell, KernelInfo] = {}
 
     @property
@@ -46,33 +46,42 @@ class InMemory:
         """The blocks still to compute."""
         return [cell for cell in self.grid.cells() if cell not in self._evidence]
 
-    def put(self, cell: Cell, block: NDArray[Any], info: KernelInfo) -> None:
-        """Take in a block, and its mirror image."""
+    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+        """Take in the block of every kernel, and its mirror image."""
         rows, columns = self.grid.slices(cell)
-        self.matrix[rows, columns] = block
-        if self.grid.mirrored(cell):
-            self.matrix[columns, rows] = block.T
+        for matrix, block in zip(self.matrices, blocks, strict=True):
+            matrix[rows, columns] = block
+            if self.grid.mirrored(cell):
+                matrix[columns, rows] = block.T
         self._evidence[cell] = info
 
 
 class OnDisk:
-    """A store, see `scale.store`."""
+    """One store for each kernel, see `scale.store`."""
 
-    def __init__(self, store: KernelStore) -> None:
-        self.store = store
+    def __init__(self, stores: list[KernelStore]) -> None:
+        self.stores = stores
 
     @property
     def grid(self) -> Grid:
-        """Which blocks there are."""
-        return self.store.grid
+        """The blocks of each of the matrices."""
+        return self.stores[0].grid
 
     def missing(self) -> list[Cell]:
-        """The blocks still to compute."""
-        return self.store.missing()
+        """The blocks that some store still lacks."""
+        lacking = [set(store.missing()) for store in self.stores]
+        return [cell for cell in self.grid.cells() if any(cell in cells for cells in lacking)]
 
-    def put(self, cell: Cell, block: NDArray[Any], info: KernelInfo) -> None:
-        """Write a block, then note it."""
-        self.store.record(Entry(cell, self.store.write(cell, block), info))
+    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+        """Write the block of every kernel."""
+        self.record(
+            cell, [store.write(cell, block) for store, block in zip(self.stores, blocks, strict=True)], info
+        )
+
+    def record(self, cell: Cell, checksums: list[str], info: KernelInfo) -> None:
+        """Note that the blocks of a cell are on the disk."""
+        for store, checksum in zip(self.stores, checksums, strict=True):
+            store.record(Entry(cell, checksum, info))
 
 
 def run_here(job: Job, target: Target, report: Report) -> None:

@@ -29,7 +29,7 @@ from notsodeep.extras import needed
 from notsodeep.files import append_whole, locked, said
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.jobs import run_hash
+from notsodeep.scale.kernel_jobs import run_hash
 from notsodeep.scale.memory import in_words
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
@@ -37,7 +37,6 @@ _DIGITS = 32
 _WORDS = {
     "model": "another model",
     "kernel": "another kernel",
-    "depth": "another depth",
     "rows": "other rows X",
     "columns": "other rows Y",
     "shape": "another shape",
@@ -248,7 +247,7 @@ def _refuse_another(path: Path, described: dict[str, Any]) -> None:
     if different:
         details = "; ".join(
             f"{key}: there {found[key]}, here {described[key]}"
-            for key in ("kernel", "depth", "shape", "storage", "block")
+            for key in ("kernel", "shape", "storage", "block")
             if found[key] != described[key]
         )
         raise InputError(

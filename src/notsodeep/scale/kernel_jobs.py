@@ -11,36 +11,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation
-from notsodeep.kernels.api import Model
-from notsodeep.kernels.programs import Samples
-from notsodeep.models import DEQ
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.fingerprint import fingerprint
+from notsodeep.models.protocol import Model, Samples
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
 from notsodeep.scale.memory import in_words
-from notsodeep.scale.rows import Rows, Survey, anchors
+from notsodeep.scale.sample_sources import Rows, Survey, anchors
 
 Array = NDArray[np.float64]
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
-FORMAT = 1
+FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
 # Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
 # while they are made.
 _TABLE_BYTES = 40_000
-# Points at which an activation is told apart from others; callables have no other name.
-_PROBES = np.linspace(-6.0, 6.0, 97)
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One kernel matrix: everything a block needs, wherever it is computed."""
+    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed.
+
+    Attributes:
+        model: the model.
+        kernels: which of its kernels; a block has all of them.
+        left: samples of the rows.
+        right: samples of the columns; None for the same.
+        left_squares, right_squares: their squared norms.
+        anchors: squared norms that all blocks share.
+        grid: the blocks.
+        storage: the precision in which blocks are kept.
+    """
 
     model: Model
-    reading: str
-    depth: int | None
+    kernels: tuple[Kernel, ...]
     left: Rows
     right: Rows | None
     left_squares: Array
@@ -49,22 +56,24 @@ class Job:
     grid: Grid
     storage: str
 
-    def compute(self, cell: Cell) -> tuple[NDArray[Any], KernelInfo]:
-        """One block, in the precision in which it is stored."""
+    def samples(self, rows: slice) -> Samples:
+        """Some of the samples of the rows."""
+        return Samples(self.left.read(rows), self.left_squares[rows], self.anchors)
+
+    def compute(self, cell: Cell) -> tuple[list[NDArray[Any]], KernelInfo]:
+        """The block of every kernel at this cell, in the precision in which it is stored."""
         rows, columns = self.grid.slices(cell)
-        left = Samples(self.left.read(rows), self.left_squares[rows])
         right = None
         if not (self.grid.symmetric and rows == columns):
             source = self.left if self.right is None else self.right
-            right = Samples(source.read(columns), self.right_squares[columns])
-        block, info = kernel_block(self.model, self.reading, self.depth, left, right, self.anchors)
-        return block.astype(self.storage, copy=False), info
+            right = Samples(source.read(columns), self.right_squares[columns], self.anchors)
+        blocks, info = kernel_block(self.model, self.kernels, self.samples(rows), right)
+        return [block.astype(self.storage, copy=False) for block in blocks], info
 
 
 def make_job(
     model: Model,
-    reading: str,
-    depth: int | None,
+    kernels: tuple[Kernel, ...],
     sides: tuple[Rows, Rows | None],
     surveys: tuple[Survey, Survey | None],
     block: int,
@@ -76,7 +85,7 @@ def make_job(
     columns = left if right is None else right
     squares = (first.squares, first.squares if second is None else second.squares)
     grid = Grid(left.shape[0], columns.shape[0], block, symmetric=right is None)
-    return Job(model, reading, depth, left, right, *squares, anchors(*squares), grid, storage)
+    return Job(model, kernels, left, right, *squares, anchors(*squares), grid, storage)
 
 
 # --- size of a block --------------------------------------------------------------------------------------
@@ -123,13 +132,12 @@ def _up(n: int) -> int:
 # --- what makes two runs the same -------------------------------------------------------------------------
 
 
-def description(job: Job, fingerprints: tuple[str, str | None]) -> dict[str, Any]:
-    """Everything that decides the numbers of a store, as JSON would have it."""
+def description(job: Job, kernel: Kernel, fingerprints: tuple[str, str | None]) -> dict[str, Any]:
+    """Everything that decides the numbers of one kernel's store, as JSON would have it."""
     return {
         "format": FORMAT,
-        "model": _model(job.model),
-        "kernel": job.reading,
-        "depth": job.depth,
+        "model": fingerprint(job.model, float(np.sqrt(job.anchors.max()))),
+        "kernel": str(kernel),
         "rows": fingerprints[0],
         "columns": fingerprints[1],
         "shape": [job.grid.rows, job.grid.columns],
@@ -141,24 +149,6 @@ def description(job: Job, fingerprints: tuple[str, str | None]) -> dict[str, Any
 def run_hash(described: dict[str, Any]) -> str:
     """The hash that names a run."""
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _model(model: Model) -> dict[str, Any]:
-    if isinstance(model, DEQ):
-        return {
-            "kind": "DEQ",
-            "activation": _activation(model.activation),
-            "sigma_a2": repr(model.sigma_a2),
-            "sigma_b2": repr(model.sigma_b2),
-            "bias2": repr(model.bias2),
-        }
-    return {"kind": "Explicit", "layers": [_activation(phi) for phi in model.layers]}
-
-
-def _activation(phi: Activation) -> str:
-    # Twelve digits: libraries of two machines may differ in the last ones.
-    values = " ".join(f"{value:.11e}" for value in phi(_PROBES))
-    return f"{phi.name} {hashlib.sha256(values.encode()).hexdigest()[:16]}"
 
 
 __all__ = [

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.kernels.programs import Samples
 from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
-from notsodeep.scale.jobs import Job
+from notsodeep.scale.kernel_jobs import Job
 
 Array = NDArray[np.float64]
 
@@ -24,7 +23,7 @@ class Blocks(Protocol):
         """Which blocks there are."""
 
     def block(self, cell: Cell) -> NDArray[Any]:
-        """One of them."""
+        """The block of the matrix at this cell."""
 
     def diagonal(self) -> NDArray[Any]:
         """The diagonal of the matrix."""
@@ -42,8 +41,8 @@ class ComputedBlocks:
         return self.job.grid
 
     def block(self, cell: Cell) -> NDArray[Any]:
-        """One of them, in the precision of the job."""
-        return self.job.compute(cell)[0]
+        """The block of the matrix at this cell, in the precision of the job."""
+        return self.job.compute(cell)[0][0]
 
     def diagonal(self) -> Array:
         """The diagonal, from tiles that are no larger than they need to be."""
@@ -51,8 +50,7 @@ class ComputedBlocks:
         parts = []
         for start in range(0, job.grid.rows, TILE):
             rows = slice(start, min(start + TILE, job.grid.rows))
-            samples = Samples(job.left.read(rows), job.left_squares[rows])
-            tile, _ = kernel_block(job.model, job.reading, job.depth, samples, None, job.anchors)
+            (tile,), _ = kernel_block(job.model, job.kernels, job.samples(rows), None)
             parts.append(tile.diagonal())
         return np.concatenate(parts)
 
@@ -70,7 +68,7 @@ class KeptBlocks:
         return self.source.grid
 
     def block(self, cell: Cell) -> NDArray[Any]:
-        """One of them."""
+        """The block of the matrix at this cell."""
         if cell in self._kept:
             return self._kept[cell]
         block = self.source.block(cell)

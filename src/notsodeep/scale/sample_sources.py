@@ -1,7 +1,7 @@
-"""Samples in rows from wherever they are: memory, a mapped file, a zarr array, a dask array.
+"""Samples from wherever they are: memory, a mapped file, a zarr array, a dask array.
 
-A `Rows` reads a slice as float64 and knows its shape. What is sent to another process is a path where there is one,
-the array itself where there is none.
+A `Rows` reads a slice of the samples as float64 and knows its shape: (n, p), or (n, …) for samples that are not rows.
+What is sent to another process is a path where there is one, the array itself where there is none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.models.protocol import Model
+from notsodeep.validation import Array
 
 # Rows read at once in a pass over all of them, in bytes as float64.
 CHUNK = 32 * 1000**2
@@ -30,14 +28,14 @@ ANCHORS = 288
 
 
 class Rows(Protocol):
-    """Samples in rows."""
+    """Samples along the first axis."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape (n, p)."""
+    def shape(self) -> tuple[int, ...]:
+        """The number of samples, then the shape of one."""
 
     def read(self, rows: slice) -> Array:
-        """These rows as a C-contiguous float64 array."""
+        """These samples as a C-contiguous float64 array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +45,12 @@ class ArrayRows:
     array: Any
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape (n, p)."""
-        return int(self.array.shape[0]), int(self.array.shape[1])
+    def shape(self) -> tuple[int, ...]:
+        """The number of samples, then the shape of one."""
+        return tuple(int(size) for size in self.array.shape)
 
     def read(self, rows: slice) -> Array:
-        """These rows as a C-contiguous float64 array."""
+        """These samples as a C-contiguous float64 array."""
         return np.ascontiguousarray(self.array[rows], dtype=np.float64)
 
 
@@ -62,11 +60,11 @@ class MappedRows:
 
     path: str
     dtype: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     offset: int
 
     def read(self, rows: slice) -> Array:
-        """These rows as a C-contiguous float64 array."""
+        """These samples as a C-contiguous float64 array."""
         mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
         return np.array(mapped[rows], dtype=np.float64, order="C")
 
@@ -140,7 +138,7 @@ def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
         return None
     # A view keeps the offset of the array it was cut from; the addresses say where it is.
     inside = X.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return MappedRows(str(root.filename), X.dtype.str, (X.shape[0], X.shape[1]), root.offset + inside)
+    return MappedRows(str(root.filename), X.dtype.str, X.shape, root.offset + inside)
 
 
 def _staged(X: Any, path: Path) -> Rows:
@@ -158,7 +156,7 @@ def _staged(X: Any, path: Path) -> Rows:
 def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
     if np.dtype(dtype).kind not in "biuf":
         raise InputError(f"{name} must hold real numbers, not {dtype}. Convert it first.")
-    if len(shape) != 2:
+    if len(shape) < 2:
         raise InputError(
             f"{name} must be a matrix with samples in rows (n, p); got shape {tuple(shape)}. "
             "One sample x goes in as x[None, :], one feature as x[:, None]."
@@ -174,36 +172,46 @@ def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one pass over the rows leaves: all that blocks must agree on.
+    """What one pass over the samples leaves: all that blocks must agree on.
 
     Attributes:
-        squares: the squared norms, shape (n,).
-        fingerprint: a hash of the rows as float64, in their order.
-        direction: the sum of the rows, each divided by its norm, shape (p,).
+        squares: the squared norms as the model has them, first axis: samples.
+        fingerprint: a hash of the samples as float64, in their order.
+        direction: the sum of the samples, each flattened and divided by its norm.
+        nonzero: the number of samples that are not zero.
     """
 
     squares: Array
     fingerprint: str
     direction: Array
+    nonzero: int
 
     @property
     def mean_correlation(self) -> float:
         """The mean correlation of two different samples."""
-        n = int(np.count_nonzero(self.squares))
+        n = self.nonzero
         return float(self.direction @ self.direction - n) / (n * (n - 1)) if n > 1 else 0.0
 
 
-def survey(rows: Rows, name: str = "X") -> Survey:
-    """Read all rows once, chunk after chunk; NaN and infinities are refused."""
-    n, p = rows.shape
-    squares, digest, direction = np.empty(n), hashlib.sha256(f"{n} {p} ".encode()), np.zeros(p)
+def survey(rows: Rows, model: Model, name: str = "X") -> Survey:
+    """Read all samples once, chunk after chunk; what the model cannot take, NaN and infinities are refused."""
+    n, p = rows.shape[0], sample_size(rows)
+    digest, direction, nonzero = hashlib.sha256(f"{rows.shape} ".encode()), np.zeros(p), 0
+    squares = []
     for part in chunks(n, p):
-        read = as_rows(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
+        read = model.check_samples(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
         digest.update(read.view(np.uint8).data)
-        squares[part] = np.einsum("ij,ij->i", read, read)
-        lengths = np.sqrt(squares[part])
-        direction += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ read
-    return Survey(squares, digest.hexdigest()[:32], direction)
+        squares.append(model.squared_norms(read))
+        flat = read.reshape(len(read), -1)
+        lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
+        direction += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ flat
+        nonzero += int(np.count_nonzero(lengths))
+    return Survey(np.concatenate(squares), digest.hexdigest()[:32], direction, nonzero)
+
+
+def sample_size(rows: Rows) -> int:
+    """How many numbers one sample has."""
+    return int(np.prod(rows.shape[1:]))
 
 
 def anchors(*squares: Array) -> Array:
@@ -212,7 +220,7 @@ def anchors(*squares: Array) -> Array:
     What depends on one sample is interpolated between the smallest and the largest norm. With these beside its own
     samples every block interpolates over the same range, whatever the blocking.
     """
-    everything = np.sort(np.concatenate(squares))
+    everything = np.sort(np.concatenate([part.ravel() for part in squares]))
     return everything[np.linspace(0, len(everything) - 1, ANCHORS).round().astype(np.intp)]
 
 
@@ -234,5 +242,6 @@ __all__ = [
     "open_rows",
     "plain_rows",
     "rows_of",
+    "sample_size",
     "survey",
 ]

@@ -15,7 +15,7 @@ from scipy import special
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import PiecewiseLinear, segment_moments
-from notsodeep.kernels.sides import Equation, Side
+from notsodeep.pairs.sample_moments import Equation, Side
 
 Array = NDArray[np.float64]
 

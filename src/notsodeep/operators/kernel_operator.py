@@ -13,35 +13,34 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
-from notsodeep.kernels.api import Model, check_model
-from notsodeep.progress import Report, silent
-from notsodeep.scale.api import Means, compute
-from notsodeep.scale.jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
-from notsodeep.scale.krylov import (
+from notsodeep.kernel_names import Kernel, as_kernel
+from notsodeep.models.protocol import Model, as_model
+from notsodeep.operators.block_sources import Blocks, ComputedBlocks, KeptBlocks, add_products, sweep
+from notsodeep.operators.krylov import (
     Eigenpairs,
     Estimate,
     SpectralMeasure,
     leading_eigenpairs,
     spectral_measure,
 )
+from notsodeep.operators.solving import (
+    Nystrom,
+    Preconditioner,
+    Solution,
+    Unpreconditioned,
+    conjugate_gradients,
+)
+from notsodeep.operators.streamed_equivalent import StreamedEquivalent
+from notsodeep.progress import Report, silent
+from notsodeep.scale.compute import ComputeOptions, compute_kernels
+from notsodeep.scale.kernel_jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
 from notsodeep.scale.memory import RESERVE, budget, in_words
-from notsodeep.scale.rows import Rows, Survey, rows_of, survey
-from notsodeep.scale.solving import Nystrom, Preconditioner, Solution, Unpreconditioned, conjugate_gradients
-from notsodeep.scale.sources import Blocks, ComputedBlocks, KeptBlocks, add_products, sweep
+from notsodeep.scale.sample_sources import Rows, Survey, rows_of, sample_size, survey
 from notsodeep.scale.stored import StoredKernel
-from notsodeep.scale.streamed import StreamedEquivalent
 from notsodeep.validation import one_of
 
 Array = NDArray[np.float64]
 
-# The names of `equivalents.equivalent`, and of the kernels in `kernels.programs`.
-READINGS = {
-    "ck": "features",
-    "ntk": "network",
-    "ntk_paper": "paper",
-    "ck_preactivations": "preactivations",
-    "ntk_preactivations": "tangent",
-}
 # Part of the memory for blocks that are kept from one sweep to the next; the rest is for vectors.
 _KEPT = 0.5
 # Columns of Nyström's approximation, and eigenvectors added to the equivalent, where nothing is said.
@@ -66,7 +65,7 @@ class Origin:
     """
 
     model: Model
-    kernel: str
+    kernel: Kernel
     rows: Rows
     seen: Survey
     resources: ExitStack
@@ -125,29 +124,28 @@ class KernelOperator(LinearOperator):
             block: rows and columns of a block.
             progress: told of each block.
         """
-        check_model(model, depth)
-        one_of(kernel, tuple(READINGS), "kernel")
+        specified, name = as_model(model, depth), as_kernel(kernel)
         one_of(storage, STORAGES, "storage")
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
         with ExitStack() as stack:
             rows = stack.enter_context(rows_of(X))
             if out is not None:
-                means = Means(out, client, max_memory, storage, block, progress)
-                stored, _ = compute(model, rows, None, READINGS[kernel], depth, means)
-            origin = Origin(model, kernel, rows, survey(rows), stack.pop_all())
-        spare, p = budget(max_memory), rows.shape[1]
+                options = ComputeOptions(out, client, max_memory, storage, block, progress)
+                (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
+            origin = Origin(specified, name, rows, survey(rows, specified), stack.pop_all())
+        spare, p = budget(max_memory), sample_size(rows)
         if out is not None:
-            return cls(stored, _unless_cut(origin, depth), room=_room(stored, spare), progress=progress)
+            return cls(stored, origin, room=_room(stored, spare), progress=progress)
         # One block is computed while another is used.
         share = int((1.0 - _KEPT) * spare) // 2
         if block is None:
             size = fitting_block(share, rows.shape[0], p, storage)
         else:
             size = check_block(block, share, p, storage)
-        job = make_job(model, READINGS[kernel], depth, (rows, None), (origin.seen, None), size, storage)
+        job = make_job(specified, (name,), (rows, None), (origin.seen, None), size, storage)
         room = spare - 2 * block_bytes(size, p, storage)
-        return cls(ComputedBlocks(job), _unless_cut(origin, depth), room=int(_KEPT * room), progress=progress)
+        return cls(ComputedBlocks(job), origin, room=int(_KEPT * room), progress=progress)
 
     @classmethod
     def stored(
@@ -368,9 +366,4 @@ def _room(kernel: StoredKernel, spare: int) -> int:
     return max(int(_KEPT * (spare - moving)), 0)
 
 
-def _unless_cut(origin: Origin, depth: int | None) -> Origin | None:
-    """Equivalents are of infinite depth."""
-    return origin if depth is None else None
-
-
-__all__ = ["READINGS", "KernelOperator"]
+__all__ = ["KernelOperator"]

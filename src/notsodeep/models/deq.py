@@ -1,21 +1,24 @@
-"""The two kinds of model, as frozen specifications that carry every number (docs/theory.md, section 1)."""
+"""Deep equilibrium models, and their cuts at a finite depth (docs/theory.md, section 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation, activation
-from notsodeep.gaussian.moments import mean_derivative, second_moment
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.gaussian.serial import activation_description
 from notsodeep.gaussian.variance import solve_variance
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.parameters import as_activation, as_tau
+from notsodeep.models.programs import Equilibrium, Unrolled
+from notsodeep.models.protocol import Program, RowModel, Samples
 from notsodeep.validation import as_variance
 
 
 @dataclass(frozen=True, init=False)
-class DEQ:
+class DEQ(RowModel):
     """A deep equilibrium model z = φ(σ_a A z + σ_b B x + bias)/√m, (1.1).
 
     Args:
@@ -39,7 +42,7 @@ class DEQ:
                 f"sigma_a2 = {recurrent} leaves nothing for 1 - sigma_a2: give sigma_b2 as well."
             )
         given = 1.0 - recurrent if sigma_b2 is None else as_variance(sigma_b2, "sigma_b2")
-        object.__setattr__(self, "activation", _resolve(activation))
+        object.__setattr__(self, "activation", as_activation(activation))
         object.__setattr__(self, "sigma_a2", recurrent)
         object.__setattr__(self, "sigma_b2", given)
         object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
@@ -56,6 +59,19 @@ class DEQ:
         forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
         return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
 
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """One equation for each pair of samples, (3.5)."""
+        return Equilibrium(self, left, right, any(kernel.is_tangent for kernel in kernels))
+
+    def unrolled(self, depth: int) -> UnrolledDEQ:
+        """The DEQ cut after so many layers whose weights are not tied, (3.12)."""
+        return UnrolledDEQ(self, depth)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Activation and variances, complete."""
+        variances = {"sigma_a2": self.sigma_a2, "sigma_b2": self.sigma_b2, "bias2": self.bias2}
+        return {"kind": "deq", "activation": activation_description(self.activation), **variances}
+
     def __str__(self) -> str:
         bias = f", bias2={self.bias2:g}" if self.bias2 else ""
         return f"DEQ({self.activation}, sigma_a2={self.sigma_a2:g}, sigma_b2={self.sigma_b2:g}{bias})"
@@ -66,51 +82,27 @@ def replace_activation(deq: DEQ, phi: Activation) -> DEQ:
     return DEQ(phi, deq.sigma_a2, deq.sigma_b2, deq.bias2)
 
 
-@dataclass(frozen=True, init=False)
-class Explicit:
-    """A feed-forward network x^(l) = σ_l(W_l x^(l-1))/√m_l with the given hidden layers, (1.4)."""
+@dataclass(frozen=True)
+class UnrolledDEQ(RowModel):
+    """A DEQ cut after `depth` layers whose weights are not tied, (3.12); made by `DEQ.unrolled`."""
 
-    layers: tuple[Activation, ...]
+    deq: DEQ
+    depth: int
 
-    def __init__(self, layers: Iterable[str | Activation]) -> None:
-        if isinstance(layers, str | Activation):
-            raise InputError(
-                "Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one."
-            )
-        resolved = tuple(_resolve(layer) for layer in layers)
-        if not resolved:
-            raise InputError("Explicit needs at least one hidden layer.")
-        object.__setattr__(self, "layers", resolved)
+    def centred(self, tau0: float) -> UnrolledDEQ:
+        """The same cut of the centred DEQ."""
+        return UnrolledDEQ(self.deq.centred(tau0), self.depth)
 
-    def centred(self, tau0: float) -> Explicit:
-        """Each layer shifted so that its output has mean zero at the scale of its own input."""
-        q, centred = as_tau(tau0) ** 2, []
-        for layer in self.layers:
-            shifted = layer.shifted(-float(mean_derivative(layer, q, 0)))
-            centred.append(shifted)
-            q = float(second_moment(shifted, q))
-        return Explicit(centred)
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """The layer recursion with the input injected again at every layer."""
+        return Unrolled(self.deq, left, right, self.depth, any(kernel.is_tangent for kernel in kernels))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The DEQ, complete, and the depth."""
+        return {"kind": "unrolled_deq", "deq": self.deq.to_dict(), "depth": self.depth}
 
     def __str__(self) -> str:
-        return f"Explicit([{', '.join(str(layer) for layer in self.layers)}])"
+        return f"{self.deq} cut after {self.depth} layers"
 
 
-def as_tau(tau0: float) -> float:
-    """The norm of a typical input: a finite positive number."""
-    value = float(tau0)
-    if not np.isfinite(value) or value <= 0:
-        raise InputError(
-            f"tau0 is the root of a variance (the norm of a typical row) and must be positive; got {tau0}."
-        )
-    return value
-
-
-def _resolve(name: str | Activation) -> Activation:
-    if isinstance(name, str | Activation):
-        return activation(name)
-    raise InputError(
-        f"An activation is a name or an Activation, not {type(name).__name__}; see custom_activation."
-    )
-
-
-__all__ = ["DEQ", "Explicit", "as_tau", "replace_activation"]
+__all__ = ["DEQ", "UnrolledDEQ", "replace_activation"]

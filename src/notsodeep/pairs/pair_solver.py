@@ -18,9 +18,10 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
-from notsodeep.kernels import compiled, homogeneous
-from notsodeep.kernels.near import NearPairs
-from notsodeep.kernels.sides import Equation, Side
+from notsodeep.pairs import compiled_series as compiled
+from notsodeep.pairs import homogeneous
+from notsodeep.pairs.near_parallel import NearPairs
+from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]

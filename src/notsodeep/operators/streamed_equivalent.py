@@ -24,8 +24,8 @@ from notsodeep.equivalents.equivalent import equivalent, informative_term
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm
 from notsodeep.errors import InputError
-from notsodeep.kernels.api import Model
-from notsodeep.scale.rows import ArrayRows, Rows, Survey, chunks, plain_rows, survey
+from notsodeep.models.protocol import Model
+from notsodeep.scale.sample_sources import ArrayRows, Rows, Survey, chunks, plain_rows, survey
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class StreamedEquivalent(LinearOperator):
                 adds p columns, which the inverse pays for.
         """
         rows = plain_rows(X)
-        seen = survey(rows) if known is None else known
+        seen = survey(rows, model) if known is None else known
         # Of each sample the first order knows its norm alone; X enters as the Gram matrix, put in its place here.
         lengths = np.sqrt(seen.squares)[:, None]
         point = seen.mean_correlation if around == "mean" else around

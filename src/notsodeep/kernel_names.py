@@ -1,0 +1,73 @@
+"""The five kernels of a network, under one name each, for every function that takes `kernel=` or `of=`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from notsodeep.errors import InputError
+
+
+class Kernel(StrEnum):
+    """Which kernel of a network is meant; docs/theory.md, section 3.
+
+    `Kernel("ntk") == "ntk"`: members are strings, and a plain string does wherever a kernel is asked for.
+    """
+
+    #: ⟨z_i, z_j⟩ of the features, (3.3) and (3.11).
+    CK = "ck"
+    #: Λ_ij, the covariance of what enters the last activation.
+    CK_PREACTIVATIONS = "ck_preactivations"
+    #: The neural tangent kernel of the network f = ⟨a, z⟩ with all weights trained, (3.8).
+    NTK = "ntk"
+    #: G/(1 - σ_a² D), the tangent kernel as the papers define it, (3.9).
+    NTK_PAPER = "ntk_paper"
+    #: Λ/(1 - σ_a² D), the tangent kernel of the pre-activations, (3.10).
+    NTK_PREACTIVATIONS = "ntk_preactivations"
+
+    @property
+    def is_tangent(self) -> bool:
+        """Whether this is one of the tangent kernels, which need the slope F' of every pair."""
+        return self in TANGENT
+
+
+CONJUGATE = (Kernel.CK, Kernel.CK_PREACTIVATIONS)
+TANGENT = (Kernel.NTK, Kernel.NTK_PAPER, Kernel.NTK_PREACTIVATIONS)
+
+# Short words that are clear beside the function they are given to: conjugate_kernel(of="features").
+_CONJUGATE_ALIASES = {"features": Kernel.CK, "preactivations": Kernel.CK_PREACTIVATIONS}
+_TANGENT_ALIASES = {
+    "network": Kernel.NTK,
+    "paper": Kernel.NTK_PAPER,
+    "preactivations": Kernel.NTK_PREACTIVATIONS,
+}
+
+
+def as_kernel(word: str, argument: str = "kernel", allowed: tuple[Kernel, ...] = tuple(Kernel)) -> Kernel:
+    """The kernel with this name.
+
+    Args:
+        word: "ck", "ck_preactivations", "ntk", "ntk_paper" or "ntk_preactivations".
+        argument: the name of the caller's argument, for the error message.
+        allowed: the kernels that the caller can work with.
+    """
+    return _find(word, argument, {str(kernel): kernel for kernel in allowed}, {})
+
+
+def as_conjugate_kernel(word: str, argument: str = "of") -> Kernel:
+    """One of the conjugate kernels, by its name or as "features" or "preactivations"."""
+    return _find(word, argument, {str(kernel): kernel for kernel in CONJUGATE}, _CONJUGATE_ALIASES)
+
+
+def as_tangent_kernel(word: str, argument: str = "of") -> Kernel:
+    """One of the tangent kernels, by its name or as "network", "paper" or "preactivations"."""
+    return _find(word, argument, {str(kernel): kernel for kernel in TANGENT}, _TANGENT_ALIASES)
+
+
+def _find(word: str, argument: str, names: dict[str, Kernel], aliases: dict[str, Kernel]) -> Kernel:
+    known = {**aliases, **names}
+    if isinstance(word, str) and word in known:
+        return known[word]
+    raise InputError(f"{argument} must be one of {', '.join(map(repr, known))}; got {word!r}.")
+
+
+__all__ = ["CONJUGATE", "TANGENT", "Kernel", "as_conjugate_kernel", "as_kernel", "as_tangent_kernel"]

@@ -1,0 +1,149 @@
+"""The exact kernels of any model: one public function each, for arrays in memory and for everything larger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from notsodeep.kernel_names import Kernel, as_conjugate_kernel, as_kernel, as_tangent_kernel
+from notsodeep.models.protocol import Model, as_model
+from notsodeep.progress import Report, silent
+from notsodeep.scale.compute import ComputeOptions, compute_kernels
+from notsodeep.validation import Array
+
+
+def conjugate_kernel(
+    model: Model,
+    X: Any,
+    Y: Any = None,
+    of: str = "features",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+    out: str | Path | None = None,
+    client: Any = None,
+    max_memory: str | int | None = None,
+    storage: str = "float64",
+    block: int | None = None,
+    progress: Report = silent,
+) -> Any:
+    """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
+
+    Args:
+        model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
+        X: samples, for models of rows (n, p): an array, an np.memmap, a zarr array or a dask array.
+        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
+        of: "features" (or "ck") is ⟨z_i, z_j⟩; "preactivations" (or "ck_preactivations") is Λ, what enters the
+            activation.
+        depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
+        return_info: also return the evidence: iterations, residual and error bound.
+        out: a folder (G.zarr) that the kernel is written to, block by block, the lower half only. A run that was
+            interrupted goes on where it stopped when it is called again.
+        client: who computes: None is this process; "threads"; a number of processes on this machine; the address of
+            a `distributed` scheduler; a `distributed.Client`.
+        max_memory: what the process (with a client: each worker) may hold in all, "4GB"; if not given, blocks take
+            half of what is free.
+        storage: "float64" or "float32", the precision kept; blocks are always computed in float64.
+        block: rows and columns of a block; chosen by memory if not given.
+        progress: called after each block or tile, see `notsodeep.progress`.
+
+    Returns:
+        The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
+        asked for.
+    """
+    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    found, info = compute_kernels(as_model(model, depth), X, Y, (as_conjugate_kernel(of),), options)
+    return (found[0], info) if return_info else found[0]
+
+
+def tangent_kernel(
+    model: Model,
+    X: Any,
+    Y: Any = None,
+    of: str = "network",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+    out: str | Path | None = None,
+    client: Any = None,
+    max_memory: str | int | None = None,
+    storage: str = "float64",
+    block: int | None = None,
+    progress: Report = silent,
+) -> Any:
+    """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
+
+    Args:
+        model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
+        X: samples, for models of rows (n, p): an array, an np.memmap, a zarr array or a dask array.
+        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
+        of: "network" (or "ntk") is the NTK of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or
+            "ntk_paper") is G/(1 - σ_a² D) as the papers define it; "preactivations" (or "ntk_preactivations") is
+            Λ/(1 - σ_a² D).
+        depth: cut the DEQ after this many layers whose weights are not tied.
+        return_info: also return the evidence: iterations, residual and error bound.
+        out: a folder for the kernel, see `conjugate_kernel`; so are the arguments that follow.
+        client: who computes.
+        max_memory: what the process may hold in all.
+        storage: "float64" or "float32".
+        block: rows and columns of a block.
+        progress: called after each block or tile.
+
+    Returns:
+        The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
+        asked for.
+    """
+    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    found, info = compute_kernels(as_model(model, depth), X, Y, (as_tangent_kernel(of),), options)
+    return (found[0], info) if return_info else found[0]
+
+
+def both_kernels(
+    model: Model,
+    X: Any,
+    Y: Any = None,
+    of: str = "network",
+    *,
+    depth: int | None = None,
+    return_info: bool = False,
+    out: str | Path | None = None,
+    client: Any = None,
+    max_memory: str | int | None = None,
+    storage: str = "float64",
+    block: int | None = None,
+    progress: Report = silent,
+) -> Any:
+    """Conjugate kernel (of features) and tangent kernel in one pass.
+
+    Args:
+        model: as in `conjugate_kernel`; so are the other arguments that are not explained here.
+        X: samples.
+        Y: other samples.
+        of: which tangent kernel, as in `tangent_kernel`.
+        depth: cuts a DEQ.
+        return_info: also return the evidence.
+        out: a folder in which the two kernels become the folders ck.zarr and ntk.zarr (or the tangent kernel's name).
+        client: who computes.
+        max_memory: what the process may hold in all.
+        storage: "float64" or "float32".
+        block: rows and columns of a block.
+        progress: called after each block or tile.
+
+    Returns:
+        The conjugate kernel, the tangent kernel, and a `KernelInfo` if asked for.
+    """
+    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    kernels = (Kernel.CK, as_tangent_kernel(of))
+    found, info = compute_kernels(as_model(model, depth), X, Y, kernels, options)
+    return (*found, info) if return_info else tuple(found)
+
+
+def exact_kernel(model: Model, X: Any, Y: Any = None, *, kernel: str = "ck") -> Array:
+    """Any of the five kernels, by its name, in memory."""
+    found, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), ComputeOptions())
+    return np.asarray(found[0])
+
+
+__all__ = ["both_kernels", "conjugate_kernel", "exact_kernel", "tangent_kernel"]

@@ -1,0 +1,20 @@
+"""Networks at infinite width as frozen specifications: the protocol, and the models that fulfil it."""
+
+from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
+from notsodeep.models.explicit import Explicit
+from notsodeep.models.parameters import as_tau
+from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model
+
+__all__ = [
+    "DEQ",
+    "Explicit",
+    "Model",
+    "Program",
+    "RowModel",
+    "Samples",
+    "Tile",
+    "UnrolledDEQ",
+    "as_model",
+    "as_tau",
+    "replace_activation",
+]

@@ -1,0 +1,132 @@
+"""What a model is: anything that can say how it fills tiles of its kernel matrix.
+
+A model is a frozen specification. To add one, write a class with the methods of `Model` (a model of plain rows inherits
+two of them from `RowModel`) and a `Program` that computes tiles; every function that takes a kernel then takes it: in
+memory, on disk, on a cluster, as an operator, as an estimator. A model that is to be read back from a file is named in
+`models.serial` as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from notsodeep.errors import InputError
+from notsodeep.kernel_names import Kernel
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array, as_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A set of samples, and what is known about it.
+
+    Attributes:
+        values: the samples, the first axis counting them.
+        squares: squared norms as `Model.squared_norms` gives them, if they were computed before.
+        anchors: squared norms that span those of all samples of a run, of which these may be a part. What depends on
+            one sample is interpolated between the smallest and the largest norm: with the same anchors all parts of a
+            run interpolate over the same range and agree to rounding.
+    """
+
+    values: Array
+    squares: Array | None = None
+    anchors: Array = field(default_factory=lambda: np.empty(0))
+
+
+class Tile(Protocol):
+    """The kernels of a rectangle of pairs of samples."""
+
+    @property
+    def info(self) -> KernelInfo:
+        """How the numbers were obtained."""
+
+    def kernel(self, name: Kernel) -> Array:
+        """One of the kernels that the program was prepared for."""
+
+
+class Program(Protocol):
+    """A model prepared for two sets of samples. Its methods are called from several threads."""
+
+    def start(self) -> Array:
+        """The (n, k) array that the computation starts from, and that the first kernel overwrites.
+
+        Models of rows give the Gram matrix, so that nothing of size n² stands beside the result; others an empty array.
+        """
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> Tile:
+        """The kernels of these pairs.
+
+        Args:
+            start: a copy of this rectangle of `start()`.
+            rows: which samples of the first set.
+            columns: which samples of the second set.
+            diagonal: the rectangle is on the diagonal of a symmetric matrix; its lower triangle is what counts.
+        """
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A network at infinite width, of which kernels can be computed."""
+
+    def check_samples(self, X: Any, name: str = "X") -> Array:
+        """The samples as a C-contiguous float64 array, or an InputError that says what is wrong with them."""
+
+    def squared_norms(self, samples: Array) -> Array:
+        """The numbers on which everything depends that depends on one sample alone; first axis: samples."""
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """The program that fills tiles with these kernels; `right` is None for the kernel of `left` with itself."""
+
+    def centred(self, tau0: float) -> Model:
+        """The same model with its activations shifted to mean zero at inputs of norm tau0."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that defines the model, as JSON would have it; with a key "kind" that names the class."""
+
+
+class RowModel:
+    """What models of plain rows (n, p) have in common."""
+
+    def check_samples(self, X: Any, name: str = "X") -> Array:
+        """Samples in rows as a C-contiguous float64 array."""
+        return as_rows(X, name)
+
+    def squared_norms(self, samples: Array) -> Array:
+        """||x_i||² of every row."""
+        return np.asarray(np.einsum("ij,ij->i", samples, samples))
+
+    def centred(self, tau0: float) -> Any:
+        """The same model: nothing is known that could be shifted."""
+        return self
+
+
+def as_model(model: Any, depth: int | None = None) -> Model:
+    """The model, cut at a finite depth if one is given; what is not a model is refused."""
+    if not isinstance(model, Model):
+        raise InputError(
+            f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
+            f"not {type(model).__name__}."
+        )
+    if depth is None:
+        return model
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
+        raise InputError(f"depth must be a whole number from 1 on, got {depth}.")
+    if not isinstance(model, Unrollable):
+        raise InputError(
+            f"depth cuts a model of infinite depth, such as a DEQ; {type(model).__name__} has a depth of its own."
+        )
+    return model.unrolled(int(depth))
+
+
+@runtime_checkable
+class Unrollable(Protocol):
+    """A model of infinite depth, which can be cut."""
+
+    def unrolled(self, depth: int) -> Model:
+        """The model after so many layers, weights not tied."""
+
+
+__all__ = ["Model", "Program", "RowModel", "Samples", "Tile", "as_model"]
