@@ -76,13 +76,18 @@ def test_as_an_operator(rows):
 
 def test_in_estimators(rows):
     labels = np.where(rows[:, 0] > 0, "up", "down")
-    machine = DEQKernelClassifier(model=PowerNetwork(2), kernel="ck", center=False, scale=None, fit_intercept=False)
+    machine = DEQKernelClassifier(
+        model=PowerNetwork(2), kernel="ck", center=False, scale=None, fit_intercept=False
+    )
     machine.fit(rows, labels)
     signs = np.where(labels == "up", 1.0, -1.0)
     dual = np.linalg.solve(expected(rows, rows, 2) + 1e-2 * np.eye(300), signs)
     assert_close(machine.decision_function(rows), expected(rows, rows, 2) @ dual, Oracle.IDENTITY)
     assert machine.score(rows, labels) > 0.95
-    assert DEQKernelRidge(model=PowerNetwork(1), kernel="ntk").fit(rows, rows[:, 1]).score(rows, rows[:, 1]) > 0.9
+    assert (
+        DEQKernelRidge(model=PowerNetwork(1), kernel="ntk").fit(rows, rows[:, 1]).score(rows, rows[:, 1])
+        > 0.9
+    )
 
 
 def test_depth_is_for_models_that_can_be_cut(rows):

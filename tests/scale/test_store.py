@@ -151,7 +151,7 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
             "another model",
         ),
         ({"of": "preactivations"}, "another kernel"),
-        ({"depth": 3}, "another depth"),
+        ({"depth": 3}, "another model"),
         ({"X": 0.5}, "other rows X"),
         ({"X": slice(0, 299)}, "another shape"),
         ({"storage": "float32"}, "another precision"),
@@ -209,7 +209,7 @@ def test_an_array_changed_behind_our_back(samples, tmp_path: Path, key: str, val
     with pytest.raises(nsd.InputError, match=words):
         open_kernel(tmp_path / "G.zarr")
     noted = json.loads(described.read_text())
-    noted["attributes"]["notsodeep"]["depth"] = 7
+    noted["attributes"]["notsodeep"]["kernel"] = "other"
     described.write_text(json.dumps(noted))
     with pytest.raises(nsd.InputError, match="altered"):
         compute(samples, tmp_path / "G.zarr")

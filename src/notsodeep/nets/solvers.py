@@ -114,49 +114,81 @@ class RowProblem(Protocol):
 
 def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveReport]:
     """Iterate every row to the tolerance, or to `max_steps`; the caller decides what a failure means."""
-    x = problem.start()
-    tolerance = options.tolerance_for(x.dtype)
-    ledger = _Ledger.blank(x)
-    mixer = _Anderson(options.memory) if options.method == "anderson" else None
-    fresh, difference = torch.empty_like(x), torch.empty_like(x)
-    rates, before, row_steps = x.new_full((len(x),), float("nan")), None, 0
-    step, looked, next_look = 0, 0, 1
-    while step < options.max_steps:
-        problem.step(x, fresh)
-        step, row_steps = step + 1, row_steps + len(x)
-        if step < next_look and step < options.max_steps:
-            x, fresh = fresh, x
-            continue
-        size = problem.size(fresh)
-        torch.sub(fresh, x, out=difference)
-        moved = torch.linalg.vector_norm(difference, dim=1)
-        if before is not None:
-            rates = (moved / before.clamp_min(torch.finfo(x.dtype).tiny)) ** (1.0 / (step - looked))
-        # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
-        left = ~(moved <= tolerance * size) & torch.isfinite(moved)
-        remaining = int(left.sum())
-        last = remaining == 0 or step == options.max_steps
-        if last or remaining <= (1.0 - _DROP_SHARE) * len(x):
-            ledger.close(torch.ones_like(left) if last else ~left, moved, size, problem.solution())
-            if last:
+    return _Iteration(problem, options).run()
+
+
+class _Iteration:
+    """The loop of `solve`: the rows that have not converged yet, and how fast they move."""
+
+    def __init__(self, problem: RowProblem, options: SolverOptions) -> None:
+        self.problem, self.options = problem, options
+        self.x = problem.start()
+        self.fresh, self.difference = torch.empty_like(self.x), torch.empty_like(self.x)
+        self.tolerance = options.tolerance_for(self.x.dtype)
+        self.ledger = _Ledger.blank(self.x)
+        self.mixer = _Anderson(options.memory) if options.method == "anderson" else None
+        self.rates = self.x.new_full((len(self.x),), float("nan"))
+        self.moved: Tensor | None = None
+        self.step = self.row_steps = self.looked = 0
+        self.next_look = 1
+
+    def run(self) -> tuple[Tensor, SolveReport]:
+        """Step until all rows have converged or the steps are used up."""
+        while self.step < self.options.max_steps:
+            self.problem.step(self.x, self.fresh)
+            self.step, self.row_steps = self.step + 1, self.row_steps + len(self.x)
+            if self.step < self.next_look and self.step < self.options.max_steps:
+                self.x, self.fresh = self.fresh, self.x
+            elif self._look():
                 break
+        rate = float(self.rates.max()) if len(self.rates) else float("nan")
+        method = "iteration" if self.mixer is None else "anderson"
+        report = SolveReport(method, self.step, self.ledger.residuals, self.tolerance, rate, self.row_steps)
+        return self.ledger.answer, report
+
+    def _look(self) -> bool:
+        """Measure residuals, let converged rows leave and choose the next state; True when nothing is left to do."""
+        size = self.problem.size(self.fresh)
+        torch.sub(self.fresh, self.x, out=self.difference)
+        moved = torch.linalg.vector_norm(self.difference, dim=1)
+        if self.moved is not None:
+            before = self.moved.clamp_min(torch.finfo(moved.dtype).tiny)
+            self.rates = (moved / before) ** (1.0 / (self.step - self.looked))
+        # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
+        left = ~(moved <= self.tolerance * size) & torch.isfinite(moved)
+        remaining = int(left.sum())
+        if remaining == 0 or self.step == self.options.max_steps:
+            self.ledger.close(torch.ones_like(left), moved, size, self.problem.solution())
+            return True
+        if remaining <= (1.0 - _DROP_SHARE) * len(left):
+            self.ledger.close(~left, moved, size, self.problem.solution())
             kept = left.nonzero().squeeze(1)
-            problem = problem.restrict(kept)
-            x, fresh, difference = (t[kept] for t in (x, fresh, difference))
-            moved, rates, size = (t[kept] for t in (moved, rates, size))
-            if mixer is not None:
-                mixer.restrict(kept)
-        if mixer is None and options.method == "auto" and step >= _PATIENCE and float(rates.max()) > _SLOW:
-            mixer = _Anderson(options.memory)
-        before, looked, next_look = moved, step, step + 1
-        if mixer is None:
-            x, fresh = fresh, x
-            next_look += _steps_before(tolerance * size, moved, rates)
-        else:
-            x = mixer.mix(fresh, difference)
-    rate = float(rates.max()) if len(rates) else float("nan")
-    method = "iteration" if mixer is None else "anderson"
-    return ledger.answer, SolveReport(method, step, ledger.residuals, tolerance, rate, row_steps)
+            moved, size = moved[kept], size[kept]
+            self._keep(kept)
+        self.moved, self.looked = moved, self.step
+        self._choose_next(size)
+        return False
+
+    def _keep(self, rows: Tensor) -> None:
+        """Go on with some of the rows only."""
+        self.problem = self.problem.restrict(rows)
+        self.x, self.fresh, self.difference = (t[rows] for t in (self.x, self.fresh, self.difference))
+        self.rates = self.rates[rows]
+        if self.mixer is not None:
+            self.mixer.restrict(rows)
+
+    def _choose_next(self, size: Tensor) -> None:
+        """The next state, and the step after which residuals are measured again."""
+        slow = self.step >= _PATIENCE and float(self.rates.max()) > _SLOW
+        if self.mixer is None and self.options.method == "auto" and slow:
+            self.mixer = _Anderson(self.options.memory)
+        self.next_look = self.step + 1
+        if self.mixer is not None:
+            self.x = self.mixer.mix(self.fresh, self.difference)
+            return
+        self.x, self.fresh = self.fresh, self.x
+        if self.moved is not None:
+            self.next_look += _steps_before(self.tolerance * size, self.moved, self.rates)
 
 
 def _steps_before(wanted: Tensor, moved: Tensor, rates: Tensor) -> int:
