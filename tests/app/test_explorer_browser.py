@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chromium import chromium, needs_chromium
+from socket_recorder import asked_for, foreign, recorded
 
 pytest.importorskip("streamlit")
 pytestmark = needs_chromium
@@ -26,10 +28,18 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
+def addresses(tmp_path_factory) -> Path:
+    """The folder in which every address is recorded that the server or one of its children asks for."""
+    return tmp_path_factory.mktemp("addresses")
+
+
+@pytest.fixture(scope="module")
+def server(addresses: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port = free_port()
     command = [sys.executable, "-m", "notsodeep.cli", "explore", "--no-browser", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, env=recorded(addresses), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         wait_for(lambda: answers("127.0.0.1", port))
         yield process, port
@@ -250,6 +260,12 @@ def test_the_dark_theme_is_dark_and_so_are_its_figures(browser: Any, server: tup
     address = ask(browser, "document.querySelector('img[alt]').src")
     script = "const done = arguments[1]; fetch(arguments[0]).then(r => r.text()).then(done)"
     assert "#0e1117" in browser.execute_async_script(script, address)
+
+
+def test_no_socket_of_the_server_has_left_this_machine(browser: Any, addresses: Path) -> None:
+    """After everything that the tests above did with the page."""
+    assert asked_for(addresses)
+    assert foreign(addresses) == []
 
 
 def test_it_ends_when_it_is_interrupted(server: tuple[Any, int], browser: Any) -> None:

@@ -78,6 +78,8 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         # The code does not change while it runs, and watching it would import whatever it finds.
         "server.fileWatcherType": "none",
         "browser.gatherUsageStats": False,
+        # On its first start streamlit would ask for an e-mail address, and send it to its makers.
+        "server.showEmailPrompt": False,
         "browser.serverAddress": address,
         "global.developmentMode": False,
         "client.showErrorDetails": "none",
@@ -93,7 +95,7 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in options.items()
     ]
-    return [sys.executable, "-m", "streamlit", "run", str(script), *flags]
+    return [sys.executable, "-m", "notsodeep.app.server", "run", str(script), *flags]
 
 
 def server_environment() -> dict[str, str]:
