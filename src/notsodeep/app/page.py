@@ -30,7 +30,7 @@ _INTRODUCTION = (
 
 def show() -> None:
     """Draw the page; called anew whenever something on it was moved."""
-    st.set_page_config("notsodeep explorer", _ICON.read_text(), layout="wide")
+    st.set_page_config("notsodeep explorer", _ICON.read_text(encoding="utf-8"), layout="wide")
     st.html(f"<style>{_STYLE}</style>")
     _warmed_up()
     st.title("How deep is a deep equilibrium model?", anchor=False)

@@ -11,7 +11,7 @@ import typer
 from notsodeep.cli import sources
 from notsodeep.cli.common import ACTIVATION_HELP, app, console, errors, print_distance, read_activation
 from notsodeep.extras import needed
-from notsodeep.files import free_path, written_whole
+from notsodeep.files import atomic_write, free_path
 
 
 @app.command()
@@ -69,8 +69,8 @@ def design(
             print_distance(made, samples.rows)
     if save is not None:
         target = free_path(save, overwrite)
-        with written_whole(target) as temporary:
-            temporary.write_text(made.to_json())
+        with atomic_write(target) as temporary:
+            temporary.write_text(made.to_json(), encoding="utf-8")
         errors.print(f"design written to {target}", highlight=False)
     if figure is not None:
         from notsodeep import figures

@@ -11,7 +11,7 @@ import typer
 
 from notsodeep.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows, spinner
 from notsodeep.errors import InputError
-from notsodeep.files import free_path, written_whole
+from notsodeep.files import atomic_write, free_path
 
 
 @app.command()
@@ -116,7 +116,7 @@ def _in_memory(
         progress.add_task(f"{len(rows)} × {len(rows)} pairs")
         compute = tangent_kernel if tangent else conjugate_kernel
         matrix, info = compute(model, rows, depth=depth, return_info=True)
-    with written_whole(target) as temporary:
+    with atomic_write(target) as temporary:
         np.save(temporary, matrix, allow_pickle=False)
     return matrix, info, target
 

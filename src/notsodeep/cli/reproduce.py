@@ -16,7 +16,7 @@ from rich.table import Table
 
 from notsodeep.cli.common import app, console, errors, figures_if_installed
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.files import said
+from notsodeep.files import explained_errors
 
 if TYPE_CHECKING:
     from notsodeep.experiments.base import Expectation, Experiment, Size, Spec
@@ -171,7 +171,7 @@ def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
     if figures is None or experiment.name not in figures.DRAWINGS:
         return []
     drawing = figures.draw(experiment.name, outcome.rows)
-    with said(outcome.folder):
+    with explained_errors(outcome.folder):
         return [
             figures.save(drawing, (outcome.folder / "figure").with_suffix(suffix))
             for suffix in _FIGURE_SUFFIXES

@@ -70,7 +70,7 @@ def commit() -> str | None:
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(_PACKAGE_FOLDER), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout.strip()
 
 
 def _from_proc(file: str, key: str) -> str | None:

@@ -24,7 +24,15 @@ from typing import Any
 from notsodeep.errors import InputError
 from notsodeep.experiments.base import Row, Scalar, Task
 from notsodeep.experiments.specs import Spec
-from notsodeep.files import LOCK, append_whole, free_path, locked, said, stamp, written_whole
+from notsodeep.files import (
+    LOCK,
+    atomic_append,
+    atomic_write,
+    explained_errors,
+    folder_lock,
+    free_path,
+    timestamp,
+)
 
 ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
 
@@ -104,7 +112,7 @@ class Reading:
 
 def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
     """Read a rows file with suspicion; one that is not there has no records."""
-    with said(path.parent):
+    with explained_errors(path.parent):
         content = path.read_bytes() if path.exists() else b""
     wanted = {task.key: dict(task.parameters) for task in tasks}
     records: dict[str, Record] = {}
@@ -150,12 +158,12 @@ class Store:
         line = record.encoded()
         # As a later run will read it: a tuple is a list by then.
         written = Record.decoded(line[:-1]) or record
-        with said(self.folder):
+        with explained_errors(self.folder):
             try:
-                append_whole(self.folder / ROWS, line)
+                atomic_append(self.folder / ROWS, line)
             except KeyboardInterrupt:
                 # The task has ended: it is kept, and then the run ends.
-                append_whole(self.folder / ROWS, line)
+                atomic_append(self.folder / ROWS, line)
                 self.records[task.key] = written
                 raise
         self.records[task.key] = written
@@ -175,7 +183,7 @@ class Store:
     def _put_aside(self) -> None:
         path = self.folder / ROWS
         if path.exists():
-            aside = free_path(self.folder / f"{ROWS}.old-{stamp()}")
+            aside = free_path(self.folder / f"{ROWS}.old-{timestamp()}")
             path.rename(aside)
             self.notes.append(f"The rows of the run before are kept as {aside.name}.")
         (self.folder / PROVENANCE).unlink(missing_ok=True)
@@ -184,10 +192,10 @@ class Store:
         path = self.folder / ROWS
         reading = read_rows(path, self.spec_hash, tasks)
         if not reading.sound:
-            aside = free_path(self.folder / f"{ROWS}.damaged-{stamp()}")
+            aside = free_path(self.folder / f"{ROWS}.damaged-{timestamp()}")
             shutil.copyfile(path, aside)
-            with written_whole(path) as temporary:
-                append_whole(temporary, b"".join(record.encoded() for record in reading.records.values()))
+            with atomic_write(path) as temporary:
+                atomic_append(temporary, b"".join(record.encoded() for record in reading.records.values()))
             self.notes.append(
                 f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings. The file as it was "
                 f"is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
@@ -208,18 +216,18 @@ def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool =
     Raises:
         InputError: if another run holds the folder, if its spec.toml was changed, or if it cannot be written to.
     """
-    with said(folder):
+    with explained_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        with said(folder):
+    with folder_lock(folder):
+        with explained_errors(folder):
             store = Store(folder, spec, tasks, fresh=fresh)
         yield store
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole, on the disk before it takes its place."""
-    with said(path.parent), written_whole(path) as temporary:
-        append_whole(temporary, text.encode())
+    with explained_errors(path.parent), atomic_write(path) as temporary:
+        atomic_append(temporary, text.encode())
 
 
 def _refuse_other_spec(path: Path, spec: Spec) -> None:

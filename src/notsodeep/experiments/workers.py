@@ -173,6 +173,8 @@ def _lines_to_workers(
 
 def _work(line: Connection, experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
     """One task after the other, until the process at the other end is gone."""
+    # Windows hands down no ignored signals.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:

@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
-from notsodeep.files import written_whole
+from notsodeep.files import atomic_write
 
 Array = NDArray[np.float64]
 
@@ -146,7 +146,7 @@ def _below(axes: Axes) -> dict[str, Any]:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the figure whole or not at all; the ending chooses png, svg or pdf."""
-    with written_whole(path) as temporary, mpl.rc_context(STYLE):
+    with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path
 

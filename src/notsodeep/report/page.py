@@ -12,7 +12,7 @@ from notsodeep import __version__
 from notsodeep.errors import InputError
 from notsodeep.experiments.base import Experiment
 from notsodeep.experiments.catalogue import EXPERIMENTS
-from notsodeep.files import free_path, said, written_whole
+from notsodeep.files import atomic_write, explained_errors, free_path
 from notsodeep.report.included import included_section
 from notsodeep.report.markup import Child, Html, command, element, joined, paragraph, table
 from notsodeep.report.results import Result, read_results
@@ -135,7 +135,7 @@ def page(title: str, opening: Sequence[Html], sections: Sequence[Section], typed
 def write_page(content: Html, path: Path, *, overwrite: bool = False) -> Path:
     """Write the page whole or not at all, beside a page that is there unless told to replace it."""
     target = free_path(path, overwrite)
-    with said(target.parent), written_whole(target) as temporary:
+    with explained_errors(target.parent), atomic_write(target) as temporary:
         temporary.write_text(content.text, encoding="utf-8")
     return target
 
