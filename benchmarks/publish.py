@@ -13,11 +13,11 @@ from pathlib import Path
 
 from harness import filled, markdown_table, write_atomically
 
-from notsodeep.experiments.catalogue import EXPERIMENTS
-from notsodeep.figures import draw
 from notsodeep.files import atomic_write
-from notsodeep.report.results import Result, read_results
-from notsodeep.report.values import seconds, shown
+from notsodeep.interfaces.report.values import seconds, shown
+from notsodeep.papers import draw
+from notsodeep.papers.catalogue import EXPERIMENTS
+from notsodeep.papers.results_reader import Result, read_results
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
