@@ -35,13 +35,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from notsodeep.data import Preprocessing, load
-from notsodeep.experiments.trainings import Parts, parts_of, three_networks
 from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
 from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
+from notsodeep.papers.training_rows import Parts, parts_of, three_networks
 
 CONSOLE = Console()
 RESULTS = Path(__file__).parent / "results"

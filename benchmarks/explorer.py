@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from notsodeep.cli.explore import server_environment
+from notsodeep.interfaces.cli.explore_command import server_environment
 
 # As the server is started, and before NumPy is imported: the numerical libraries read these once.
 os.environ.update(server_environment())
@@ -44,10 +44,10 @@ from harness import (
 from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
-import notsodeep.app
+import notsodeep.interfaces.app
 
 CONSOLE = Console(highlight=False, width=150)
-MAIN = str(Path(notsodeep.app.__file__).with_name("main.py"))
+MAIN = str(Path(notsodeep.interfaces.app.__file__).with_name("main.py"))
 LIMIT = 2.0  # seconds
 
 # What is moved: kind of widget, its key, the value before, new values.

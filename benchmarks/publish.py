@@ -13,11 +13,11 @@ from pathlib import Path
 
 from harness import filled, markdown_table, write_atomically
 
-from notsodeep.experiments.catalogue import EXPERIMENTS
-from notsodeep.figures import draw
-from notsodeep.files import written_whole
-from notsodeep.report.results import Result, read_results
-from notsodeep.report.values import seconds, shown
+from notsodeep.files import atomic_write
+from notsodeep.interfaces.report.values import seconds, shown
+from notsodeep.papers import draw
+from notsodeep.papers.catalogue import EXPERIMENTS
+from notsodeep.papers.results_reader import Result, read_results
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -102,7 +102,7 @@ def publish_results(folder: Path) -> None:
         if result.size != "full" or not result.outcome.finished:
             continue
         text = filled(text, *marks(name), told(result))
-        with written_whole(FIGURES / f"{name}.png") as temporary:
+        with atomic_write(FIGURES / f"{name}.png") as temporary:
             draw(name, result.outcome.rows).savefig(temporary, dpi=110, format="png")
         print(f"published: {name}")
     write_atomically(RESULTS_PAGE, text)

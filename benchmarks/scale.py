@@ -51,11 +51,10 @@ from rich.progress import Progress
 
 from notsodeep.data import GaussianMixture, Preprocessing, load
 from notsodeep.errors import ConvergenceError
+from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.kernels import conjugate_kernel as scaled_kernel
-from notsodeep.models import DEQ
-from notsodeep.kernel_names import Kernel
-from notsodeep.models import Samples
+from notsodeep.models import DEQ, Samples
 from notsodeep.operators import KernelOperator
 from notsodeep.scale import Machine, best_block
 from notsodeep.scale.blocks import kernel_block

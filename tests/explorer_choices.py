@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 
-from notsodeep.app.choice import Choice, Data
-from notsodeep.app.uploads import Upload, read_upload
+from notsodeep.interfaces.app.choice import Choice, Data
+from notsodeep.interfaces.app.uploads import Upload, read_upload
 
 SMALL = Data(n=120, p=80)
 

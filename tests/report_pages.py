@@ -14,9 +14,10 @@ from figure_rows import errors
 
 from notsodeep import figures
 from notsodeep.designs import design
-from notsodeep.experiments.base import Expectation, Experiment, Row, Size, Spec, Task
-from notsodeep.experiments.runner import Outcome, reproduce
 from notsodeep.models import DEQ
+from notsodeep.papers.drawings import draw
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
+from notsodeep.papers.runner import Outcome, reproduce
 
 HOSTILE = (
     "<script>window.broken = 1</script>",
@@ -83,7 +84,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {each.name: each for each in (Plain(),
 def drawn(ending: str) -> bytes:
     """A figure as a file of this kind, drawn once."""
     with TemporaryDirectory() as folder:
-        made = figures.draw("icml-error", errors(("asymptotic",), ("features",)))
+        made = draw("icml-error", errors(("asymptotic",), ("features",)))
         return figures.save(made, Path(folder) / f"figure.{ending}").read_bytes()
 
 

@@ -30,8 +30,9 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("nets",),
     ("convergence",),
     ("operators", "estimators"),
-    ("experiments",),
-    ("figures", "report", "cli", "app", "__main__"),
+    ("figures",),
+    ("papers",),
+    ("interfaces", "__main__"),
 )
 ROOM = {name: level for level, names in enumerate(ROOMS) for name in names}
 TOP = len(ROOMS) - 1
@@ -48,10 +49,11 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "dask": frozenset({"scale"}),
     "distributed": frozenset({"scale"}),
     "zarr": frozenset({"scale"}),
-    "matplotlib": frozenset({"figures"}),
-    "typer": frozenset({"cli"}),
-    "rich": frozenset({"cli", "progress"}),
-    "streamlit": frozenset({"app"}),
+    "matplotlib": frozenset({"figures", "papers"}),
+    "typer": frozenset({"interfaces"}),
+    "rich": frozenset({"interfaces", "progress"}),
+    "streamlit": frozenset({"interfaces"}),
+    "filelock": frozenset({"files"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.
@@ -200,7 +202,75 @@ def assertions(modules: dict[str, Module]) -> list[str]:
     ]
 
 
-RULES = (misplaced, upward_imports, foreign_imports, cycle, star_imports, assertions)
+FACE = f"{PACKAGE}.papers"
+# Modules whose `open` opens no text.
+BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
+
+
+def texts_without_encoding(modules: dict[str, Module]) -> list[str]:
+    """Text is UTF-8 wherever it is read: without a word, Python takes what the system prefers."""
+    return [
+        f"{module.dotted}:{node.lineno} reads or writes text without an encoding"
+        for module in modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and _takes_text(node) and not _has_keyword(node, "encoding")
+    ]
+
+
+def _takes_text(call: ast.Call) -> bool:
+    function = call.func
+    if any(
+        keyword.arg in ("text", "universal_newlines")
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is True
+        for keyword in call.keywords
+    ):
+        return True
+    if isinstance(function, ast.Name):
+        return function.id == "open" and not _is_binary(call, 1)
+    if not isinstance(function, ast.Attribute):
+        return False
+    if function.attr == "open":
+        owner = function.value.id if isinstance(function.value, ast.Name) else ""
+        return owner not in BINARY_OPENERS and not _is_binary(call, 0)
+    if function.attr in ("NamedTemporaryFile", "TemporaryFile"):
+        return _has_keyword(call, "mode") and not _is_binary(call, 0)
+    return function.attr in ("read_text", "write_text", "TextIOWrapper", "fdopen")
+
+
+def _is_binary(call: ast.Call, place: int) -> bool:
+    modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] or call.args[
+        place : place + 1
+    ]
+    return any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in modes)
+
+
+def _has_keyword(call: ast.Call, name: str) -> bool:
+    return any(keyword.arg == name for keyword in call.keywords)
+
+
+def ways_around_the_face(modules: dict[str, Module]) -> list[str]:
+    """What other rooms need of `papers` is named in its `__init__`."""
+    names = known_names(modules)
+    return [
+        f"{module.dotted}:{imported.line} reaches past {FACE} into {target}"
+        for module in modules.values()
+        for imported in module.imports()
+        if (target := inner_target(imported, names)).startswith(f"{FACE}.")
+        and not module.dotted.startswith(FACE)
+    ]
+
+
+RULES = (
+    ways_around_the_face,
+    misplaced,
+    upward_imports,
+    foreign_imports,
+    cycle,
+    star_imports,
+    assertions,
+    texts_without_encoding,
+)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -226,14 +296,17 @@ BROKEN = {
         upward_imports,
     ),
     "a room above, as a submodule of the front door": (
-        {"errors.py": "from notsodeep import cli", "cli.py": ""},
+        {"errors.py": "from notsodeep import interfaces", "interfaces.py": ""},
         upward_imports,
     ),
-    "a member that does not exist": ({"cli.py": "import notsodeep.nowhere"}, upward_imports),
+    "a member that does not exist": ({"interfaces.py": "import notsodeep.nowhere"}, upward_imports),
     "the front door from below": ({"kernels/a.py": "from notsodeep import DEQ"}, upward_imports),
     "torch in a low room": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
     "sklearn outside data": ({"kernels/a.py": "from sklearn.utils import check_array"}, foreign_imports),
-    "matplotlib in the command line": ({"cli.py": "import matplotlib.pyplot as plt"}, foreign_imports),
+    "matplotlib in the command line": (
+        {"interfaces/cli.py": "import matplotlib.pyplot as plt"},
+        foreign_imports,
+    ),
     "an undeclared package": ({"data/a.py": "import pandas"}, foreign_imports),
     "a heavy package at the front door": ({"__init__.py": "import numba"}, foreign_imports),
     "two modules in a ring": (
@@ -246,18 +319,30 @@ BROKEN = {
     ),
     "a star": ({"data/a.py": "from numpy import *"}, star_imports),
     "an assertion": ({"data/a.py": "def f(x):\n    assert x > 0"}, assertions),
+    "a way around the face of papers": (
+        {"interfaces/a.py": "from notsodeep.papers.runner import reproduce", "papers/runner.py": ""},
+        ways_around_the_face,
+    ),
+    "open without an encoding": ({"data/a.py": "open('x', 'w')"}, texts_without_encoding),
+    "a path opened without one": ({"data/a.py": "path.open()"}, texts_without_encoding),
+    "text read without one": ({"data/a.py": "Path('x').read_text()"}, texts_without_encoding),
+    "text written without one": ({"data/a.py": "Path('x').write_text('y')"}, texts_without_encoding),
+    "the output of a command without one": ({"data/a.py": "run(command, text=True)"}, texts_without_encoding),
 }
 
 SOUND = {
     "__init__.py": "from notsodeep.models import DEQ\n__version__ = '0'",
     "models.py": "from .gaussian.moments import second_moment\nfrom . import errors",
-    "errors.py": "import sys",
+    "papers/__init__.py": "from notsodeep.papers.runner import reproduce",
+    "papers/runner.py": "",
+    "interfaces/report.py": "from notsodeep.papers import reproduce",
+    "errors.py": "import os\nopen('x', 'rb')\nos.open('x', 0)\npath.open(mode='wb')\npath.read_text(encoding='utf-8')",
     "gaussian/__init__.py": "from .moments import second_moment",
     "gaussian/moments.py": "import numpy.linalg, scipy.special\nfrom . import rules\nfrom .. import errors",
     "gaussian/rules.py": "from numba import njit",
     "data/digits.py": "def load():\n    from sklearn.datasets import load_digits",
     "kernels/_progress.py": "import rich.progress",
-    "cli.py": "import typer, rich\nimport notsodeep as nsd\nfrom notsodeep import __version__, models",
+    "interfaces/cli.py": "import typer, rich\nimport notsodeep as nsd\nfrom notsodeep import __version__, models",
 }
 
 

@@ -34,7 +34,7 @@ def run_without(packages: set[str], code: str, folder: Path) -> subprocess.Compl
 
 
 def typed_without(packages: set[str], *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    code = f"sys.argv = ['notsodeep', *{arguments!r}]\nfrom notsodeep.cli import main\nmain()"
+    code = f"sys.argv = ['notsodeep', *{arguments!r}]\nfrom notsodeep.interfaces.cli import main\nmain()"
     return run_without(packages, code, folder)
 
 

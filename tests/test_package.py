@@ -131,7 +131,7 @@ def test_every_console_script_leads_to_a_function() -> None:
 
 def test_the_version_is_printed_without_a_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "notsodeep.cli", "--version"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "notsodeep", "--version"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, f"notsodeep {notsodeep.__version__}")
 

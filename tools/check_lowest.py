@@ -26,8 +26,9 @@ from environments import CONSTRAINTS, ROOT, CheckFailed, Environment, require, s
 TEST_TOOLS = ("hypothesis", "mpmath", "pytest", "pytest-xdist", "pyyaml", "skops")
 # Without torch these have nothing to test.
 TORCH_TESTS = (
-    "tests/nets", "tests/convergence", "tests/experiments/test_catalogue.py", "tests/cli/test_certify.py",
-    "tests/cli/test_demo.py", "tests/test_cli_train.py", "tests/docs", "tests/app", "tests/test_comparison.py",
+    "tests/nets", "tests/convergence", "tests/papers/test_catalogue.py", "tests/interfaces/cli/test_certify.py",
+    "tests/interfaces/cli/test_demo.py", "tests/interfaces/cli/test_train.py", "tests/docs", "tests/interfaces/app",
+    "tests/test_comparison.py",
 )  # fmt: skip
 
 

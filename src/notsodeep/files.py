@@ -1,10 +1,10 @@
-"""Files are written whole or not at all, folders are held by one run at a time, and the system's errors are said."""
+"""Files and folders: written completely or not at all, locked by one run at a time, with errors that say what to do."""
 
 from __future__ import annotations
 
 import errno
 import os
-import sys
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,17 +14,21 @@ from pathlib import Path
 from notsodeep.errors import InputError
 
 LOCK = ".lock"
+# Who holds the lock, in a file of its own: on Windows nobody else can read a file while it is locked.
+_HOLDER = ".lock-holder"
 _MAKE_ROOM = "Make room on that disk and run the same again: it goes on where it stopped."
 _ADVICE = {
     errno.ENOSPC: _MAKE_ROOM,
-    errno.EDQUOT: _MAKE_ROOM,
+    getattr(errno, "EDQUOT", errno.ENOSPC): _MAKE_ROOM,
     errno.EFBIG: "Raise the limit on the size of files and run the same again.",
 }
 _OTHER_ADVICE = "Name a folder that can be written to (--out)."
+# Windows alone has this flag, and without it would write every line feed as two bytes.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
@@ -41,18 +45,9 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise
 
 
-def free_path(path: Path, overwrite: bool = False) -> Path:
-    """`path`, or with a number if that exists: nothing is overwritten without being asked to."""
-    number, candidate = 2, path
-    while candidate.exists() and not overwrite:
-        candidate = path.with_stem(f"{path.stem}-{number}")
-        number += 1
-    return candidate
-
-
-def append_whole(path: Path, content: bytes) -> None:
-    """Append all of it or nothing, and force it to the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+def atomic_append(path: Path, content: bytes) -> None:
+    """Append all of the content or nothing, and force it to the disk."""
+    descriptor = os.open(path, _APPEND, 0o666)
     try:
         before = os.fstat(descriptor).st_size
         try:
@@ -69,9 +64,18 @@ def append_whole(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
+def free_path(path: Path, overwrite: bool = False) -> Path:
+    """`path`, or with a number if that exists: nothing is overwritten without being asked to."""
+    number, candidate = 2, path
+    while candidate.exists() and not overwrite:
+        candidate = path.with_stem(f"{path.stem}-{number}")
+        number += 1
+    return candidate
+
+
 @contextmanager
-def said(folder: Path) -> Iterator[None]:
-    """Turn an error of the file system into a sentence that says what to do."""
+def explained_errors(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into an InputError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -81,32 +85,68 @@ def said(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The system lets go of it when the process ends, however it ends."""
-    if sys.platform == "win32":
-        raise InputError("Runs that can be resumed need the file locks of Linux or macOS. Run them in WSL.")
-    import fcntl
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder; the system releases it when the process ends, however it ends.
 
-    with said(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    Raises:
+        InputError: if another run holds it, or if the folder cannot be written to.
+    """
+    from filelock import FileLock, Timeout
+
+    # Between processes, threads and calls alike: whoever comes second is refused.
+    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
+    with explained_errors(folder):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            lock.acquire()
+        except Timeout:
             raise InputError(
-                f"{folder} is in use by {holder}. Wait until that run has ended, stop it, or name another folder "
-                "(--out)."
+                f"{folder} is in use by {_holder(folder)}. Wait until that run has ended, stop it, or name another "
+                "folder (--out)."
             ) from None
+    try:
         # For the message above; the lock holds without it, on a full disk too.
         with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} since {stamp()}\n".encode())
+            (folder / _HOLDER).write_text(f"process {os.getpid()} since {timestamp()}\n", encoding="utf-8")
         yield
     finally:
-        os.close(descriptor)
+        with suppress(OSError):
+            (folder / _HOLDER).unlink(missing_ok=True)
+        lock.release()
 
 
-def stamp() -> str:
-    """The time as part of a file's name."""
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that no run holds.
+
+    Raises:
+        InputError: if a run holds it.
+    """
+    with folder_lock(folder):
+        for path in folder.iterdir():
+            # The lock itself last, when it is released: on Windows a file that is open cannot be removed.
+            if path.name not in (LOCK, _HOLDER):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(folder)
+
+
+def _holder(folder: Path) -> str:
+    try:
+        return (folder / _HOLDER).read_text(encoding="utf-8", errors="replace").strip() or "another process"
+    except OSError:
+        return "another process"
+
+
+def timestamp() -> str:
+    """The time in UTC as part of a file's name."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+__all__ = [
+    "LOCK",
+    "atomic_append",
+    "atomic_write",
+    "explained_errors",
+    "folder_lock",
+    "free_path",
+    "remove_folder",
+    "timestamp",
+]

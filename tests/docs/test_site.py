@@ -23,7 +23,7 @@ pytest.importorskip("material", reason="the extra docs is not installed")
 ROOT = Path(__file__).parents[2]
 
 # Rooms whose `__all__` is public, and names that the reference has under another address.
-ROOMS = (*notsodeep._ROOMS, "experiments", "figures", "report")
+ROOMS = (*notsodeep._ROOMS, "papers", "figures", "interfaces.report")
 ELSEWHERE = {"kernels.Kernel": "kernel_names"}
 
 

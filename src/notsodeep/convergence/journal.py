@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
-from notsodeep.files import written_whole
+from notsodeep.files import atomic_write
 
 _FORMAT = 1
 
@@ -37,7 +37,7 @@ class Journal:
 
 def save_journal(path: Path, journal: Journal) -> None:
     """Write the file whole, in the place of the one before."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         torch.save(
             {"format": _FORMAT, **{f.name: getattr(journal, f.name) for f in fields(journal)}}, temporary
         )

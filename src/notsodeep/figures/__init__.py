@@ -1,15 +1,13 @@
-"""Figures: functions take rows or arrays and `ax=None`, and return the Axes; `draw` makes that of an experiment."""
+"""Figures: functions take rows or arrays and `ax=None`, and return the Axes."""
 
 from notsodeep.extras import needed
 
 needed("matplotlib", "A figure (notsodeep.figures)")
 
-from notsodeep.figures.bars import plot_race
-from notsodeep.figures.base import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, quick_panel, save, svg
-from notsodeep.figures.dark import darkened
-from notsodeep.figures.designs import plot_design
-from notsodeep.figures.kernels import plot_eigenvalues, plot_kernel, plot_spectrum
-from notsodeep.figures.lines import (
+from notsodeep.figures.bar_plots import plot_race
+from notsodeep.figures.dark_theme import darkened
+from notsodeep.figures.design_plots import plot_design
+from notsodeep.figures.line_plots import (
     plot_accuracy,
     plot_draws,
     plot_epochs,
@@ -18,17 +16,16 @@ from notsodeep.figures.lines import (
     plot_norms,
     plot_widths,
 )
-from notsodeep.figures.papers import DRAWINGS, draw
-from notsodeep.figures.spectra import plot_activations, plot_prediction, plot_spectra
+from notsodeep.figures.row_spectra import plot_activations, plot_prediction, plot_spectra
+from notsodeep.figures.spectrum_plots import plot_eigenvalues, plot_kernel, plot_spectrum
+from notsodeep.figures.style import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, quick_panel, save, svg
 
 __all__ = [
     "COLOURS",
     "DASHES",
-    "DRAWINGS",
     "MARKERS",
     "STYLE",
     "darkened",
-    "draw",
     "new_figure",
     "plot_accuracy",
     "plot_activations",

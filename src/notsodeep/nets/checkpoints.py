@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
-from notsodeep.files import written_whole
+from notsodeep.files import atomic_write
 
 Facts = Mapping[str, str]
 State = dict[str, Any]
@@ -51,7 +51,7 @@ class Checkpoint:
             "format": _FORMAT, "settings": dict(self.settings), "start": self.start, "module": self.module,
             "optimizer": self.optimizer, "generator": self.generator, "rows": self.rows,
         }  # fmt: skip
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             torch.save(content, temporary)
 
     @classmethod

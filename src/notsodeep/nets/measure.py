@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from notsodeep.nets.modules import Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
 from notsodeep.nets.samples import Samples, SolverLog
+from notsodeep.nets.timing import synchronised_time
 
 _REPEATS = 5
 
@@ -28,9 +28,9 @@ def inference_seconds(module: Net, X: Tensor, *, rows: int = 1000) -> float:
     with torch.no_grad():
         module(batch)
         for _ in range(_REPEATS):
-            start = perf_counter()
+            start = synchronised_time(X.device)
             module(batch)
-            times.append(perf_counter() - start)
+            times.append(synchronised_time(X.device) - start)
     return 1000.0 * median(times) / len(batch)
 
 

@@ -7,7 +7,6 @@ one, so that one learning rate serves all widths.
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from notsodeep.nets.modules import DEQNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
 from notsodeep.nets.rates import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.samples import Samples, SolverLog, as_samples, compute_features, refuse_too_large
+from notsodeep.nets.timing import synchronised_time
 from notsodeep.progress import Report, progress_bar, silent
 from notsodeep.validation import one_of
 
@@ -185,10 +185,10 @@ class _Parts:
         if self.module.train_mode != "readout":
             return Whole(self.module, self.train, self.test, loss)
         if self._must_compute:
-            start = time.perf_counter()
+            start = synchronised_time(self.train.inputs.device)
             train = self._with_features(self.train)
             test = None if self.test is None else self._with_features(self.test)
-            self.feature_seconds = time.perf_counter() - start
+            self.feature_seconds = synchronised_time(self.train.inputs.device) - start
         else:
             train, test = self.train, self.test
         return Readout(self.module, train, test, loss, self.log)
@@ -244,11 +244,12 @@ class _Training:
     def _epoch(self, report: Report) -> Epoch:
         _forget(self.module)
         self.objective.start_epoch()
-        tally, start = Tally.empty(self.module), time.perf_counter()
+        device = self.module.readout.device
+        tally, start = Tally.empty(self.module), synchronised_time(device)
         for step in self._steps():
             self._step(step, tally, report)
         self._refuse_nonfinite(tally)
-        seconds = time.perf_counter() - start
+        seconds = synchronised_time(device) - start
         self._refuse_nonfinite_weights()
         tested = self.objective.evaluate()
         log = self.objective.log

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.timing import synchronised_time
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
@@ -172,16 +172,16 @@ def _speed(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
             module(batch).square().mean(), [p for p in module.parameters() if p.requires_grad]
         )
 
-    return _ratio(forward, net, twin), _ratio(training, net, twin)
+    return _ratio(forward, net, twin, batch.device), _ratio(training, net, twin, batch.device)
 
 
-def _ratio(task: Callable[[Net], None], net: Net, twin: Net) -> float:
+def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.device) -> float:
     ratios = []
     for round_ in range(_ROUNDS + 1):
-        marks = [perf_counter()]
+        marks = [synchronised_time(device)]
         for module in (net, twin):
             task(module)
-            marks.append(perf_counter())
+            marks.append(synchronised_time(device))
         if round_:  # the first one warms up
             ratios.append((marks[1] - marks[0]) / (marks[2] - marks[1]))
     return median(ratios)

@@ -39,7 +39,9 @@ def in_words(size: float) -> str:
 def resident_bytes() -> int:
     """Memory that this process holds now; where the system does not say, the most it has held."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except (OSError, ValueError, IndexError):
         return _highest_resident()
 
@@ -61,7 +63,7 @@ def available_bytes() -> int:
 
 def _of_machine() -> int | None:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         pass
@@ -75,7 +77,10 @@ def _of_machine() -> int | None:
 def _of_container() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
-        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+        limit, used = (
+            int((folder / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
+        )
+        return limit - used
     except (OSError, ValueError):
         return None
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import append_whole, locked, said
+from notsodeep.files import atomic_append, explained_errors, folder_lock, remove_folder
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.kernel_jobs import run_hash
@@ -111,13 +111,13 @@ class BlockArray:
 
     def write(self, cell: Cell, block: NDArray[Any]) -> str:
         """Put a block on the disk, whole; returns its checksum."""
-        with said(self.path):
+        with explained_errors(self.path):
             self.array[self.grid.slices(cell)] = block
         return checksum(block)
 
     def read(self, cell: Cell) -> NDArray[Any]:
         """A block as it is on the disk, whatever that is."""
-        with said(self.path):
+        with explained_errors(self.path):
             try:
                 return np.ascontiguousarray(self.array[self.grid.slices(cell)])
             except (ValueError, TypeError) as error:
@@ -152,8 +152,8 @@ class KernelStore(BlockArray):
 
     def record(self, entry: Entry) -> None:
         """Note that a block is finished."""
-        with said(self.path):
-            append_whole(self.path / JOURNAL, entry.encoded())
+        with explained_errors(self.path):
+            atomic_append(self.path / JOURNAL, entry.encoded())
         self.finished[entry.cell] = entry
 
     def missing(self) -> list[Cell]:
@@ -177,13 +177,13 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
-    with said(path):
+    with explained_errors(path):
         fresh = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if fresh:
         _refuse_small_disk(path, described)
         _create(path, described)
     _refuse_another(path, described)
-    with locked(path):
+    with folder_lock(path):
         yield KernelStore(path, run_hash(described))
 
 
@@ -196,15 +196,14 @@ def block_of(path: Path) -> int | None:
 
 def remove_store(path: Path) -> None:
     """Remove a store, and nothing that is not one."""
-    with locked(BlockArray(path).path):
-        shutil.rmtree(path)
+    remove_folder(BlockArray(path).path)
 
 
 def _create(path: Path, described: dict[str, Any]) -> None:
     zarr = needed("zarr", "A kernel on disk (out=…)")
     size = described["block"]
     shape = tuple(described["shape"])
-    with said(path):
+    with explained_errors(path):
         zarr.create_array(
             path,
             shape=shape,
@@ -277,7 +276,7 @@ def _refuse_small_disk(path: Path, described: dict[str, Any]) -> None:
 def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
     """The finished blocks as the journal has them; lines that are not as they were written do not count."""
     journal = path / JOURNAL
-    with said(path):
+    with explained_errors(path):
         lines = journal.read_bytes().splitlines() if journal.exists() else []
     known = set(grid.cells())
     entries = (Entry.decoded(line) for line in lines)
@@ -290,10 +289,10 @@ def _rewrite_journal(path: Path, finished: dict[Cell, Entry]) -> None:
     journal = path / JOURNAL
     if journal.exists() and journal.read_bytes() == content:
         return
-    with said(path):
+    with explained_errors(path):
         fresh = path / f".{JOURNAL}.fresh"
         fresh.unlink(missing_ok=True)
-        append_whole(fresh, content)
+        atomic_append(fresh, content)
         fresh.replace(journal)
 
 

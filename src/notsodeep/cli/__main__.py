@@ -1,6 +1,0 @@
-"""`python -m notsodeep.cli`."""
-
-from notsodeep.cli.entry import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,154 @@
+"""Numbers against a size, from rows of experiments: errors, accuracies, losses and norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+
+from notsodeep.figures.row_selection import Rows, averaged, grouped, needed, title
+from notsodeep.figures.row_spectra import NUMBERS
+from notsodeep.figures.style import Array, line_style, panel, point_style, styled, tidy_log
+
+
+@styled
+def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
+    """Relative error against the number of samples, with bars over seeds and a line that falls as n^(-1/2)."""
+    axes = panel(ax)
+    found = needed(rows, "error")
+    _draw_decay(axes, found, "n", by, r"$n^{-1/2}$")
+    axes.set_xlabel("number of samples $n$")
+    axes.set_ylabel("relative error (‖·‖₂)")
+    return axes
+
+
+@styled
+def plot_widths(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation", "model")) -> Axes:
+    """How far the kernel of one network is from its limit, against the width, and a line that falls as m^(-1/2)."""
+    axes = panel(ax)
+    _draw_decay(axes, needed(rows, "width"), "width", by, r"$m^{-1/2}$")
+    axes.set_xlabel("width $m$")
+    axes.set_ylabel("relative error (‖·‖₂)")
+    return axes
+
+
+@styled
+def plot_draws(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation", "width")) -> Axes:
+    """The noise of a Monte-Carlo kernel against the number of networks it is the mean of."""
+    axes = panel(ax)
+    _draw_decay(axes, needed(rows, "draws"), "draws", by, r"$\mathrm{draws}^{-1/2}$")
+    axes.set_xlabel("number of networks averaged")
+    axes.set_ylabel("relative error (‖·‖₂)")
+    return axes
+
+
+def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], slope: str) -> None:
+    lines = {key: averaged(group, x, "relative") for key, group in grouped(rows, *by).items()}
+    for number, (key, (place, mean, spread)) in enumerate(lines.items()):
+        label = ", ".join(
+            f"$m$ = {part}" if name == "width" else title(part) for name, part in zip(by, key, strict=True)
+        )
+        axes.errorbar(place, mean, yerr=_below(mean, spread), capsize=2.0, label=label, **point_style(number))
+    _draw_slope(axes, list(lines.values()), slope)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    tidy_log(axes.yaxis)
+    _mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
+    axes.legend()
+
+
+def _below(mean: Array, spread: Array) -> Array:
+    """Bars whose lower end stays positive, as a logarithmic axis needs."""
+    return np.stack([np.minimum(spread, 0.9 * mean), spread])
+
+
+def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str) -> None:
+    """Below all lines: one that falls with the root of the size, through the lowest first point."""
+    ends = [place[[0, -1]] for place, _, _ in lines]
+    start, stop = min(end[0] for end in ends), max(end[1] for end in ends)
+    if stop > start:
+        level = 0.7 * min(float(np.min(mean * np.sqrt(place / start))) for place, mean, _ in lines)
+        place = np.array([start, stop])
+        axes.plot(
+            place, level * np.sqrt(start / place), color="0.4", linestyle=":", linewidth=1.0, label=label
+        )
+
+
+def _mark_sizes(axes: Axes, sizes: Array) -> None:
+    """Ticks at the sizes that were measured, as plain numbers; every second one where they are many."""
+    step = -(-len(sizes) // 6)
+    axes.set_xticks(sizes[::-1][::step][::-1])
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+@styled
+def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Test accuracy against the width for each model, with bars of one standard deviation over seeds."""
+    axes = panel(ax)
+    found = needed(rows, "accuracy")
+    for (model,), group in grouped(found, "model").items():
+        place, mean, spread = averaged(group, "width", "accuracy")
+        style = point_style(NUMBERS.get(str(model), 5))
+        axes.errorbar(place, 100 * mean, yerr=100 * spread, capsize=2.0, label=title(model), **style)
+    axes.set_xscale("log")
+    _mark_sizes(axes, np.unique([float(row["width"]) for row in found]))
+    axes.set_xlabel("width $m$")
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Test accuracy after each epoch, one line for each model."""
+    axes = panel(ax)
+    found = [row for row in needed(rows, "epoch") if row.get("accuracy") is not None]
+    for (model,), group in grouped(found, "model").items():
+        place, mean, _ = averaged(group, "epoch", "accuracy")
+        axes.plot(place, 100 * mean, label=title(model), **point_style(NUMBERS.get(str(model), 5)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Loss per sample by step of gradient descent, one line for each width and seed."""
+    axes = panel(ax)
+    for row, style in _trainings(rows):
+        losses = np.asarray(row["losses"], dtype=float) / float(row["n"])
+        axes.plot(row["steps"], np.where(losses > 0, losses, np.nan), **style)
+    axes.set_yscale("log")
+    axes.set_xlabel("step of gradient descent")
+    axes.set_ylabel(r"loss per sample $\Phi/n$")
+    axes.legend(title="width $m$")
+    return axes
+
+
+@styled
+def plot_norms(rows: Rows, ax: Axes | None = None) -> Axes:
+    """‖W‖₂ along gradient descent, and the line 1 below which the equilibrium is unique."""
+    axes = panel(ax)
+    for row, style in _trainings(rows):
+        axes.plot(row["steps"], row["norms"], **style)
+    axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1.0)
+    axes.set_xlabel("step of gradient descent")
+    axes.set_ylabel(r"$\|W(\tau)\|_2$")
+    axes.legend(title="width $m$")
+    return axes
+
+
+def _trainings(rows: Rows) -> list[tuple[Any, dict[str, Any]]]:
+    """Rows of training by width, each with its style; only the first seed of a width has a label."""
+    found = []
+    widths = grouped(sorted(needed(rows, "training"), key=lambda row: float(row["width"])), "width")
+    for number, ((width,), group) in enumerate(widths.items()):
+        for seed, row in enumerate(group):
+            style = line_style(number) | {"linewidth": 1.1, "alpha": 1.0 if seed == 0 else 0.5}
+            found.append((row, style | {"label": f"{width}" if seed == 0 else "_"}))
+    return found

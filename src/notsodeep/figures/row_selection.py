@@ -1,0 +1,95 @@
+"""Rows of experiments: chosen, grouped and averaged for drawing; and the words that stand for their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from notsodeep.errors import InputError
+from notsodeep.figures.style import Array
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+WORDS = {
+    "mixture": "Gaussian mixture",
+    "sphere": "sphere",
+    "digits": "digits",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar10_vgg19": "CIFAR-10, VGG-19 features",
+    "deq": "DEQ",
+    "twin": "explicit twin",
+    "plain": "plain network",
+    "printed": "equations as printed",
+    "equivalent": "asymptotic equivalent",
+    "refined": "refined equivalent",
+    "refined-order-1": "refined, order 1",
+    "refined-order-3": "refined, order 3",
+    "refined-exact-square": "refined, exact square",
+    "monte-carlo": "Monte Carlo",
+    "features": "CK",
+    "preactivations": "CK of the pre-activations",
+    "ntk": "NTK",
+    "ntk_paper": "NTK as in the papers",
+    "ntk_preactivations": "NTK of the pre-activations",
+    "relu": "ReLU",
+    "leaky_relu": "Leaky ReLU",
+    "readout": "readout trained",
+    "all": "all weights trained",
+    "common": "one step size for all widths",
+    "own": "a step size for each width",
+}
+
+
+def words(name: Any) -> str:
+    """What a reader calls it; names without a word stand for themselves, and never for formulas."""
+    return WORDS.get(str(name), str(name)).replace("$", r"\$")
+
+
+def title(*names: Any) -> str:
+    """Words in a row, the empty ones left out."""
+    return ", ".join(words(name) for name in names if name not in (None, ""))
+
+
+def of_kind(rows: Rows, *kinds: str, **fields: Any) -> list[Row]:
+    """The rows of these kinds whose fields have these values."""
+    return [
+        row
+        for row in rows
+        if row.get("kind") in kinds and all(row.get(name) == value for name, value in fields.items())
+    ]
+
+
+def needed(rows: Rows, kind: str, **fields: Any) -> list[Row]:
+    """As `of_kind`, and refused where there is nothing to draw."""
+    found = of_kind(rows, kind, **fields)
+    if not found:
+        wanted = " and ".join([f"kind {kind!r}", *(f"{name} {value!r}" for name, value in fields.items())])
+        kinds = sorted({str(row.get("kind")) for row in rows})
+        raise InputError(
+            f"Nothing to draw: no row of {wanted} among {len(rows)} rows"
+            f"{' of the kinds ' + ', '.join(kinds) if kinds else ''}. Run the experiment first."
+        )
+    return found
+
+
+def grouped(rows: Rows, *fields: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows with the same values of these fields together, in the order in which the values first occur."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in fields), []).append(row)
+    return groups
+
+
+def averaged(rows: Rows, x: str, y: str) -> tuple[Array, Array, Array]:
+    """Values of x, mean of y over the rows of each, and its standard deviation (0 for a single row)."""
+    points = sorted(
+        (float(key[0]), [float(row[y]) for row in group]) for key, group in grouped(rows, x).items()
+    )
+    mean = [float(np.mean(values)) for _, values in points]
+    spread = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for _, values in points]
+    return np.array([place for place, _ in points]), np.array(mean), np.array(spread)

@@ -1,0 +1,127 @@
+"""Kernels and their eigenvalues, from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from notsodeep.equivalents.spectrum import LimitingSpectrum
+from notsodeep.figures.style import COLOURS, DASHES, MARKERS, Array, colour, panel, styled
+
+
+@styled
+def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title: str = "") -> Axes:
+    """Eigenvalues by rank on logarithmic axes, one line for each named spectrum."""
+    axes = panel(ax)
+    for number, (name, values) in enumerate(spectra.items()):
+        ordered = np.sort(np.asarray(values))[::-1]
+        positive = ordered[ordered > 0]
+        axes.loglog(
+            np.arange(1, len(positive) + 1),
+            positive,
+            color=colour(number),
+            linestyle=DASHES[number // 2 % len(DASHES)],
+            label=name,
+        )
+    axes.set_xlabel("rank of the eigenvalue")
+    axes.set_ylabel("eigenvalue")
+    axes.set_title(title)
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_kernel(
+    kernel: Array, labels: Sequence[Any] | Array, ax: Axes | None = None, title: str = ""
+) -> Axes:
+    """A kernel matrix as correlations, samples sorted by class, classes marked on the axes."""
+    axes = panel(ax)
+    codes = np.asarray(labels)
+    order = np.argsort(codes, kind="stable")
+    root = np.sqrt(np.diag(kernel))
+    correlation = (kernel / np.outer(root, root))[np.ix_(order, order)]
+    image = axes.imshow(
+        correlation, cmap="viridis", interpolation="nearest", vmin=float(correlation.min()), vmax=1.0
+    )
+    axes.figure.colorbar(image, ax=axes, label="correlation of the features", shrink=0.85)
+    names, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
+    axes.set_xticks(starts + counts / 2, [str(name) for name in names])
+    axes.set_yticks(starts + counts / 2, [str(name) for name in names])
+    axes.set_xlabel("class")
+    axes.set_ylabel("class")
+    axes.set_title(title)
+    return axes
+
+
+@styled
+def plot_spectrum(
+    spectrum: LimitingSpectrum, eigenvalues: Array | None = None, ax: Axes | None = None, title: str = ""
+) -> Axes:
+    """Predicted density (line), atoms and isolated eigenvalues (markers), over a histogram of exact eigenvalues."""
+    axes = panel(ax)
+    axes.set_title(title)
+    if not len(spectrum.edges):
+        return _draw_atom(axes, spectrum, eigenvalues)
+    return draw_prediction(
+        axes, spectrum.grid, spectrum.density, spectrum.edges, spectrum.isolated, eigenvalues
+    )
+
+
+def _draw_atom(axes: Axes, spectrum: LimitingSpectrum, eigenvalues: Array | None) -> Axes:
+    """A spectrum without a bulk, as of even activations: all eigenvalues at one place but the isolated ones."""
+    place = spectrum.atoms[0][0]
+    values = np.array([place]) if eigenvalues is None else np.sort(eigenvalues)
+    rest = values[: max(1, len(values) - len(spectrum.isolated))]
+    axes.axvline(place, color=COLOURS[0], label="predicted, no data")
+    edges = np.array([min(place, float(rest.min())), max(place, float(rest.max()))])
+    return draw_prediction(axes, np.empty(0), np.empty(0), edges, spectrum.isolated, eigenvalues)
+
+
+def draw_prediction(
+    axes: Axes, grid: Array, density: Array, edges: Array, isolated: Array, eigenvalues: Array | None
+) -> Axes:
+    """A predicted spectrum from its parts; `edges` bound the pieces of the bulk."""
+    low, high = float(edges.min()), float(edges.max())
+    margin = 0.03 * (high - low)
+    wide = bool(len(isolated)) and float(isolated.max()) > 3.0 * high and low > 0.0
+    if eigenvalues is not None:
+        inside = eigenvalues[(eigenvalues >= low - margin) & (eigenvalues <= high + margin)]
+        if len(inside):
+            _draw_share(axes, inside, len(eigenvalues), wide)
+    if len(grid):
+        axes.plot(grid, density, color=COLOURS[0], label="predicted, no data")
+    if len(isolated):
+        axes.plot(
+            isolated, np.zeros(len(isolated)), MARKERS[3], color=COLOURS[1], clip_on=False,
+            zorder=3, label="isolated, predicted",
+        )  # fmt: skip
+    if eigenvalues is not None:
+        outside = eigenvalues[(eigenvalues < low - margin) | (eigenvalues > high + margin)]
+        axes.plot(
+            outside, np.zeros(len(outside)), "x", color=COLOURS[6], clip_on=False,
+            zorder=4, label="isolated, exact",
+        )  # fmt: skip
+    axes.set_ylim(bottom=0.0)
+    if wide:
+        axes.set_xscale("log")
+    axes.set_xlabel("eigenvalue")
+    axes.set_ylabel("density")
+    axes.legend()
+    return axes
+
+
+def _draw_share(axes: Axes, inside: Array, count: int, wide: bool) -> None:
+    bins: Any = np.geomspace(inside.min(), inside.max(), 61) if wide and inside.min() > 0.0 else 60
+    heights, edges = np.histogram(inside, bins=bins)
+    # Of all eigenvalues, so that it can be laid under the density without the isolated ones.
+    axes.stairs(
+        heights / (count * np.diff(edges)),
+        edges,
+        fill=True,
+        color=COLOURS[5],
+        alpha=0.6,
+        label="exact kernel",
+    )

@@ -1,0 +1,154 @@
+"""What the reader of the page has chosen, checked once and frozen: everything shown follows from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from notsodeep.designs import FAMILIES
+from notsodeep.designs.api import KERNELS
+from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
+from notsodeep.interfaces.app.uploads import Upload
+from notsodeep.models import DEQ
+from notsodeep.validation import one_of
+
+FORMULA = "formula"
+# Those of the papers first. Activations whose parameters are lists are better typed as a formula.
+ACTIVATIONS = (
+    "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
+    "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
+)  # fmt: skip
+PARAMETERS: dict[str, dict[str, float]] = {**DEFAULTS, "elu": {"alpha": 1.0}}
+DATA = ("mixture", "sphere", "digits", "file")
+FAMILY_NAMES = ("auto", *FAMILIES)
+SMALLEST, LARGEST_N, LARGEST_P = 20, 2000, 2000
+LARGEST_MEAN = LARGEST_GAP = 20.0
+LONGEST_FORMULA = 200
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the samples come from.
+
+    Attributes:
+        source: "mixture" (the papers' two Gaussian classes), "sphere", "digits" or "file".
+        n: number of samples; all of a file or of the digits if they have fewer.
+        p: dimension of mixture and sphere; digits and files have their own.
+        mean: length of the class means of the mixture.
+        gap: covariance gap of the mixture: class a has C = (1 + gap · a/√p) I.
+        seed: of the draw.
+        upload: the rows of a file.
+    """
+
+    source: str = "mixture"
+    n: int = 1000
+    p: int = 800
+    mean: float = 8.0
+    gap: float = 8.0
+    seed: int = 0
+    upload: Upload | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self.source, DATA, "data")
+        _whole(self.n, "n", SMALLEST, LARGEST_N, "The page should answer while a slider moves")
+        _whole(self.p, "p", SMALLEST, LARGEST_P, "The page should answer while a slider moves")
+        _whole(self.seed, "seed", 0, 2**31 - 1, "A seed is a whole number")
+        _between(self.mean, "mean", 0.0, LARGEST_MEAN)
+        _between(self.gap, "gap", 0.0, LARGEST_GAP)
+        if self.source == "file" and self.upload is None:
+            raise InputError("There is no file yet. Upload a CSV or NPY file, or choose other data.")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Everything that the controls say.
+
+    Attributes:
+        activation: a name of `notsodeep.activation`, or "formula".
+        expression: the formula in x; only for activation "formula".
+        parameters: of the activation, such as (("a", 1.0), ("b", 0.1)).
+        sigma_a2: variance of the recurrent weights; that of the input weights is 1 - sigma_a2.
+        kernel: what the design matches: "ck", "ntk", "ntk_paper" or "both".
+        family: the designed layers: "auto" or a family by name.
+        data: where the samples come from.
+    """
+
+    activation: str = "tanh"
+    expression: str = ""
+    parameters: tuple[tuple[str, float], ...] = ()
+    sigma_a2: float = 0.2
+    kernel: str = "ck"
+    family: str = "auto"
+    data: Data = field(default_factory=Data)
+
+    def __post_init__(self) -> None:
+        one_of(self.kernel, KERNELS, "kernel")
+        one_of(self.family, FAMILY_NAMES, "family")
+        _between(self.sigma_a2, "sigma_a2", 0.0, 1.0)
+        if self.activation == FORMULA:
+            _refuse_no_formula(self.expression)
+        else:
+            one_of(self.activation, ACTIVATIONS, "activation")
+        known = PARAMETERS.get(self.activation, {})
+        for name, value in self.parameters:
+            if name not in known:
+                raise InputError(f"{self.activation} has no parameter {name!r}. It has: {_listed(known)}.")
+            _finite(value, name)
+
+    @property
+    def phi(self) -> Activation:
+        """The activation itself."""
+        if self.activation == FORMULA:
+            return activation(FORMULA, expression=self.expression)
+        return activation(self.activation, **dict(self.parameters))
+
+    @property
+    def model(self) -> DEQ:
+        """The DEQ, not yet centred."""
+        return DEQ(self.phi, self.sigma_a2)
+
+    @property
+    def activation_text(self) -> str:
+        """The activation as the command line takes it: tanh, leaky_relu:a=1,b=0.1, formula:x*sigmoid(x)."""
+        if self.activation == FORMULA:
+            return f"{FORMULA}:{self.expression}"
+        inner = ",".join(f"{name}={value!r}" for name, value in self.parameters)
+        return f"{self.activation}:{inner}" if inner else self.activation
+
+    @property
+    def shown_kernel(self) -> str:
+        """The kernel whose spectrum and errors are shown: the conjugate kernel where both are matched."""
+        return "ck" if self.kernel == "both" else self.kernel
+
+
+def _refuse_no_formula(expression: str) -> None:
+    if not expression.strip():
+        raise InputError("The formula is empty. Type one in x, for example x * sigmoid(x).")
+    if len(expression) > LONGEST_FORMULA:
+        raise InputError(
+            f"The formula has {len(expression)} characters; the page takes {LONGEST_FORMULA}. Shorten it."
+        )
+
+
+def _listed(known: dict[str, float]) -> str:
+    return ", ".join(known) or "none"
+
+
+def _whole(value: int, name: str, low: int, high: int, reason: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError(f"{name} came as {value!r}. {reason}: take a whole number between {low} and {high}.")
+
+
+def _finite(value: float, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} came as {value!r}; it must be a finite number.")
+
+
+def _between(value: float, name: str, low: float, high: float) -> None:
+    _finite(value, name)
+    if not low <= value <= high:
+        raise InputError(f"{name} came as {value!r}; take a number between {low:g} and {high:g}.")
+
+
+__all__ = ["ACTIVATIONS", "DATA", "FAMILY_NAMES", "FORMULA", "PARAMETERS", "Choice", "Data"]

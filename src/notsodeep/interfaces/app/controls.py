@@ -1,0 +1,184 @@
+"""The left side of the page: every control, with a word on what it does; together they make a `Choice`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from notsodeep.interfaces.app.choice import ACTIVATIONS, FAMILY_NAMES, FORMULA, PARAMETERS, Choice, Data
+from notsodeep.interfaces.app.uploads import MEGABYTE, Upload, read_upload
+
+_START = Choice()
+_FIRST_FORMULA = "x * sigmoid(x)"
+_KERNELS = {
+    "ck": "CK: conjugate kernel",
+    "ntk": "NTK: tangent kernel",
+    "both": "both, with learning rates",
+    "ntk_paper": "the papers' NTK",
+}
+_SOURCES = {
+    "mixture": "two Gaussian classes",
+    "sphere": "a sphere",
+    "digits": "handwritten digits",
+    "file": "a file of yours",
+}
+_FAMILIES = {
+    "auto": "auto: the simplest that works",
+    "hard_tanh": "hard tanh",
+    "leaky_relu": "leaky ReLU",
+    "piecewise_linear": "piecewise linear",
+    "smooth": "smooth",
+    "cubic": "cubic",
+    "quadratic": "quadratic",
+}
+
+
+def choose() -> Choice:
+    """Draw the controls and read them.
+
+    Raises:
+        InputError: for a formula or a file that cannot be used.
+    """
+    with st.sidebar:
+        st.subheader("The deep network", anchor=False)
+        network = _network()
+        st.subheader("Its shallow twin", anchor=False)
+        twin = _twin()
+        st.subheader("The data", anchor=False)
+        data = _data()
+    return Choice(**network, **twin, data=data)
+
+
+def _network() -> dict[str, Any]:
+    name = st.selectbox(
+        "Activation",
+        (*ACTIVATIONS, FORMULA),
+        format_func=lambda one: "a formula of mine…" if one == FORMULA else one,
+        key="activation",
+        help="What each neuron of the DEQ does to its input. Choose a formula to type your own.",
+    )
+    found: dict[str, Any] = {"activation": name}
+    if name == FORMULA:
+        found["expression"] = st.text_input(
+            "Formula in x",
+            _FIRST_FORMULA,
+            key="expression",
+            help="For example x * sigmoid(x), or max(x, 0.1*x), or tanh(x) + 0.1*x**2. It is read, never run as code.",
+        )
+    found["parameters"] = tuple(
+        (
+            parameter,
+            float(
+                st.number_input(
+                    f"Parameter {parameter}",
+                    value=start,
+                    step=0.1,
+                    key=f"parameter_{name}_{parameter}",
+                    help=_parameter_help(name, parameter),
+                )
+            ),
+        )
+        for parameter, start in PARAMETERS.get(name, {}).items()
+    )
+    found["sigma_a2"] = st.slider(
+        "Strength of the feedback, σ_a²",
+        0.01,
+        0.99,
+        _START.sigma_a2,
+        0.01,
+        key="sigma_a2",
+        help="Variance of the recurrent weights. Near 0 the DEQ is one layer; towards 1 it remembers itself more and "
+        "more, like an ever deeper network. The input weights have the rest, 1 − σ_a².",
+    )
+    return found
+
+
+def _parameter_help(name: str, parameter: str) -> str:
+    words = {
+        ("leaky_relu", "a"): "Slope for positive inputs: max(a x, b x).",
+        ("leaky_relu", "b"): "Slope for negative inputs: max(a x, b x).",
+        ("hard_tanh", "a"): "Slope between the two corners: a · clip(x, −c, c).",
+        ("hard_tanh", "c"): "Where it stops growing: a · clip(x, −c, c).",
+        ("elu", "alpha"): "How far below zero it goes for negative inputs.",
+    }
+    return words.get((name, parameter), "A number of the activation.")
+
+
+def _twin() -> dict[str, Any]:
+    kernel = st.selectbox(
+        "Kernel to match",
+        tuple(_KERNELS),
+        format_func=_KERNELS.__getitem__,
+        key="kernel",
+        help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. "
+        "NTK: while all layers are. Both: CK, and learning rates that bring the NTK along.",
+    )
+    family = st.selectbox(
+        "Layers of the twin",
+        FAMILY_NAMES,
+        format_func=lambda one: _FAMILIES.get(one, one),
+        key="family",
+        help="Which activations the designed layers may have. Some families cannot match, and the page then says why.",
+    )
+    return {"kernel": kernel, "family": family}
+
+
+def _data() -> Data:
+    source = st.selectbox(
+        "Samples",
+        tuple(_SOURCES),
+        format_func=_SOURCES.__getitem__,
+        key="source",
+        help="Kernels are computed on these. Gaussian classes are what the theory is made for; digits and your own "
+        "file show how far it carries.",
+    )
+    found: dict[str, Any] = {"source": source}
+    if source == "file":
+        found["upload"] = _upload()
+    if source == "mixture":
+        found["mean"] = st.slider(
+            "Separation of the classes",
+            0.0, 16.0, _START.data.mean, 0.5, key="mean",
+            help="Length of the class means. At 0 the classes differ in their spread alone.",
+        )  # fmt: skip
+        found["gap"] = st.slider(
+            "Covariance gap",
+            0.0, 16.0, _START.data.gap, 0.5, key="gap",
+            help="How much wider the second class is: its covariance is (1 + gap/√p) times the identity.",
+        )  # fmt: skip
+    found["n"] = st.slider(
+        "Number of samples n", 100, 2000, _START.data.n, 50, key="n",
+        help="More samples give smoother histograms and take longer.",
+    )  # fmt: skip
+    if source in ("mixture", "sphere"):
+        found["p"] = st.slider(
+            "Dimension p", 50, 2000, _START.data.p, 50, key="p",
+            help="Features of each sample. The theory is for n and p large and of similar size.",
+        )  # fmt: skip
+    if source != "file":
+        found["seed"] = int(
+            st.number_input(
+                "Seed", 0, 9999, _START.data.seed, 1, key="seed", help="Another number draws other samples."
+            )
+        )
+    return Data(**found)
+
+
+def _upload() -> Upload | None:
+    limit = st.get_option("server.maxUploadSize")
+    file = st.file_uploader(
+        "CSV or NPY file",
+        type=["csv", "npy"],
+        key="upload",
+        help=f"One sample in each row, numbers only, no header, at most {limit} MB. The file stays on this machine.",
+    )
+    if file is None:
+        return None
+    # One byte more than allowed is enough to refuse it.
+    content = file.read(limit * MEGABYTE + 1)
+    file.seek(0)
+    return read_upload(file.name, content, megabytes=limit)
+
+
+__all__ = ["choose"]

@@ -1,0 +1,50 @@
+"""What can be taken away from the page: one HTML file with the design, the figures, and how to have them again."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from notsodeep.interfaces.app.choice import Choice
+from notsodeep.interfaces.app.compute import design_of, spectrum_of, twin_distance
+from notsodeep.interfaces.app.pictures import KINDS, Picture, picture_of
+from notsodeep.interfaces.app.recipes import as_commands, as_python
+from notsodeep.interfaces.app.words import distance_words, spectrum_words
+from notsodeep.interfaces.report import Section, page
+from notsodeep.interfaces.report.included import design_section
+from notsodeep.interfaces.report.markup import Html, command, element, paragraph, picture
+
+
+def report_page(choice: Choice) -> str:
+    """The page of one choice, without external references: it can be sent, printed, and read on a phone."""
+    made = design_of(choice)
+    sentences = (distance_words(*twin_distance(choice)), spectrum_words(spectrum_of(choice)))
+    body: list[Html] = [paragraph(sentence) for sentence in sentences]
+    # The design brings its own figure.
+    body += [
+        picture(one.svg(), one.words, one.caption) for one in _pictures(choice) if one.name != "activations"
+    ]
+    sections = [
+        design_section(made, "The shallow network", "design"),
+        Section("Its kernel on these data", tuple(body), "kernel"),
+        Section("How to have it again", (element("h3", "Python"), command(as_python(choice))), "repeat"),
+    ]
+    title = f"A DEQ with {choice.activation_text}, and its shallow twin"
+    return page(title, [], sections, as_commands(choice)).text
+
+
+def figures_zip(choice: Choice) -> bytes:
+    """All figures as PNG and SVG, in one file."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in _pictures(choice):
+            archive.writestr(f"{one.name}.svg", one.svg())
+            archive.writestr(f"{one.name}.png", one.png())
+    return content.getvalue()
+
+
+def _pictures(choice: Choice) -> list[Picture]:
+    return [picture_of(kind, choice) for kind in KINDS]
+
+
+__all__ = ["figures_zip", "report_page"]

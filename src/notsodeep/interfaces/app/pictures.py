@@ -1,0 +1,144 @@
+"""Figures of what was computed, for the page and as files to take away; drawn once for each state of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from notsodeep import figures
+from notsodeep.designs import Design
+from notsodeep.interfaces.app.choice import Choice
+from notsodeep.interfaces.app.compute import ErrorPoint, Spectrum, design_of, errors_of, spectrum_of
+
+KINDS = ("activations", "spectrum", "errors")
+_HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that can be drawn again, light for files and light or dark for the page.
+
+    Attributes:
+        name: of the file, without its ending.
+        words: what is seen, for those who cannot see it.
+        caption: what it means, under the figure.
+        draw: draws it into axes.
+        below: lines of its legend, where that stands under the axes.
+    """
+
+    name: str
+    words: str
+    caption: str
+    draw: Callable[[Any], Any]
+    below: int = 0
+
+    def on_page(self, *, dark: bool) -> str:
+        """As SVG text for the page, with margins that need no computing."""
+        figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
+        self.draw(axes)
+        return figures.svg(figures.darkened(figure) if dark else figure).decode("utf-8")
+
+    def svg(self) -> bytes:
+        """As an SVG file."""
+        return figures.svg(self._figure())
+
+    def png(self) -> bytes:
+        """As a PNG file, for slides."""
+        return figures.png(self._figure())
+
+    def _figure(self) -> Any:
+        figure, panels = figures.new_figure(height=_HEIGHT + _LINE * self.below)
+        self.draw(panels[0])
+        return figure
+
+
+def picture_of(kind: str, choice: Choice) -> Picture:
+    """One of the three figures of a choice."""
+    if kind == "activations":
+        return _activations(design_of(choice))
+    if kind == "spectrum":
+        return _spectrum(spectrum_of(choice))
+    return _errors(choice, errors_of(choice))
+
+
+@lru_cache(maxsize=64)
+def drawn(kind: str, choice: Choice, dark: bool) -> str:
+    """The same as SVG text, drawn once for each choice and theme."""
+    return picture_of(kind, choice).on_page(dark=dark)
+
+
+def _activations(made: Design) -> Picture:
+    """The DEQ's activation and the designed ones."""
+    layers = len(made.network.layers)
+    return Picture(
+        "activations",
+        f"Curves of the activation of the DEQ and of the {layers} designed layer{'s' * (layers > 1)}.",
+        "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts "
+        "are the four numbers in the table.",
+        lambda axes: figures.plot_design(made, axes),
+        below=layers + 1,
+    )
+
+
+def _spectrum(found: Spectrum) -> Picture:
+    """Exact eigenvalues and their prediction."""
+    if found.limit is not None:
+        limit = found.limit
+        return Picture(
+            "spectrum",
+            f"Histogram of the {len(found.exact)} exact eigenvalues, the predicted density as a line over it, and "
+            f"{len(limit.isolated)} predicted isolated eigenvalues as markers.",
+            "Bars: eigenvalues of the exact kernel matrix of the samples. Line: their density, predicted without "
+            "looking at a single sample. Diamonds: predicted eigenvalues outside the bulk, where the classes show; "
+            "crosses: exact ones.",
+            lambda axes: figures.plot_spectrum(limit, found.exact, axes),
+        )
+    rows: list[dict[str, Any]] = [
+        {"kind": "spectrum", "source": "deq", "label": "exact kernel", "eigenvalues": found.exact},
+        {
+            "kind": "spectrum",
+            "source": "refined",
+            "label": "four scalars and X",
+            "eigenvalues": found.equivalent,
+        },
+    ]
+    return Picture(
+        "spectrum",
+        "Histograms of the exact eigenvalues and of those of the formula that stands for the kernel.",
+        "Filled: eigenvalues of the exact kernel matrix. Line: those of the formula that the theory puts in its place. "
+        "The distribution of real data is not known, so that here the prediction looks at the samples.",
+        lambda axes: figures.plot_spectra(rows, axes),
+    )
+
+
+def _errors(choice: Choice, points: tuple[ErrorPoint, ...]) -> Picture:
+    """The error of the equivalents against n."""
+    rows = [point.as_row() for point in points]
+    if choice.data.source in ("mixture", "sphere"):
+        promise = "with p/n kept. The theory promises that the error falls"
+    else:
+        promise = "on parts of the rows. Their dimension stays, so that nothing promises that the error falls"
+    last = ", ".join(f"{point.form} {point.relative:.2g}" for point in points if point.n == points[-1].n)
+    return Picture(
+        "errors",
+        f"Relative error of the formulas against the number of samples n; at the largest n: {last}.",
+        f"How far the theory's formulas are from the exact kernel matrix as n grows, {promise}; the refined formula "
+        "has in it what is known of finite n.",
+        lambda axes: figures.plot_errors(rows, axes, by=("form",)),
+    )
+
+
+def race_picture(rows: list[dict[str, Any]]) -> Picture:
+    """Test accuracy by epoch."""
+    return Picture(
+        "race",
+        "Test accuracy of the DEQ, its twin and a plain network after each epoch.",
+        "If the theory holds, the twin's line stays with the DEQ's. The plain network has the DEQ's own activation "
+        "and no design.",
+        lambda axes: figures.plot_epochs(rows, axes),
+    )
+
+
+__all__ = ["KINDS", "Picture", "drawn", "picture_of", "race_picture"]

@@ -1,0 +1,117 @@
+"""What is seen, in plain words: the verdict, the spectrum, and what to try next."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.designs import Design
+from notsodeep.interfaces.app.choice import Choice
+from notsodeep.interfaces.app.compute import Spectrum, samples_of
+
+KERNEL_WORDS = {
+    "ck": "conjugate kernel",
+    "ntk": "tangent kernel",
+    "ntk_paper": "papers' tangent kernel",
+    "both": "two kernels",
+}
+_MOST_LISTED = 4
+
+Array = NDArray[np.float64]
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves as it is: formulas have stars, names have underscores."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text)
+
+
+def verdict(made: Design) -> str:
+    """One sentence on the design."""
+    layers = len(made.network.layers)
+    network = f"{layers} hidden layer{'s' * (layers > 1)}"
+    what = KERNEL_WORDS[made.kernel]
+    if made.exact:
+        return f"Yes: a network of {network} has the same {what}. All the numbers that decide it agree."
+    return (
+        f"Not quite: the closest network of this family, {network}, misses the {what} by {made.residual:.2g}."
+    )
+
+
+def distance_words(near: float, far: float) -> str:
+    """How the two shallow networks compare on the samples."""
+    if near < far:
+        how = f"{far / near:,.0f} times closer" if far > 1.5 * near > 0 else "closer"
+        return (
+            f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's (relative, operator "
+            f"norm); one plain layer of the same activation is {far:.2g} away. The design is {how}."
+        )
+    return (
+        f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's, one plain layer of the "
+        f"same activation {far:.2g}: here the design does not help."
+    )
+
+
+def spectrum_words(found: Spectrum) -> str:
+    """The spectrum in one or two sentences."""
+    if found.limit is None:
+        return (
+            f"The largest eigenvalue is {found.exact[-1]:.4g}. No predicted eigenvalue is off by more than "
+            f"{100 * found.distance:.2g} % of it."
+        )
+    isolated = found.limit.isolated
+    misplaced = max(1, round(found.distance * len(found.exact)))
+    shift = f"The prediction misplaces at most {misplaced} of the {len(found.exact)} eigenvalues."
+    if not len(isolated):
+        return f"No eigenvalue is predicted outside the bulk: nothing of the classes stands out. {shift}"
+    pairs = _nearest(isolated, found.exact)
+    listed = ", ".join(f"{predicted:.4g} (found {exact:.4g})" for predicted, exact in pairs[:_MOST_LISTED])
+    more = f" and {len(pairs) - _MOST_LISTED} more" if len(pairs) > _MOST_LISTED else ""
+    return f"Predicted outside the bulk: {listed}{more}. {shift}"
+
+
+def _nearest(predicted: Array, exact: Array) -> list[tuple[float, float]]:
+    """The isolated eigenvalues, largest first, each beside the exact one nearest to it."""
+    return [(float(one), float(exact[np.argmin(np.abs(exact - one))])) for one in predicted[::-1]]
+
+
+def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
+    """A few things worth trying from here."""
+    steps = []
+    if not made.exact:
+        steps.append(
+            "Match the true tangent kernel: the papers' one belongs to no network."
+            if made.kernel == "ntk_paper"
+            else "Set the layers to auto: it takes the simplest family that matches."
+        )
+    if choice.data.source == "mixture" and found.limit is not None and len(found.limit.isolated):
+        steps.append(
+            "Lower separation and covariance gap until the diamonds sink into the bulk: the kernel then sees no "
+            "classes."
+        )
+    elif choice.data.source == "mixture":
+        steps.append("Raise the separation until eigenvalues leave the bulk: these carry the classes.")
+    if choice.data.source == "file" and _is_far_from_centred(samples_of(choice.data).rows):
+        steps.append(
+            "Centre your rows: subtract the mean of each column and scale to norm 1 (notsodeep.data.Preprocessing); "
+            "the theory expects it."
+        )
+    if choice.activation == "tanh":
+        steps.append("Choose relu: one layer is not enough for it, two leaky-ReLU layers are.")
+    if choice.sigma_a2 < 0.5:
+        steps.append(
+            "Raise σ_a² to 0.8: the DEQ gets deeper in effect, the plain layer drifts away, the twin stays."
+        )
+    if choice.data.source != "digits":
+        steps.append("Choose digits: real data, for which the theory was not made.")
+    return steps[:3]
+
+
+def _is_far_from_centred(rows: Array) -> bool:
+    """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
+    typical = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+    return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0
+
+
+__all__ = ["KERNEL_WORDS", "distance_words", "next_steps", "plain", "spectrum_words", "verdict"]

@@ -1,0 +1,161 @@
+"""`notsodeep kernel`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from notsodeep.errors import InputError
+from notsodeep.files import atomic_write, free_path
+from notsodeep.interfaces.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows, spinner
+
+
+@app.command()
+def kernel(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A .npy, .csv or .zarr file with samples in rows, or a name: digits, mnist, mnist:6,8, …"
+        ),
+    ],
+    save: Annotated[Path, typer.Option(help="Where the kernel goes (.npy).")] = Path("kernel.npy"),
+    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "tanh",
+    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    tangent: Annotated[
+        bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="Cut after this many layers; infinite if not given.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder (G.zarr) that the kernel goes to block by block, instead of --save: for kernels larger "
+            "than memory. The same command goes on where it was stopped."
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(help="With --out: what the process may hold, 4GB. Half of what is free if not given."),
+    ] = None,
+    storage: Annotated[str, typer.Option(help="With --out: float64 or float32.")] = "float64",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="With --out: so many processes of this machine.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="With --out: the address of a dask scheduler, tcp://host:8786.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace the file (or start the folder anew).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
+) -> None:
+    """The exact kernel of a DEQ on your data, written to a file.
+
+    Example: notsodeep kernel digits --activation relu --ntk --save relu-ntk.npy
+
+    Example: notsodeep kernel mnist --out mnist.zarr --storage float32 --max-memory 4GB
+    """
+    from notsodeep.models import DEQ
+
+    model = DEQ(read_activation(activation), sigma_a2)
+    _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
+    start = time.perf_counter()
+    rows = _rows(data, samples, data_dir, whole=out is None)
+    if out is None:
+        matrix, info, target = _in_memory(model, rows, tangent, depth, save, overwrite)
+    else:
+        client = workers if scheduler is None else scheduler
+        means = {"client": client, "max_memory": max_memory, "storage": storage}
+        matrix, info, target = _on_disk(model, rows, tangent, depth, out, overwrite, means)
+    seconds = time.perf_counter() - start
+    facts = {
+        "model": str(model), "kernel": "ntk" if tangent else "ck", "depth": depth, "shape": list(matrix.shape),
+        "seconds": round(seconds, 3), "iterations": info.iterations, "error_bound": info.error_bound,
+        "file": str(target),
+    }  # fmt: skip
+    if out is not None:
+        facts |= {"storage": storage, "repaired": [list(cell) for cell in matrix.repaired]}
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        _print_facts(model, facts, info, matrix)
+
+
+def _print_facts(model: Any, facts: dict[str, Any], info: Any, matrix: Any) -> None:
+    size = " × ".join(str(side) for side in matrix.shape)
+    if facts.get("repaired"):
+        console.print(
+            f"{len(facts['repaired'])} blocks were missing or damaged and have been computed again.",
+            highlight=False,
+        )
+    console.print(
+        f"{facts['kernel'].upper()} of {model}: {size} in {facts['seconds']:.2f} s, error below "
+        f"{info.error_bound:.0e}, written to [bold]{facts['file']}[/]",
+        highlight=False,
+    )
+
+
+def _in_memory(
+    model: Any, rows: Any, tangent: bool, depth: int | None, save: Path, overwrite: bool
+) -> tuple[Any, Any, Path]:
+    import numpy as np
+
+    from notsodeep.kernels import conjugate_kernel, tangent_kernel
+
+    target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
+    with spinner() as progress:
+        progress.add_task(f"{len(rows)} × {len(rows)} pairs")
+        compute = tangent_kernel if tangent else conjugate_kernel
+        matrix, info = compute(model, rows, depth=depth, return_info=True)
+    with atomic_write(target) as temporary:
+        np.save(temporary, matrix, allow_pickle=False)
+    return matrix, info, target
+
+
+def _on_disk(
+    model: Any, rows: Any, tangent: bool, depth: int | None, out: Path, overwrite: bool, means: dict[str, Any]
+) -> tuple[Any, Any, Path]:
+    from notsodeep.kernels import conjugate_kernel, tangent_kernel
+    from notsodeep.progress import progress_bar
+    from notsodeep.scale.store import remove_store
+
+    if overwrite and out.exists():
+        remove_store(out)
+    compute = tangent_kernel if tangent else conjugate_kernel
+    with progress_bar(f"{rows.shape[0]} × {rows.shape[0]} pairs") as report:
+        matrix, info = compute(model, rows, depth=depth, return_info=True, out=out, progress=report, **means)
+    return matrix, info, out
+
+
+def _rows(data: str, samples: int | None, data_dir: Path | None, *, whole: bool) -> Any:
+    """Rows of a file or a data set; unless they are wanted whole, in their file where that allows it."""
+    suffix = Path(data).suffix
+    if suffix != ".zarr" and (suffix != ".npy" or whole or samples is not None):
+        return read_rows(data, samples, data_dir)
+    from notsodeep.scale.sample_sources import open_rows
+
+    rows = open_rows(data)
+    return rows.read(slice(0, samples)) if whole or samples is not None else rows
+
+
+def _check_options(
+    out: Path | None, workers: int | None, scheduler: str | None, others: dict[str, str | None]
+) -> None:
+    if workers is not None and scheduler is not None:
+        raise InputError(
+            "--workers starts processes here, --scheduler uses those of a cluster: give one of them."
+        )
+    given = {"--workers": workers, "--scheduler": scheduler, **others}
+    if out is None:
+        lost = [name for name, value in given.items() if value is not None and value != "float64"]
+        if lost:
+            raise InputError(f"{' and '.join(lost)}: for kernels that go to a folder. Add --out G.zarr.")

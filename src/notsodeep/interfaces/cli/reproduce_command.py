@@ -1,0 +1,264 @@
+"""`notsodeep reproduce`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import explained_errors
+from notsodeep.interfaces.cli.common import app, console, errors, figures_if_installed
+
+if TYPE_CHECKING:
+    from notsodeep.papers import Expectation, Experiment, Outcome, Size, Spec
+
+_SIZES: tuple[Size, ...] = ("quick", "full")
+_FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+_BAD_INPUT, _INTERRUPTED = 2, 130
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What was typed, apart from the name."""
+
+    size: str
+    spec: Path | None
+    root: Path
+    data_dir: Path | None
+    seeds: int | None
+    jobs: int
+    resume: bool
+    as_json: bool
+
+
+@dataclass
+class _Session:
+    """What happened so far, for `--json` and for the exit code."""
+
+    experiments: list[dict[str, Any]] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment of the list, or all.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    size: Annotated[str, typer.Option(help="quick: a look in minutes; full: the paper's setting.")] = "quick",
+    spec: Annotated[
+        Path | None, typer.Option(help="Settings of your own: a changed copy of a spec.toml.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, if not the usual number.")] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes of one thread each; 1: one process, all threads.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on from finished tasks, or put them aside.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what came out as JSON.")] = False,
+) -> None:
+    """Figures and tables of the papers, run again: rows, a figure, and the paper's numbers beside ours.
+
+    A run can be stopped at any moment; the same command goes on where it stopped. Results are kept in
+    results/NAME/HASH, where HASH stands for the settings: spec.toml, rows.jsonl, figure.png, .svg and .pdf, and
+    provenance.json (versions, commit, machine, times).
+
+    Examples:
+    notsodeep reproduce --list
+
+    notsodeep reproduce icml-error
+
+    notsodeep reproduce all --size full --data-dir DATA --jobs 2
+
+    Exit code 0: done; 2: something cannot be used, or an experiment of `all` failed; 130: interrupted.
+    """
+    from notsodeep.papers import EXPERIMENTS, find
+
+    if listed:
+        _print_list(list(EXPERIMENTS.values()), as_json)
+        return
+    if name is None:
+        raise InputError("Name an experiment, or all: notsodeep reproduce --list says which there are.")
+    wishes = _Wishes(size, spec, out, data_dir, seeds, jobs, resume, as_json)
+    session = _Session()
+    try:
+        if name == "all":
+            if spec is not None:
+                raise InputError("Settings of your own (--spec) belong to one experiment: name it.")
+            _reproduce_all(list(EXPERIMENTS.values()), wishes, session)
+        else:
+            _reproduce_one(find(name), wishes, session)
+    finally:
+        if as_json and (session.experiments or session.skipped or session.failed):
+            sys.stdout.write(json.dumps(asdict(session), indent=1, ensure_ascii=False) + "\n")
+    if session.failed:
+        raise typer.Exit(_BAD_INPUT)
+
+
+def _reproduce_all(experiments: list[Experiment[Any]], wishes: _Wishes, session: _Session) -> None:
+    """One after the other: what fails is said and does not stop the rest, which may take hours."""
+    from notsodeep.papers import absent_data
+
+    for experiment in experiments:
+        try:
+            reason = absent_data(experiment, _spec(experiment, wishes), wishes.data_dir, fetch=False)
+            if reason is None:
+                _reproduce_one(experiment, wishes, session)
+            else:
+                session.skipped[experiment.name] = reason
+                _say(f"{experiment.name} is skipped: {reason}")
+        except (InputError, ConvergenceError) as error:
+            session.failed[experiment.name] = str(error)
+            _say(f"{experiment.name} failed: {error}")
+
+
+def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Session) -> None:
+    from notsodeep.papers import reproduce as run
+    from notsodeep.progress import progress_bar
+
+    spec = _spec(experiment, wishes)
+    if experiment.timed and wishes.jobs > 1:
+        _say(f"{experiment.name} measures times: its tasks run one at a time.")
+    with progress_bar(experiment.name) as report:
+        outcome = run(
+            experiment, spec=spec, root=wishes.root, data_dir=wishes.data_dir, jobs=wishes.jobs,
+            resume=wishes.resume, report=report,
+        )  # fmt: skip
+    for note in outcome.notes:
+        _say(note)
+    if not outcome.finished:
+        session.experiments.append(_as_dict(experiment, outcome, []))
+        _say(
+            f"interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are done. Run the same command "
+            f"again to go on{'' if wishes.resume else ', without --fresh'}."
+        )
+        raise typer.Exit(_INTERRUPTED)
+    figures = _draw(experiment, outcome)
+    session.experiments.append(_as_dict(experiment, outcome, figures))
+    _print_outcome(experiment, outcome, wishes)
+
+
+def _spec(experiment: Experiment[Any], wishes: _Wishes) -> Spec:
+    from notsodeep.papers import checked_spec
+
+    own: Spec | None = None
+    if wishes.spec is not None:
+        try:
+            text = wishes.spec.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{wishes.spec} cannot be read: {error}.") from None
+        own = experiment.spec_type.from_toml(text, where=str(wishes.spec))
+    return checked_spec(experiment, wishes.size, own, wishes.seeds)
+
+
+def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
+    """The figure in three formats, each written whole; none where there is none to draw or nothing to draw with."""
+    from notsodeep import papers
+
+    figures = figures_if_installed()
+    if figures is None or not papers.has_figure(experiment.name):
+        return []
+    drawing = papers.draw(experiment.name, outcome.rows)
+    with explained_errors(outcome.folder):
+        return [
+            figures.save(drawing, (outcome.folder / "figure").with_suffix(suffix))
+            for suffix in _FIGURE_SUFFIXES
+        ]
+
+
+# --- what is printed ---------------------------------------------------------------------------------
+def _say(sentence: str, target: Console = errors) -> None:
+    target.print(sentence, highlight=False, markup=False)
+
+
+def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path]) -> dict[str, Any]:
+    return {
+        "name": experiment.name,
+        "folder": str(outcome.folder),
+        "finished": outcome.finished,
+        "tasks_done": outcome.done,
+        "tasks": outcome.total,
+        "rows": len(outcome.rows),
+        "figures": [str(path) for path in figures],
+        "expectations": [asdict(expectation) for expectation in outcome.expectations],
+        "notes": list(outcome.notes),
+    }
+
+
+def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishes) -> None:
+    """To people: on stderr if stdout is for JSON."""
+    target = errors if wishes.as_json else console
+    known = f", {outcome.reused} of them known before" if outcome.reused else ""
+    _say(
+        f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
+        target,
+    )
+    if outcome.expectations:
+        target.print(_table(outcome.expectations))
+    if wishes.spec is None and wishes.size == "full" and experiment.cut:
+        _say(f"Cut: {experiment.cut}", target)
+    if wishes.spec is None and wishes.size == "quick":
+        _say(
+            f"Quick size: a look, not the paper's setting (--size full, about {experiment.minutes['full']:g} min).",
+            target,
+        )
+
+
+def _table(expectations: list[Expectation]) -> Table:
+    table = Table("what", "paper", "ours", "holds")
+    for row in expectations:
+        verdict = "" if row.verdict is None else ("yes" if row.verdict else "NO")
+        what = escape(row.what) + (f"\n[dim]{escape(row.remark)}[/]" if row.remark else "")
+        table.add_row(what, *map(escape, (_cell(row.paper), _cell(row.ours), verdict)))
+    return table
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
+    if as_json:
+        fields = ("name", "paper", "summary", "minutes", "needs", "cut")
+        rows = [{name: getattr(e, name) for name in fields} for e in experiments]
+        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "quick", "full"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what")
+    for e in experiments:
+        times = (f"{e.minutes['quick']:g} min", f"{e.minutes['full']:g} min")
+        needs = {size: e.data_needed(e.spec(size)) for size in _SIZES}
+        table.add_row(*map(escape, (e.name, *times, f"{e.summary} ({e.paper}; {_data(needs)})")))
+    console.print(table)
+    total = {size: sum(e.minutes[size] for e in experiments) for size in _SIZES}
+    console.print(
+        f"All: about {total['quick']:g} min quick, {total['full']:g} min full, on two cores. Data are read from "
+        "--data-dir or NOTSODEEP_DATA.",
+        highlight=False,
+    )
+
+
+def _data(needs: Mapping[Size, tuple[str, ...]]) -> str:
+    """What an experiment needs, and at which size."""
+    if not any(needs.values()):
+        return "no data needed"
+    if needs["quick"] == needs["full"]:
+        return f"needs {', '.join(needs['full'])}"
+    return "; ".join(f"{size}: {', '.join(names) or 'no data needed'}" for size, names in needs.items())

@@ -1,0 +1,123 @@
+"""Accuracy of DEQs, designed networks and plain networks by width: what the two figures of it share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from notsodeep.papers.experiment import Expectation, Row, Task
+from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, values_of
+
+# Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
+# papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
+_RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
+
+
+# Training samples, relative to MNIST: what the time goes with.
+_SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0.33}
+
+
+@dataclass(frozen=True)
+class AccuracySpec(Spec):
+    """Readout training of three networks of the same width.
+
+    Attributes:
+        sigma_a2: of the DEQ.
+        data: the data sets.
+        activations: of the DEQs.
+        widths: of all networks.
+        seeds: of weights and shuffling, 0, 1, …
+        epochs: of SGD.
+        batch_size: of SGD.
+        samples: of the training part; all if None.
+        designed: "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars.
+    """
+
+    sigma_a2: float
+    data: tuple[str, ...]
+    activations: tuple[str, ...]
+    widths: tuple[int, ...]
+    seeds: int
+    epochs: int
+    batch_size: int
+    samples: int | None
+    designed: str
+
+
+def learning_rate(data: str) -> float:
+    """Of the readout, for a data set."""
+    return _RATES[data]
+
+
+def accuracy_tasks(spec: AccuracySpec) -> list[Task]:
+    """One for each data set, activation, width and seed: the three networks are compared with each other."""
+    return [
+        Task(
+            f"{data} {name} m={width} seed={seed}",
+            {"data": data, "activation": name, "width": width, "seed": seed},
+            _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2),
+        )
+        for data in spec.data
+        for name in spec.activations
+        for width in spec.widths
+        for seed in range(spec.seeds)
+    ]
+
+
+def run_accuracy(spec: AccuracySpec, task: Task, data_dir: Path | None) -> list[Row]:
+    """Train the three networks of a task."""
+    from notsodeep.papers.training_rows import accuracy_rows, parts_of, three_networks
+
+    data, name = str(task.parameters["data"]), str(task.parameters["activation"])
+    parts = parts_of(data, spec.samples, data_dir)
+    models = three_networks(name, spec.sigma_a2, parts.tau0, spec.designed)
+    rows = accuracy_rows(
+        models,
+        parts,
+        width=int(task.parameters["width"] or 0),
+        seed=int(task.parameters["seed"] or 0),
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        lr=learning_rate(data),
+    )
+    return [{**row, "data": data, "activation": name} for row in rows]
+
+
+def accuracy_expectations(rows: Sequence[Row]) -> Iterator[Expectation]:
+    """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
+    trained = chosen(rows, kind="accuracy")
+    for data in values_of(trained, "data"):
+        for name in values_of(chosen(trained, data=data), "activation"):
+            yield from _two_claims(chosen(trained, data=data, activation=name), data, name)
+
+
+def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
+    widths = sorted(values_of(rows, "width"))
+    widest = chosen(rows, width=widths[-1])
+    twin, plain = accuracy_gap(widest, "twin"), accuracy_gap(widest, "plain")
+    where = f"{name} on {data}, m = {widths[-1]}"
+    yield Expectation(
+        f"accuracy of the DEQ − of its designed network, {where}",
+        "closely matches",
+        str(twin),
+        twin.none,
+        f"yes if half a point or less; by width: {_by_width(rows, widths, 'twin')}",
+    )
+    yield Expectation(
+        f"accuracy of the DEQ − of a plain network, {where}",
+        "a noticeable gap",
+        str(plain),
+        bool(plain.value > NO_GAP and plain.value - 2.0 * plain.error > abs(twin.value)),
+        "yes if more than half a point and, by two standard errors, more than the designed network's; "
+        f"by width: {_by_width(rows, widths, 'plain')}",
+    )
+
+
+def _by_width(rows: list[Row], widths: list[int], model: str) -> str:
+    gaps = {width: accuracy_gap(chosen(rows, width=width), model).value for width in widths}
+    return ", ".join(f"{100 * gap:+.2f} (m = {width})" for width, gap in gaps.items())
+
+
+__all__ = ["AccuracySpec", "accuracy_expectations", "accuracy_tasks", "learning_rate", "run_accuracy"]

@@ -1,0 +1,147 @@
+"""The figure of the AISTATS submission: loss along gradient descent by width, and the norm of W along it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from notsodeep.papers.embedded import not_embedded
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.row_statistics import chosen, exponent, mean, values_of
+
+_RATES = {
+    "common": "one step size for all widths, 1/λ_max(H) of the widest network",
+    "own": "each width with its own 1/λ_max(H), halved while the loss rises",
+}
+
+
+@dataclass(frozen=True)
+class Aistats1Spec(Spec):
+    """Full-batch gradient descent on all weights.
+
+    Attributes:
+        data: "sphere", or real data sets whose classes 0 and 1 are taken.
+        n: samples.
+        d: dimension of the sphere.
+        sigma_w2: σ_w² of docs/theory.md (8.11).
+        widths: of the networks.
+        seeds: of the weights.
+        steps: of gradient descent.
+        every: how often it is watched.
+    """
+
+    data: tuple[str, ...]
+    n: int
+    d: int
+    sigma_w2: float
+    widths: tuple[int, ...]
+    seeds: int
+    steps: int
+    every: int
+
+
+class Aistats1(Experiment[Aistats1Spec]):
+    """Loss by width, and ‖W(τ)‖₂ along training."""
+
+    name = "aistats-1"
+    paper = "AISTATS submission, Figure 1"
+    summary = "Training loss of ReLU DEQs by width and the norm of W along gradient descent"
+    minutes = MappingProxyType({"quick": 0.5, "full": 30.0})
+    cut = (
+        "The paper states neither its widths nor its step sizes nor the number of steps: widths 250 to 2000 and 120 "
+        "steps fit the time, in single precision."
+    )
+    needs = ("mnist", "cifar10")
+    spec_type = Aistats1Spec
+
+    def spec(self, size: Size, seeds: int | None = None) -> Aistats1Spec:
+        """The paper's n, d and σ_w² at full size."""
+        if size == "quick":
+            return Aistats1Spec(("sphere", "digits"), 150, 150, 0.08, (50, 100, 200), seeds or 3, 100, 5)
+        data = ("sphere", "mnist", "cifar10")
+        return Aistats1Spec(data, 1000, 1000, 0.08, (250, 500, 1000, 2000), seeds or 1, 120, 6)
+
+    def data_needed(self, spec: Aistats1Spec) -> tuple[str, ...]:
+        """The digits of the quick size are embedded."""
+        return not_embedded(*spec.data)
+
+    def tasks(self, spec: Aistats1Spec) -> list[Task]:
+        """One for each data set, width and seed."""
+        return [
+            Task(
+                f"{data} m={width} seed={seed}",
+                {"data": data, "width": width, "seed": seed},
+                spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2),
+            )
+            for data in spec.data
+            for width in spec.widths
+            for seed in range(spec.seeds)
+        ]
+
+    def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
+        """Two trainings of one network, with two step sizes; for the widest one they are the same."""
+        from notsodeep.papers.descent_rows import descent_row, regression, stable_step
+
+        data = str(task.parameters["data"])
+        width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
+        problem = regression(data, spec.n, spec.d, data_dir)
+
+        def trained(lr: float | None) -> Row:
+            return descent_row(
+                problem, width, spec.sigma_w2, lr=lr, steps=spec.steps, every=spec.every, seed=seed
+            )
+
+        own = trained(None)
+        if width == max(spec.widths) and own["halvings"] == 0:
+            # The two step sizes are one, and so are the trainings.
+            common = own
+        else:
+            common = trained(stable_step(problem, max(spec.widths), spec.sigma_w2, seed))
+        return [{**common, "data": data, "rate": "common"}, {**own, "data": data, "rate": "own"}]
+
+    def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
+        """Wider trains faster and ends lower; ‖W‖ stays below 1."""
+        trained = chosen(rows, kind="training")
+        told = [
+            one
+            for data in values_of(trained, "data")
+            for rate in _RATES
+            for one in _wider(chosen(trained, data=data, rate=rate), data, rate)
+        ]
+        if trained:
+            largest = max(row["largest_norm"] for row in trained)
+            told.append(
+                Expectation(
+                    "largest ‖W(τ)‖₂ over all trainings",
+                    "smaller than 1 throughout",
+                    largest,
+                    bool(largest < 1.0),
+                    f"2√2 σ_w = {(8 * spec.sigma_w2) ** 0.5:.3f} for an infinitely wide network before training",
+                )
+            )
+        return told
+
+
+def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
+    widths = sorted(values_of(rows, "width"))
+    if len(widths) < 2:
+        return
+    # Not over the first loss: the outputs at the start have a common part, which is gone after a few steps and is large
+    # or small by chance.
+    losses = [mean(chosen(rows, width=width), "last_loss") for width in widths]
+    told = ", ".join(f"{loss:.4g} (m = {width})" for loss, width in zip(losses, widths, strict=True))
+    yield Expectation(
+        f"loss after {rows[0]['steps'][-1]} steps on {data}, {rate} step size",
+        "faster as m increases, and the final loss smaller",
+        told,
+        all(after < before for before, after in pairwise(losses)),
+        f"yes if smaller at every larger width; {_RATES[rate]}; as a power of the width: "
+        f"{exponent(rows, 'width', 'last_loss')}",
+    )
+
+
+__all__ = ["Aistats1", "Aistats1Spec"]

@@ -1,0 +1,219 @@
+"""The figure of each experiment: `draw(name, rows)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+from notsodeep.errors import InputError
+from notsodeep.figures.bar_plots import plot_race
+from notsodeep.figures.line_plots import (
+    plot_accuracy,
+    plot_draws,
+    plot_errors,
+    plot_losses,
+    plot_norms,
+    plot_widths,
+)
+from notsodeep.figures.row_selection import Rows, grouped, needed, of_kind, title
+from notsodeep.figures.row_spectra import plot_activations, plot_prediction, plot_spectra
+from notsodeep.figures.style import legend_below, new_figure, styled
+
+# A title, and what draws into the axes it is given.
+Panel = tuple[str, Callable[[Axes], Any]]
+# Letters that fit across the page: in titles, in a legend. Inches of a line of a legend.
+_TITLE_LETTERS = 84
+_LEGEND_LETTERS = 100
+_LINE = 0.15
+
+
+def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figure:
+    """Panels in a grid, row after row; a legend that all panels share stands once, below."""
+    columns = max(1, min(columns, len(panels)))
+    figure, grid = new_figure(columns, height, rows=-(-len(panels) // columns))
+    places = grid[: len(panels)]
+    for axes, (heading, draw_into) in zip(places, panels, strict=True):
+        draw_into(axes)
+        lines = [fill(heading, _TITLE_LETTERS // columns), axes.get_title()]
+        axes.set_title("\n".join(line for line in lines if line))
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    legends = [legend for axes in places if (legend := axes.get_legend()) is not None]
+    if len(places) > 1 and len({_words_of(legend) for legend in legends}) == 1:
+        _share_legend(figure, places[0], legends)
+    else:
+        _legends_below(figure, places, columns)
+    return figure
+
+
+def _words_of(legend: Legend) -> tuple[str, ...]:
+    return legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())
+
+
+def _share_legend(figure: Figure, axes: Axes, legends: Sequence[Legend]) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    heading = legends[0].get_title().get_text()
+    for legend in legends:
+        legend.remove()
+    columns = min(len(labels), max(1, _LEGEND_LETTERS // (6 + max(map(len, labels)))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=heading or None)
+
+
+def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None:
+    """Each legend under its panel, where it hides nothing, and the figure higher by as much."""
+    entries = []
+    for axes in places:
+        if (legend := axes.get_legend()) is not None:
+            heading = legend.get_title().get_text()
+            legend_below(axes, title=heading or None)
+            entries.append(len(legend.get_texts()) + bool(heading))
+        else:
+            entries.append(0)
+    extra = sum(max(entries[first : first + columns]) for first in range(0, len(entries), columns))
+    figure.set_figheight(figure.get_figheight() + _LINE * extra)
+
+
+def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
+    """One panel of histograms for each group of spectrum rows, with the distances of that group."""
+    found = needed([*rows], "spectrum")
+    both = grouped([*found, *of_kind(rows, "distance")], *fields)
+    return [
+        (title(*key), partial(plot_spectra, group, sources=sources))
+        for key, group in both.items()
+        if of_kind(group, "spectrum")
+    ]
+
+
+def _activations(rows: Rows, *fields: str) -> list[Panel]:
+    groups = grouped(of_kind(rows, "activation"), *fields)
+    return [(title("activations", *key), partial(plot_activations, group)) for key, group in groups.items()]
+
+
+def _draw_aistats(rows: Rows) -> Figure:
+    found = needed(rows, "training")
+    names = [name for (name,) in grouped(found, "data")]
+    panels: list[Panel] = []
+    for rate in [rate for (rate,) in grouped(found, "rate")]:
+        for name in names:
+            part = of_kind(found, "training", data=name, rate=rate)
+            panels.append((title(name, rate), partial(plot_losses, part)))
+    for name in names:
+        panels.append((title(name), partial(plot_norms, of_kind(found, "training", data=name))))
+    return arrange(panels, len(names), 2.0)
+
+
+def _draw_hld(rows: Rows) -> Figure:
+    return arrange([*_spectra(rows, ("kernel",), ("deq", "twin")), *_activations(rows, "kernel")], columns=2)
+
+
+def _draw_iclr_1(rows: Rows) -> Figure:
+    first = _spectra(rows, ("data",), ("deq", "equivalent"))
+    second = _spectra(rows, ("data",), ("deq", "refined", "monte-carlo"))
+    return arrange([*first, *second], columns=2)
+
+
+def _draw_iclr_2(rows: Rows) -> Figure:
+    return arrange([*_spectra(rows, ("data",), ("deq", "twin")), *_activations(rows, "data")], columns=2)
+
+
+def _draw_matching(rows: Rows) -> Figure:
+    return arrange(
+        [*_spectra(rows, ("activation", "data")), *_activations(rows, "activation", "data")], columns=2
+    )
+
+
+def _draw_accuracy(rows: Rows) -> Figure:
+    found = needed(rows, "accuracy")
+    names = [name for (name,) in grouped(found, "data")]
+    panels: list[Panel] = []
+    for (activation,), group in grouped(found, "activation").items():
+        for name in names:
+            if part := of_kind(group, "accuracy", data=name):
+                panels.append((title(activation, name), partial(plot_accuracy, part)))
+    return arrange(panels, columns=min(3, len(names)))
+
+
+def _draw_error(rows: Rows) -> Figure:
+    groups = grouped(needed(rows, "error"), "data", "kernel")
+    return arrange([(title(*key), partial(plot_errors, group)) for key, group in groups.items()], columns=3)
+
+
+def _draw_refined(rows: Rows) -> Figure:
+    groups = grouped(needed(rows, "error"), "data", "kernel", "activation")
+    panels = [(title(*key), partial(plot_errors, group, by=("form",))) for key, group in groups.items()]
+    return arrange(panels, columns=2)
+
+
+def _draw_spectrum(rows: Rows) -> Figure:
+    # Of several draws one has its density.
+    drawn = [
+        row for row in of_kind(rows, "prediction", "spectrum") if row["kind"] == "spectrum" or "grid" in row
+    ]
+    both = grouped(drawn, "activation", "kernel", "n", "p")
+    panels = [
+        (title(*names, f"n = {n}, p = {p}"), partial(plot_prediction, group))
+        for (*names, n, p), group in both.items()
+        if of_kind(group, "prediction")
+    ]
+    if not panels:
+        needed(rows, "prediction")
+    return arrange(panels, columns=2)
+
+
+def _draw_twins(rows: Rows) -> Figure:
+    shown = {
+        "accuracy": "accuracy",
+        "agreement": "same class as the DEQ",
+        "inference_seconds": "time of inference",
+        "memory": "memory of a training step",
+    }
+    return arrange(
+        [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
+    )
+
+
+def _draw_width(rows: Rows) -> Figure:
+    groups = grouped(needed(rows, "width"), "kernel")
+    panels = [(title(*key), partial(plot_widths, group)) for key, group in groups.items()]
+    if of_kind(rows, "draws"):
+        panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
+    return arrange(panels, columns=2)
+
+
+DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
+    "aistats-1": _draw_aistats,
+    "hld-1": _draw_hld,
+    "iclr-1": _draw_iclr_1,
+    "iclr-2": _draw_iclr_2,
+    "iclr-3": _draw_accuracy,
+    "icml-error": _draw_error,
+    "icml-matching": _draw_matching,
+    "icml-accuracy": _draw_accuracy,
+    "refined": _draw_refined,
+    "spectrum": _draw_spectrum,
+    "twins": _draw_twins,
+    "width": _draw_width,
+}
+
+
+def has_figure(name: str) -> bool:
+    """Whether an experiment of this name has a figure."""
+    return name in DRAWINGS
+
+
+@styled
+def draw(name: str, rows: Rows) -> Figure:
+    """The figure of an experiment from its rows.
+
+    Raises:
+        InputError: for a name without a figure, or rows that the figure cannot be drawn from.
+    """
+    if name not in DRAWINGS:
+        raise InputError(f"There is no figure for {name!r}; there are figures for {', '.join(DRAWINGS)}.")
+    return DRAWINGS[name](rows)

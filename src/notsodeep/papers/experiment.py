@@ -1,0 +1,107 @@
+"""What an experiment is: settings → tasks → rows → what the paper states beside what came out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from notsodeep.papers.experiment_settings import Spec
+
+Scalar = bool | int | float | str | None
+# Keys are strings; values are scalars, or lists and dictionaries of them. NaN and infinity are not JSON: None.
+Row = dict[str, Any]
+Size = Literal["quick", "full"]
+S = TypeVar("S", bound=Spec)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A unit of work that is done or not done, small enough that losing one costs little.
+
+    Attributes:
+        key: unique in its experiment and stable over versions: "n=1000 tanh seed=2".
+        parameters: what `run` needs beyond the specification. Rows of a task whose parameters have changed are
+            not used again.
+        cost: relative time, for the remaining time that the progress bar shows.
+    """
+
+    key: str
+    parameters: Mapping[str, Scalar]
+    cost: float = 1.0
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a paper states or claims, beside what came out.
+
+    Attributes:
+        what: "‖G − Ḡ‖ (Figure 1 left)".
+        paper: the number or the claim of the paper; None where it has none.
+        ours: the number that came out.
+        verdict: whether the claim holds; None where a number is only shown beside ours.
+        remark: which kernel, which normalisation, why it differs.
+    """
+
+    what: str
+    paper: float | str | None
+    ours: float | str | None
+    verdict: bool | None = None
+    remark: str = ""
+
+
+class Experiment(ABC, Generic[S]):
+    """One figure or table as a specification that can be run again.
+
+    Write one as
+
+        class IcmlError(Experiment[IcmlErrorSpec]):
+            name = "icml-error"
+            …
+
+    at the top level of a module (other processes find it by name) and add it to `catalogue.EXPERIMENTS`.
+
+    Attributes:
+        name: what `notsodeep reproduce` calls it, and its folder.
+        paper: "ICML 2024, Figure 1", or "ours".
+        summary: one line for `notsodeep reproduce --list`.
+        minutes: expected on two cores, by size.
+        cut: what the full size leaves out against the paper, and why; "" if nothing.
+        needs: data sets beyond the embedded digits and mixtures: ("mnist",).
+        spec_type: its specification.
+        timed: whether rows contain times, so that no two tasks may run at once.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    minutes: ClassVar[Mapping[Size, float]]
+    cut: str = ""
+    needs: tuple[str, ...] = ()
+    spec_type: type[S]
+    timed: bool = False
+
+    @abstractmethod
+    def spec(self, size: Size, seeds: int | None = None) -> S:
+        """The settings at a size; `seeds` replaces the number of repetitions."""
+
+    @abstractmethod
+    def tasks(self, spec: S) -> Sequence[Task]:
+        """The tasks in the order in which their rows are wanted."""
+
+    @abstractmethod
+    def run(self, spec: S, task: Task, data_dir: Path | None) -> list[Row]:
+        """The rows of one task; the same for the same arguments, except fields named `…_seconds`."""
+
+    @abstractmethod
+    def expectations(self, spec: S, rows: Sequence[Row]) -> list[Expectation]:
+        """What the paper states beside what came out."""
+
+    def data_needed(self, spec: S) -> tuple[str, ...]:
+        """The data sets that these settings need; `needs` unless the experiment knows better."""
+        return self.needs
+
+
+__all__ = ["Expectation", "Experiment", "Row", "Scalar", "Size", "Spec", "Task"]

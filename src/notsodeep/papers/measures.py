@@ -1,0 +1,228 @@
+"""Samples, exact kernels, and the rows that several experiments share.
+
+Kernels go by the names of `kernels`: "features" is G of docs/theory.md (3.3), which ICML calls the conjugate kernel;
+"preactivations" is Λ, which ICLR and HLD call G; "ntk" is the tangent kernel of the network, (3.8); "ntk_paper" and
+"ntk_preactivations" are (3.9) and (3.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import pi, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.optimize import brentq
+from scipy.sparse.linalg import aslinearoperator
+
+from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
+from notsodeep.equivalents import StructuredOperator, coefficients
+from notsodeep.equivalents.error import operator_norm
+from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.gaussian.moments import second_moment
+from notsodeep.kernels import exact_kernel
+from notsodeep.models import DEQ, Explicit
+from notsodeep.papers.experiment import Row
+from notsodeep.papers.row_statistics import six_digits
+
+Array = NDArray[np.float64]
+Model = DEQ | Explicit
+Matrix = Array | StructuredOperator
+
+# What the names of the rows are called in `coefficients` and `exact_kernel`.
+SCALARS_OF = {
+    "features": "ck",
+    "preactivations": "ck_preactivations",
+    "ntk": "ntk",
+    "ntk_paper": "ntk_paper",
+    "ntk_preactivations": "ntk_preactivations",
+}
+# Relative accuracy of operator norms: errors of a thousandth of a kernel keep three digits.
+_NORM_TOLERANCE = 1e-6
+_CURVE_POINTS = 201
+_CURVE_REACH = 3.5
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Samples in rows with the statistics of their classes, and what to call them."""
+
+    data: str
+    X: Array
+    statistics: MixtureStatistics
+    seed: int
+
+    @property
+    def tau0(self) -> float:
+        """τ0 of docs/theory.md (4.2): within the classes."""
+        return float(self.statistics.tau0)
+
+    @property
+    def root_mean_square(self) -> float:
+        """The norm of a typical row, the means of the classes included."""
+        return sqrt(float(np.mean(np.einsum("ij,ij->i", self.X, self.X))))
+
+    @property
+    def record(self) -> Row:
+        """The fields that every row about it has."""
+        return {"data": self.data, "n": len(self.X), "p": self.X.shape[1], "seed": self.seed}
+
+
+def mixture_sample(n: int, p: int, seed: int) -> Sample:
+    """The papers' mixture with its exact statistics."""
+    mixture = GaussianMixture.paper(p)
+    X, y = mixture.sample(n, seed)
+    return Sample("mixture", X, MixtureStatistics.of(mixture, X, y), seed)
+
+
+def real_sample(
+    data: str, classes: tuple[int, ...], n: int | None, seed: int, data_dir: Path | None
+) -> Sample:
+    """Classes of a real data set, centred and scaled to mean squared norm 1, with estimated statistics."""
+    read = load(data, classes=classes, n=n, seed=seed, data_dir=data_dir)
+    X = np.asarray(Preprocessing.fit(read.X).apply(read.X), dtype=np.float64)
+    return Sample(data, X, MixtureStatistics.estimate(X, read.y), seed)
+
+
+def exact(model: Model, sample: Sample, kernel: str) -> Array:
+    """The exact kernel of a model on a sample; an explicit network has "features" and "ntk" only."""
+    return exact_kernel(model, sample.X, kernel=SCALARS_OF[kernel])
+
+
+def norm_of(matrix: Matrix) -> float:
+    """The operator norm of a symmetric matrix."""
+    return operator_norm(aslinearoperator(matrix), _NORM_TOLERANCE)
+
+
+def norm_apart(first: Array, second: Matrix) -> float:
+    """The operator norm of the difference."""
+    return operator_norm(aslinearoperator(first) - aslinearoperator(second), _NORM_TOLERANCE)
+
+
+def eigenvalues(matrix: Matrix) -> Array:
+    """Ascending."""
+    if isinstance(matrix, StructuredOperator):
+        return np.sort(matrix.eigvalsh())
+    return np.asarray(linalg.eigvalsh(matrix, check_finite=False))
+
+
+def spectrum_row(sample_record: Row, kernel: str, source: str, label: str, values: Array) -> Row:
+    """The eigenvalues of one matrix."""
+    return {
+        "kind": "spectrum",
+        **sample_record,
+        "kernel": kernel,
+        "source": source,
+        "label": label,
+        "eigenvalues": six_digits(values),
+    }
+
+
+def distance_row(sample_record: Row, first: Array, second: Matrix, /, **fields: Any) -> Row:
+    """How far two matrices are apart in operator norm; `fields` say which they are.
+
+    Args:
+        sample_record: `Sample.record`.
+        first: the exact kernel, whose norm the relative distance is measured by.
+        second: what stands for it.
+        **fields: kernel, reading, first, second, main and others.
+    """
+    norm, apart = norm_of(first), norm_apart(first, second)
+    return {
+        "kind": "distance",
+        **sample_record,
+        "absolute": apart,
+        "relative": apart / norm,
+        "norm": norm,
+        **fields,
+    }
+
+
+def spectra_apart(first: Array, second: Array) -> float:
+    """The largest distance between eigenvalues of the same rank, over the largest eigenvalue of the first."""
+    return float(np.abs(first - second).max() / np.abs(first).max())
+
+
+def activation_rows(kernel: str, deq: DEQ, twin: Explicit, tau0: float, **fields: Any) -> Iterator[Row]:
+    """The curve of the DEQ's activation (layer 0) and those of a network's layers, over what enters them."""
+    scales = [sqrt(deq.preactivation_variance(tau0)), tau0]
+    for layer in twin.layers[:-1]:
+        scales.append(sqrt(float(second_moment(layer, scales[-1] ** 2))))
+    for number, (phi, scale) in enumerate(zip((deq.activation, *twin.layers), scales, strict=True)):
+        yield activation_row(kernel, phi, number, scale, **fields)
+
+
+def activation_row(kernel: str, phi: Activation, layer: int, scale: float, **fields: Any) -> Row:
+    """The curve of one activation over ±3.5 standard deviations of what enters it."""
+    t = np.linspace(-_CURVE_REACH * scale, _CURVE_REACH * scale, _CURVE_POINTS)
+    return {
+        "kind": "activation",
+        "kernel": kernel,
+        "label": f"DEQ, {phi.name}" if layer == 0 else f"layer {layer}, {phi.name}",
+        "formula": str(phi),
+        "layer": layer,
+        "scale": scale,
+        "t": six_digits(t),
+        "value": six_digits(phi(t)),
+        **fields,
+    }
+
+
+# --- one Leaky-ReLU layer (ICLR, Corollary 2) ---------------------------------------------------------
+
+# What docs/theory.md (7.5) multiplies e² by.
+_BEND = pi / 2.0 - 1.0
+
+
+def leaky_layer_for(model: DEQ, tau0: float, kernel: str) -> Explicit:
+    """One Leaky-ReLU layer with the diagonal and the linear part of a kernel, docs/theory.md (7.5).
+
+    ICLR's Corollary 2 with its equations put right (docs/errata.md, 9): (a+b)² = 4 α₁, and 2ab in the second.
+    """
+    target = coefficients(model, tau0, SCALARS_OF[kernel])
+    return _leaky(target.linear, (target.diagonal / tau0**2 - target.linear) / _BEND).centred(tau0)
+
+
+def printed_leaky_layer_for(model: DEQ, tau0: float) -> Explicit:
+    """The same for Λ with the equations as ICLR prints them: (a-b)² = 4 α₁², and ab in the second."""
+    target = coefficients(model, tau0, SCALARS_OF["preactivations"])
+    gap2, wanted = 4.0 * target.linear**2, target.diagonal / tau0**2 - target.linear
+
+    def second_equation(total2: float) -> float:
+        squares, product = (total2 + gap2) / 2.0, (total2 - gap2) / 4.0
+        return ((pi - 1.0) * squares + product) / (2.0 * pi) - total2 / 4.0 - wanted
+
+    total2 = float(brentq(second_equation, 0.0, 1e3))
+    return _leaky(total2 / 4.0, gap2 / (2.0 * pi)).centred(tau0)
+
+
+def _leaky(slope2: float, curvature2: float) -> Explicit:
+    """The Leaky-ReLU with ((a+b)/2)² = slope2 and (a-b)²/2π = curvature2."""
+    middle, half_gap = sqrt(slope2), sqrt(pi * curvature2 / 2.0)
+    return Explicit([activation("leaky_relu", a=middle + half_gap, b=middle - half_gap)])
+
+
+__all__ = [
+    "SCALARS_OF",
+    "Array",
+    "Matrix",
+    "Model",
+    "Sample",
+    "activation_row",
+    "activation_rows",
+    "distance_row",
+    "eigenvalues",
+    "exact",
+    "leaky_layer_for",
+    "mixture_sample",
+    "norm_apart",
+    "norm_of",
+    "printed_leaky_layer_for",
+    "real_sample",
+    "spectra_apart",
+    "spectrum_row",
+]

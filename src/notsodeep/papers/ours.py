@@ -1,0 +1,519 @@
+"""Experiments of our own: the refined equivalent, predicted spectra, twins on the clock, and finite width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from notsodeep.papers.embedded import not_embedded
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, exponent, mean, values_of
+
+_CLASSES = (6, 8)
+# Limits of the predicted spectra, as in benchmarks/spectrum.py.
+_SPECTRUM_LIMIT = 0.03
+# A fitted exponent this far from −½ still counts as m^{-1/2}.
+_SLACK = 0.1
+
+
+# --- refined ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RefinedSpec(Spec):
+    """Asymptotic and refined equivalents beside the exact kernels.
+
+    Attributes:
+        sigma_a2: of the DEQs.
+        ratio: p/n of the mixture.
+        activations: of the DEQs.
+        kernels: which kernels.
+        forms: which equivalents; `spectra.FORMS` explains them.
+        sizes: the n of the mixture.
+        seeds: draws of the mixture.
+        real: the real data set; its classes are 6 and 8.
+        real_sizes: the n of it.
+    """
+
+    sigma_a2: float
+    ratio: float
+    activations: tuple[str, ...]
+    kernels: tuple[str, ...]
+    forms: tuple[str, ...]
+    sizes: tuple[int, ...]
+    seeds: int
+    real: str
+    real_sizes: tuple[int, ...]
+
+
+class Refined(Experiment[RefinedSpec]):
+    """How much better the refined equivalent is."""
+
+    name = "refined"
+    paper = "ours"
+    summary = (
+        "Error of the refined equivalent, which needs no labels, beside the asymptotic one; mixture and MNIST"
+    )
+    minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
+    needs = ("mnist",)
+    spec_type = RefinedSpec
+
+    def spec(self, size: Size, seeds: int | None = None) -> RefinedSpec:
+        """The embedded digits at quick size."""
+        names = ("tanh", "relu", "swish")
+        forms = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
+        if size == "quick":
+            return RefinedSpec(
+                0.2, 0.8, names, ("features",), forms, (200, 400, 800), seeds or 2, "digits", (100, 200)
+            )
+        kernels, sizes = ("features", "ntk"), (500, 1000, 2000, 4000)
+        return RefinedSpec(
+            0.2, 0.8, names, kernels, forms, sizes, seeds or 3, "mnist", (500, 1000, 2000, 4000)
+        )
+
+    def data_needed(self, spec: RefinedSpec) -> tuple[str, ...]:
+        """The digits of the quick size are embedded."""
+        return not_embedded(spec.real)
+
+    def tasks(self, spec: RefinedSpec) -> list[Task]:
+        """One for each activation, n and draw."""
+        cases = [("mixture", n, seed) for n in spec.sizes for seed in range(spec.seeds)]
+        cases += [(spec.real, n, 0) for n in spec.real_sizes]
+        return [
+            Task(
+                f"{data} {name} n={n} seed={seed}",
+                {"data": data, "activation": name, "n": n, "seed": seed},
+                0.05 + (n / 1000) ** 2,
+            )
+            for name in spec.activations
+            for data, n, seed in cases
+        ]
+
+    def run(self, spec: RefinedSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        """All forms on one sample."""
+        from notsodeep.models import DEQ
+        from notsodeep.papers.kernel_rows import error_rows
+        from notsodeep.papers.measures import mixture_sample, real_sample
+
+        n, name, seed = (task.parameters[key] for key in ("n", "activation", "seed"))
+        n, seed = int(n or 0), int(seed or 0)
+        if task.parameters["data"] == "mixture":
+            sample = mixture_sample(n, round(spec.ratio * n), seed)
+        else:
+            sample = real_sample(spec.real, _CLASSES, n, seed, data_dir)
+        model = DEQ(str(name), spec.sigma_a2).centred(sample.tau0)
+        return [
+            {**row, "activation": str(name)} for row in error_rows(model, sample, spec.kernels, spec.forms)
+        ]
+
+    def expectations(self, spec: RefinedSpec, rows: Sequence[Row]) -> list[Expectation]:
+        """By what factor the error falls, and how fast with n."""
+        errors = chosen(rows, kind="error")
+        return [
+            told
+            for data in ("mixture", spec.real)
+            for kernel in spec.kernels
+            for name in spec.activations
+            for told in _improved(
+                chosen(errors, data=data, kernel=kernel, activation=name), data, kernel, name
+            )
+        ]
+
+
+def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Expectation]:
+    if not rows:
+        return
+    n = max(values_of(rows, "n"))
+    last = {form: mean(chosen(rows, n=n, form=form), "relative") for form in values_of(rows, "form")}
+    best = last["refined-exact-square"]
+    slopes = {form: exponent(chosen(rows, form=form), "n") for form in ("asymptotic", "refined-exact-square")}
+    falls = ", ".join(f"{form} {fit}" for form, fit in slopes.items() if fit is not None)
+    others = ", ".join(
+        f"{form} {value:.2g}" for form, value in last.items() if form != "refined-exact-square"
+    )
+    yield Expectation(
+        f"relative error of the refined equivalent, {name}, {kernel}, {data}, n = {n}",
+        None,
+        best,
+        bool(best < last["asymptotic"]),
+        f"yes if below the asymptotic one; square of the Gram matrix kept; others: {others}; exponents: {falls}",
+    )
+
+
+# --- spectrum -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpectrumSpec(Spec):
+    """Spectra predicted from the mixture alone beside exact ones.
+
+    Attributes:
+        sigma_a2: of the DEQs.
+        activations: of the DEQs.
+        kernels: which kernels.
+        forms: "asymptotic" is the limit, "refined" adds what is known of finite n and p.
+        n: samples.
+        ratios: the p/n.
+        seeds: draws of the mixture.
+    """
+
+    sigma_a2: float
+    activations: tuple[str, ...]
+    kernels: tuple[str, ...]
+    forms: tuple[str, ...]
+    n: int
+    ratios: tuple[float, ...]
+    seeds: int
+
+
+class Spectrum(Experiment[SpectrumSpec]):
+    """Predicted density and isolated eigenvalues."""
+
+    name = "spectrum"
+    paper = "ours"
+    summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
+    minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
+    spec_type = SpectrumSpec
+
+    def spec(self, size: Size, seeds: int | None = None) -> SpectrumSpec:
+        """Two classes of the papers' mixture."""
+        names, kernels, forms = ("tanh", "relu"), ("features", "ntk"), ("asymptotic", "refined")
+        if size == "quick":
+            return SpectrumSpec(0.2, names, kernels, forms, 1000, (0.8,), seeds or 1)
+        return SpectrumSpec(0.2, (*names, "swish"), kernels, forms, 2000, (0.8, 1.25), seeds or 2)
+
+    def tasks(self, spec: SpectrumSpec) -> list[Task]:
+        """One for each activation, kernel, p and draw."""
+        return [
+            Task(
+                f"{name} {kernel} p={round(ratio * spec.n)} seed={seed}",
+                {"activation": name, "kernel": kernel, "p": round(ratio * spec.n), "seed": seed},
+            )
+            for name in spec.activations
+            for kernel in spec.kernels
+            for ratio in spec.ratios
+            for seed in range(spec.seeds)
+        ]
+
+    def run(self, spec: SpectrumSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        """Exact eigenvalues of one draw, and predictions."""
+        from notsodeep.papers.kernel_rows import prediction_rows
+
+        name, kernel, p, seed = (task.parameters[key] for key in ("activation", "kernel", "p", "seed"))
+        rows = prediction_rows(
+            str(name), spec.sigma_a2, spec.n, int(p or 0), str(kernel), int(seed or 0), spec.forms
+        )
+        return list(rows)
+
+    def expectations(self, spec: SpectrumSpec, rows: Sequence[Row]) -> list[Expectation]:
+        """How far predicted and exact distribution are apart, and the isolated eigenvalues."""
+        predicted = chosen(rows, kind="prediction")
+        told = []
+        for form in spec.forms:
+            own = chosen(predicted, form=form)
+            if own:
+                told += list(_predicted(own, form))
+        return told
+
+
+def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
+    worst = max(row["kolmogorov"] for row in rows)
+    yield Expectation(
+        f"largest Kolmogorov distance of predicted and exact eigenvalues, {form}",
+        None,
+        worst,
+        bool(worst <= _SPECTRUM_LIMIT),
+        f"yes if at most {_SPECTRUM_LIMIT:g}; mean {mean(rows, 'kolmogorov'):.3g}; where p < n the limit has an atom, "
+        "a narrow bulk at finite n, and this distance counts its width in full",
+    )
+    apart = [
+        abs(guess - found) / abs(found)
+        for row in rows
+        for guess, found in zip(row["isolated"], row["isolated_exact"], strict=True)
+    ]
+    if apart:
+        yield Expectation(
+            f"largest relative difference of isolated eigenvalues, {form}",
+            None,
+            max(apart),
+            bool(max(apart) <= _SPECTRUM_LIMIT),
+            f"yes if at most {_SPECTRUM_LIMIT:g}; {len(apart)} eigenvalues, median {np.median(apart):.3g}",
+        )
+
+
+# --- twins --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TwinsSpec(Spec):
+    """Races of DEQ, twin and plain network.
+
+    Attributes:
+        sigma_a2: of the DEQs.
+        data: the data set.
+        samples: of its training part; all if None.
+        activations: of the DEQs.
+        modes: "readout" or "all": what is trained.
+        width: of all networks.
+        seeds: of weights and shuffling.
+        epochs: of SGD.
+    """
+
+    sigma_a2: float
+    data: str
+    samples: int | None
+    activations: tuple[str, ...]
+    modes: tuple[str, ...]
+    width: int
+    seeds: int
+    epochs: int
+
+
+class Twins(Experiment[TwinsSpec]):
+    """Speed, accuracy and agreement."""
+
+    name = "twins"
+    paper = "ours"
+    summary = "Speed, memory, accuracy and agreement of a DEQ, its twin and a plain network, trained alike"
+    minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
+    needs = ("mnist",)
+    spec_type = TwinsSpec
+    timed = True
+
+    def spec(self, size: Size, seeds: int | None = None) -> TwinsSpec:
+        """The embedded digits at quick size."""
+        names, modes = ("tanh", "relu"), ("readout", "all")
+        if size == "quick":
+            return TwinsSpec(0.2, "digits", None, names, modes, 128, seeds or 2, 10)
+        return TwinsSpec(0.2, "mnist", 10_000, names, modes, 512, seeds or 3, 10)
+
+    def data_needed(self, spec: TwinsSpec) -> tuple[str, ...]:
+        """The digits of the quick size are embedded."""
+        return not_embedded(spec.data)
+
+    def tasks(self, spec: TwinsSpec) -> list[Task]:
+        """One race for each activation and mode; its runs are compared with each other."""
+        return [
+            Task(
+                f"{spec.data} {name} {mode}",
+                {"activation": name, "mode": mode},
+                1.0 if mode == "readout" else 10.0,
+            )
+            for name in spec.activations
+            for mode in spec.modes
+        ]
+
+    def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        """One race."""
+        from notsodeep.papers.training_rows import race_rows
+
+        rows = race_rows(
+            spec.data,
+            str(task.parameters["activation"]),
+            str(task.parameters["mode"]),
+            sigma_a2=spec.sigma_a2,
+            width=spec.width,
+            seeds=spec.seeds,
+            epochs=spec.epochs,
+            samples=spec.samples,
+            data_dir=data_dir,
+        )
+        return list(rows)
+
+    def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
+        """As accurate, as alike as another DEQ, and faster."""
+        races = chosen(rows, kind="race")
+        return [
+            told
+            for name in spec.activations
+            for mode in spec.modes
+            for told in _raced(chosen(races, activation=name, mode=mode), name, mode)
+        ]
+
+
+def _raced(rows: list[Row], name: str, mode: str) -> Iterator[Expectation]:
+    deq, twin, plain = (chosen(rows, model=model) for model in ("deq", "twin", "plain"))
+    if not deq:
+        return
+    where = f"{name}, {mode} trained"
+    gap = accuracy_gap(rows, "twin")
+    yield Expectation(
+        f"accuracy of the DEQ − of its twin, {where}",
+        None,
+        str(gap),
+        gap.none,
+        f"yes if half a point or less; the plain network: {accuracy_gap(rows, 'plain')}",
+    )
+    if len(deq) > 1:
+        yield Expectation(
+            f"same class as the DEQ, {where}",
+            None,
+            mean(twin, "agreement"),
+            bool(mean(twin, "agreement") >= mean(deq, "agreement") - NO_GAP),
+            f"yes if no less, within half a point, than two DEQs of different seeds, {mean(deq, 'agreement'):.3f}; "
+            f"the plain network: {mean(plain, 'agreement'):.3f}",
+        )
+    faster = _median(deq, "inference_seconds") / _median(twin, "inference_seconds")
+    trained = _median(deq, "epoch_seconds") / _median(twin, "epoch_seconds")
+    lighter = max(row["memory"] for row in deq) / max(row["memory"] for row in twin)
+    yield Expectation(
+        f"times faster than the DEQ in inference, {where}",
+        None,
+        faster,
+        bool(faster > 1.0),
+        f"an epoch {trained:.2g} times faster; memory of a training step smaller by a factor of {lighter:.2g}",
+    )
+
+
+def _median(rows: list[Row], field: str) -> float:
+    return float(np.median([row[field] for row in rows]))
+
+
+# --- width --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WidthSpec(Spec):
+    """Kernels of random networks against their limits.
+
+    Attributes:
+        sigma_a2: of the DEQs.
+        data: the data set; its classes are 6 and 8.
+        n: samples.
+        activations: of the DEQs.
+        widths: of single networks.
+        seeds: how many single networks at each width.
+        draws_width: width of the networks that are averaged.
+        draws: how many are averaged.
+    """
+
+    sigma_a2: float
+    data: str
+    n: int
+    activations: tuple[str, ...]
+    widths: tuple[int, ...]
+    seeds: int
+    draws_width: int
+    draws: tuple[int, ...]
+
+
+class Width(Experiment[WidthSpec]):
+    """Error of finite-width kernels."""
+
+    name = "width"
+    paper = "ours"
+    summary = (
+        "Kernels of random networks of finite width against the exact limits, one network or the mean of many"
+    )
+    minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
+    needs = ("mnist",)
+    spec_type = WidthSpec
+
+    def spec(self, size: Size, seeds: int | None = None) -> WidthSpec:
+        """The embedded digits at quick size."""
+        names = ("relu", "tanh")
+        if size == "quick":
+            return WidthSpec(
+                0.2, "digits", 150, names, (125, 250, 500, 1000), seeds or 3, 250, (1, 4, 16, 64)
+            )
+        widths, draws = (250, 500, 1000, 2000, 4000), (1, 4, 16, 64, 256)
+        return WidthSpec(0.2, "mnist", 200, names, widths, seeds or 5, 500, draws)
+
+    def data_needed(self, spec: WidthSpec) -> tuple[str, ...]:
+        """The digits of the quick size are embedded."""
+        return not_embedded(spec.data)
+
+    def tasks(self, spec: WidthSpec) -> list[Task]:
+        """Single networks, then averages."""
+        single = [
+            Task(
+                f"{model} {name} m={width} seed={seed}",
+                {"model": model, "activation": name, "width": width, "seed": seed},
+                0.05 + (width / 1000) ** 2,
+            )
+            for name in spec.activations
+            for model in ("deq", "twin")
+            for width in spec.widths
+            for seed in range(spec.seeds)
+        ]
+        averaged = [
+            Task(
+                f"draws {name} seed={seed}",
+                {"model": "draws", "activation": name, "width": spec.draws_width, "seed": seed},
+                max(spec.draws) * (spec.draws_width / 1000) ** 2,
+            )
+            for name in spec.activations
+            for seed in range(spec.seeds)
+        ]
+        return single + averaged
+
+    def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        """One network, or growing averages."""
+        from notsodeep.designs import design
+        from notsodeep.models import DEQ
+        from notsodeep.papers.measures import real_sample
+        from notsodeep.papers.random_network_rows import draws_rows, width_rows
+
+        model, name = str(task.parameters["model"]), str(task.parameters["activation"])
+        width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
+        sample = real_sample(spec.data, _CLASSES, spec.n, 0, data_dir)
+        tau0 = sample.root_mean_square
+        deq = DEQ(name, spec.sigma_a2).centred(tau0)
+        if model == "draws":
+            rows = draws_rows(deq, sample, width, spec.draws, seed)
+        else:
+            network = deq if model == "deq" else design(deq, tau0, "ck").network
+            rows = width_rows(model, network, sample, width, seed)
+        return [{**row, "activation": name} for row in rows]
+
+    def expectations(self, spec: WidthSpec, rows: Sequence[Row]) -> list[Expectation]:
+        """Errors fall like m^{-1/2}, and like the root of the number of networks."""
+        single = chosen(rows, kind="width")
+        told = [
+            one
+            for name in spec.activations
+            for model in ("deq", "twin")
+            for kernel in ("features", "ntk")
+            for one in _decay(
+                chosen(single, activation=name, model=model, kernel=kernel),
+                "width",
+                f"error of one {model}'s {kernel} kernel in the width, {name}",
+            )
+        ]
+        for name in spec.activations:
+            averaged = chosen(rows, kind="draws", activation=name)
+            what = f"noise of an average of networks of width {spec.draws_width} in their number, {name}"
+            told += _decay(averaged, "draws", what)
+        return told
+
+
+def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
+    fitted = exponent(rows, over) if rows else None
+    if fitted is None:
+        return
+    largest = max(values_of(rows, over))
+    error = mean(chosen(rows, **{over: largest}), "relative")
+    yield Expectation(
+        f"exponent of the {what}",
+        -0.5,
+        str(fitted),
+        bool(abs(fitted.slope + 0.5) <= _SLACK),
+        f"yes if −0.5 within 0.1; relative error {error:.3g} at {over} = {largest}",
+    )
+
+
+__all__ = [
+    "Refined",
+    "RefinedSpec",
+    "Spectrum",
+    "SpectrumSpec",
+    "Twins",
+    "TwinsSpec",
+    "Width",
+    "WidthSpec",
+]

@@ -1,0 +1,84 @@
+"""Where rows come from: versions, commit, machine, and the sessions in which they were computed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("notsodeep", "numpy", "scipy", "numba", "scikit-learn", "torch")
+_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+
+
+def now() -> str:
+    """The time, to the second, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def new_session(jobs: int) -> dict[str, Any]:
+    """What is known when a run starts; `ended` stays None if it is killed."""
+    return {
+        "started": now(),
+        "ended": None,
+        "jobs": jobs,
+        "commit": commit(),
+        "versions": versions(),
+        "machine": machine(),
+    }
+
+
+def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
+    """The version of Python and of each package; None where it is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system: what a time means nothing without."""
+    memory = _from_proc("meminfo", "MemTotal")
+    return {
+        "processor": _from_proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gb": None if memory is None else round(int(memory.split()[0]) / 2**20, 1),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def commit() -> str | None:
+    """The commit of the package's own checkout, marked when its files differ from it; None if it is installed."""
+    try:
+        top = Path(_git("rev-parse", "--show-toplevel"))
+        # An environment may lie inside a checkout of something else.
+        if top / "src" / "notsodeep" != _PACKAGE_FOLDER:
+            return None
+        return _git("rev-parse", "HEAD") + (
+            " with changes" if _git("status", "--porcelain", "--", ".") else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_PACKAGE_FOLDER), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout.strip()
+
+
+def _from_proc(file: str, key: str) -> str | None:
+    try:
+        lines = Path("/proc", file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
+
+
+__all__ = ["commit", "machine", "new_session", "now", "versions"]

@@ -1,0 +1,241 @@
+"""Kernels as the papers estimate them, from random networks of finite width, and how far they are from their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from notsodeep.data import UnitSphere
+from notsodeep.equivalents import equivalent
+from notsodeep.gaussian.activations import activation
+from notsodeep.kernels import conjugate_kernel
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
+from notsodeep.nets.samples import compute_features
+from notsodeep.papers.experiment import Row
+from notsodeep.papers.measures import (
+    SCALARS_OF,
+    Array,
+    Sample,
+    distance_row,
+    eigenvalues,
+    exact,
+    leaky_layer_for,
+    norm_apart,
+    norm_of,
+    spectrum_row,
+)
+
+# Rows whose features are sought together.
+_BATCH = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """Means over draws.
+
+    Attributes:
+        features: of ZZᵀ.
+        preactivations: of HHᵀ/m, where H are the pre-activations of the same networks; None for an explicit network.
+    """
+
+    features: Array
+    preactivations: Array | None
+
+
+def average_kernels(model: DEQ | Explicit, X: Array, *, width: int, draws: int, seed: int) -> Averages:
+    """Average the kernels of `draws` random networks of the given width, in single precision."""
+    samples = torch.as_tensor(X, dtype=torch.float32)
+    sums = [np.zeros((len(X), len(X))) for _ in range(2 if isinstance(model, DEQ) else 1)]
+    for one in draw_seeds(seed, draws):
+        for total, factor in zip(sums, _factors(model, samples, width, one), strict=True):
+            total += (factor @ factor.mT).numpy()
+    means = [total / draws for total in sums]
+    return Averages(means[0], means[1] if len(means) > 1 else None)
+
+
+def draw_seeds(seed: int, draws: int) -> list[int]:
+    """Different seeds for the draws of one average."""
+    return [int(word) for word in np.random.SeedSequence(seed).generate_state(draws)]
+
+
+@torch.no_grad()
+def _factors(model: DEQ | Explicit, X: torch.Tensor, width: int, seed: int) -> list[torch.Tensor]:
+    """Features, and the pre-activations over √m of a DEQ, of one random network."""
+    blocks = X.split(_BATCH)  # type: ignore[no-untyped-call]
+    if isinstance(model, Explicit):
+        explicit = ExplicitNet(model, X.shape[1], width, 1, train="readout", seed=seed)
+        return [torch.cat([explicit.features(block) for block in blocks])]
+    implicit = DEQNet(model, X.shape[1], width, 1, train="readout", seed=seed)
+    inner = torch.cat([implicit.preactivations(block) for block in blocks])
+    return [implicit.features_from(inner), inner / width**0.5]
+
+
+# --- the papers' pictures -----------------------------------------------------------------------------
+
+
+def random_equivalent_rows(model: DEQ, sample: Sample, width: int, draws: int) -> Iterator[Row]:
+    """ICLR's Figure 1 as it was made: Λ averaged over random networks, and its distance to the equivalent."""
+    found = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
+    operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF["preactivations"])
+    whole = exact(model, sample, "preactivations")
+    about = {"kernel": "preactivations", "width": width, "draws": draws, "main": False}
+    for way, matrix in _readings_of(model, sample, found.features, found.preactivations).items():
+        noise = distance_row(
+            sample.record,
+            whole,
+            matrix,
+            first="deq",
+            second="monte-carlo",
+            reading=f"noise of Λ {way}",
+            **about,
+        )
+        yield noise
+        yield distance_row(
+            sample.record,
+            matrix,
+            operator,
+            first="monte-carlo",
+            second="equivalent",
+            reading=f"Λ {way}",
+            **about,
+        )
+        label = f"{draws} networks of width {width}, {way}"
+        yield {
+            **spectrum_row(sample.record, "preactivations", "monte-carlo", label, eigenvalues(matrix)),
+            "width": width,
+            "draws": draws,
+            "noise": noise["absolute"],
+        }
+
+
+def random_twin_rows(
+    model: DEQ, sample: Sample, width: int, draws: int, explicit_draws: int
+) -> Iterator[Row]:
+    """ICLR's Figure 2 as it was made: both kernels averaged over random networks."""
+    network = leaky_layer_for(model, sample.tau0, "preactivations")
+    explicit = average_kernels(network, sample.X, width=width, draws=explicit_draws, seed=sample.seed + 1)
+    yield distance_row(
+        sample.record,
+        exact(network, sample, "features"),
+        explicit.features,
+        kernel="preactivations",
+        first="twin",
+        second="monte-carlo twin",
+        reading="noise of one Leaky-ReLU layer",
+        width=width,
+        draws=explicit_draws,
+        main=False,
+    )
+    implicit = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
+    for way, matrix in _readings_of(model, sample, implicit.features, implicit.preactivations).items():
+        yield distance_row(
+            sample.record,
+            matrix,
+            explicit.features,
+            kernel="preactivations",
+            first="monte-carlo",
+            second="monte-carlo twin",
+            reading=f"Λ {way}, and one Leaky-ReLU layer, both random",
+            width=width,
+            draws=draws,
+            main=False,
+        )
+
+
+def _readings_of(
+    model: DEQ, sample: Sample, features: Array, preactivations: Array | None
+) -> dict[str, Array]:
+    """Two estimates of Λ from the same networks: only G is random in the first, the input's part too in the second."""
+    of_features = model.sigma_a2 * features + model.sigma_b2 * (sample.X @ sample.X.T)
+    found = {"from random features": of_features}
+    if preactivations is not None:
+        found["from random pre-activations"] = preactivations
+    return found
+
+
+def random_sphere_rows(n: int, d: int, sigma_a2: float, width: int, draws: int) -> Iterator[Row]:
+    """HLD's implicit CK averaged over random networks."""
+    X = UnitSphere(d).sample(n, 0)
+    model = DEQ(activation("relu", amplitude=2.0**0.5), sigma_a2)
+    found = average_kernels(model, X, width=width, draws=draws, seed=0)
+    matrix = model.sigma_a2 * found.features + model.sigma_b2 * (X @ X.T)
+    record: Row = {"data": "sphere", "n": n, "p": d, "seed": 0}
+    label = f"{draws} networks of width {width}"
+    whole = conjugate_kernel(model, X, of="preactivations")
+    row = distance_row(
+        record,
+        whole,
+        matrix,
+        kernel="preactivations",
+        first="deq",
+        second="monte-carlo",
+        reading="noise of Λ from random features",
+        main=False,
+        width=width,
+        draws=draws,
+    )
+    yield row
+    yield {
+        **spectrum_row(record, "preactivations", "monte-carlo", label, eigenvalues(matrix)),
+        "width": width,
+        "draws": draws,
+        "noise": row["absolute"],
+    }
+
+
+# --- one network, or some -----------------------------------------------------------------------------
+
+
+def width_rows(model: str, spec: DEQ | Explicit, sample: Sample, width: int, seed: int) -> Iterator[Row]:
+    """The kernels of one random network against their limits."""
+    sizes = (sample.X.shape[1], width, 1)
+    net: Net
+    if isinstance(spec, DEQ):
+        net = DEQNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
+    else:
+        net = ExplicitNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
+    found = empirical_kernels(net, torch.as_tensor(sample.X))
+    for kernel, matrix in (("features", found.ck), ("ntk", found.ntk)):
+        row = distance_row(sample.record, exact(spec, sample, kernel), matrix.numpy())
+        yield {**row, "kind": "width", "model": model, "kernel": kernel, "width": width, "seed": seed}
+
+
+def draws_rows(spec: DEQ, sample: Sample, width: int, counts: tuple[int, ...], seed: int) -> Iterator[Row]:
+    """The mean of more and more networks against the limit: the noise of a Monte-Carlo kernel."""
+    whole = exact(spec, sample, "features")
+    norm, total, done = norm_of(whole), np.zeros_like(whole), 0
+    seeds = draw_seeds(seed, max(counts))
+    for count in sorted(counts):
+        for one in seeds[done:count]:
+            net = DEQNet(spec, sample.X.shape[1], width, 1, train="readout", seed=one)
+            features = compute_features(net, sample.X).numpy().astype(np.float64)
+            total += features @ features.T
+        done = count
+        apart = norm_apart(whole, total / count)
+        yield {
+            "kind": "draws",
+            **sample.record,
+            "kernel": "features",
+            "width": width,
+            "draws": count,
+            "seed": seed,
+            "relative": apart / norm,
+            "absolute": apart,
+            "norm": norm,
+        }
+
+
+__all__ = [
+    "Averages",
+    "average_kernels",
+    "draw_seeds",
+    "draws_rows",
+    "random_equivalent_rows",
+    "random_sphere_rows",
+    "random_twin_rows",
+    "width_rows",
+]

@@ -1,0 +1,107 @@
+"""What lies in a folder of results, read without touching it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from notsodeep.errors import InputError
+from notsodeep.papers.experiment import Experiment, Spec
+from notsodeep.papers.results_folder import PROVENANCE, SPEC
+from notsodeep.papers.runner import Outcome, read_outcome
+
+_SIZES = ("quick", "full")
+_MOST_SEEDS = 20
+# A page of a dozen figures should still open at once: a larger drawing goes in as a bitmap.
+_LARGEST_SVG = 1_000_000
+
+
+@dataclass(frozen=True)
+class Result:
+    """One experiment at one specification.
+
+    Attributes:
+        experiment: what was run.
+        outcome: its rows, and what the paper states beside them.
+        provenance: versions, machine, times; empty if it cannot be read.
+        size: "quick", "full", or "" for settings of one's own.
+        command: what to type to have it again.
+        picture: its figure as SVG or PNG; None if there is none.
+    """
+
+    experiment: Experiment[Any]
+    outcome: Outcome
+    provenance: dict[str, Any]
+    size: str
+    command: str
+    picture: bytes | None
+
+
+def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tuple[list[Result], list[str]]:
+    """All results under a folder in the order of the experiments, and a sentence on each that cannot be read."""
+    found, doubts = [], []
+    for experiment in experiments.values():
+        results = []
+        for folder in _folders(root / experiment.name):
+            try:
+                results.append(_read(experiment, folder))
+            except (InputError, KeyError, TypeError, ValueError) as error:
+                doubts.append(f"{folder} is left out: {error}")
+        found += sorted(results, key=lambda result: _rank(result.size))
+    return found, doubts
+
+
+def _folders(place: Path) -> Iterator[Path]:
+    if place.is_dir():
+        yield from (folder for folder in sorted(place.iterdir()) if (folder / SPEC).is_file())
+
+
+def _rank(size: str) -> int:
+    return {"full": 0, "": 1, "quick": 2}[size]
+
+
+def _read(experiment: Experiment[Any], folder: Path) -> Result:
+    outcome = read_outcome(experiment, folder)
+    size, command = _command(experiment, outcome.spec, folder)
+    return Result(experiment, outcome, _provenance(folder), size, command, _picture(folder))
+
+
+def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str, str]:
+    """The size that has these settings, and the command that has them; a file of settings if no size does."""
+    data = " --data-dir DATA" if experiment.data_needed(spec) else ""
+    start = f"notsodeep reproduce {experiment.name}"
+    for size in _SIZES:
+        for seeds in (None, *range(1, _MOST_SEEDS + 1)):
+            if _same(experiment, size, seeds, spec):
+                repetitions = "" if seeds is None else f" --seeds {seeds}"
+                return size, f"{start} --size {size}{repetitions}{data}"
+    return "", f"{start} --spec {shlex.quote(str(folder / SPEC))}{data}"
+
+
+def _same(experiment: Experiment[Any], size: Any, seeds: int | None, spec: Spec) -> bool:
+    try:
+        return bool(experiment.spec(size, seeds) == spec)
+    except InputError:
+        return False
+
+
+def _provenance(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / PROVENANCE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _picture(folder: Path) -> bytes | None:
+    drawn, bitmap = folder / "figure.svg", folder / "figure.png"
+    if drawn.is_file() and (drawn.stat().st_size <= _LARGEST_SVG or not bitmap.is_file()):
+        return drawn.read_bytes()
+    return bitmap.read_bytes() if bitmap.is_file() else None
+
+
+__all__ = ["Result", "read_results"]

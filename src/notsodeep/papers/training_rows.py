@@ -1,0 +1,180 @@
+"""The work of the experiments that train: accuracy of readouts, and races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from notsodeep.data import Preprocessing, load
+from notsodeep.designs import design
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets import DEQNet, ExplicitNet, Net
+from notsodeep.nets.race import race
+from notsodeep.nets.samples import compute_features
+from notsodeep.nets.training import fit
+from notsodeep.papers.experiment import Row
+from notsodeep.papers.measures import leaky_layer_for
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Training and test part, preprocessed by the statistics of the training part."""
+
+    X: Tensor
+    y: Tensor
+    X_test: Tensor
+    y_test: Tensor
+    tau0: float
+
+    @property
+    def classes(self) -> int:
+        """How many."""
+        return int(self.y.max()) + 1
+
+
+# Tasks come data set by data set, and reading one takes seconds.
+@lru_cache(maxsize=1)
+def parts_of(data: str, samples: int | None, data_dir: Path | None) -> Parts:
+    """A data set, centred and scaled to mean squared norm 1."""
+    train = load(data, split="train", n=samples, data_dir=data_dir)
+    test = load(data, split="test", data_dir=data_dir)
+    scaling = Preprocessing.fit(train.X)
+    inputs = [torch.as_tensor(scaling.apply(part.X), dtype=torch.float32) for part in (train, test)]
+    labels = [torch.as_tensor(np.asarray(part.y), dtype=torch.int64) for part in (train, test)]
+    tau0 = sqrt(float(inputs[0].double().square().sum(dim=1).mean()))
+    return Parts(inputs[0], labels[0], inputs[1], labels[1], tau0)
+
+
+def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> dict[str, DEQ | Explicit]:
+    """The DEQ, the network designed for it, and a plain one of the same depth with the DEQ's activation.
+
+    Args:
+        name: of the DEQ's activation.
+        sigma_a2: its σ_a².
+        tau0: of the data.
+        designed: "leaky" for ICLR's one Leaky-ReLU layer, or the kernel to match, "ck" or "ntk".
+    """
+    deq = DEQ(name, sigma_a2).centred(tau0)
+    twin = (
+        leaky_layer_for(deq, tau0, "features") if designed == "leaky" else design(deq, tau0, designed).network
+    )
+    plain = Explicit([deq.activation] * len(twin.layers)).centred(tau0)
+    return {"deq": deq, "twin": twin, "plain": plain}
+
+
+def accuracy_rows(
+    models: dict[str, DEQ | Explicit],
+    parts: Parts,
+    *,
+    width: int,
+    seed: int,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+) -> Iterator[Row]:
+    """Train the readout of each network by SGD, and compare on the test part."""
+    predicted: dict[str, NDArray[np.intp]] = {}
+    for number, (model, spec) in enumerate(models.items()):
+        # Different seeds for different kinds, so that nothing is shared but the design.
+        net = _network(spec, parts, width, 1000 * number + seed)
+        features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
+        history = fit(
+            net,
+            (parts.X, parts.y),
+            (parts.X_test, parts.y_test),
+            optimizer="sgd",
+            lr=lr,
+            epochs=epochs,
+            batch_size=batch_size,
+            seed=seed,
+            features=features,
+        )
+        with torch.no_grad():
+            predicted[model] = net.outputs(features[1]).argmax(dim=1).numpy()
+        last = history.last
+        yield {
+            "kind": "accuracy",
+            "width": width,
+            "seed": seed,
+            "model": model,
+            "network": str(spec),
+            "layers": 1 if isinstance(spec, DEQ) else len(spec.layers),
+            "accuracy": float(np.mean(predicted[model] == parts.y_test.numpy())),
+            "train_accuracy": None if last is None else last.accuracy,
+            "agreement": None if model == "deq" else float(np.mean(predicted[model] == predicted["deq"])),
+            "stopped": history.stopped,
+            "classes": parts.classes,
+            "samples": len(parts.X),
+            "epochs": epochs,
+            "lr": lr,
+        }
+
+
+def _network(spec: DEQ | Explicit, parts: Parts, width: int, seed: int) -> Net:
+    sizes = (parts.X.shape[1], width, parts.classes)
+    if isinstance(spec, DEQ):
+        return DEQNet(spec, *sizes, train="readout", seed=seed)
+    return ExplicitNet(spec, *sizes, train="readout", seed=seed)
+
+
+def race_rows(
+    data: str,
+    name: str,
+    mode: str,
+    *,
+    sigma_a2: float,
+    width: int,
+    seeds: int,
+    epochs: int,
+    samples: int | None,
+    data_dir: Path | None,
+) -> Iterator[Row]:
+    """DEQ, twin and plain network trained alike: accuracy, agreement, time and memory."""
+    train = load(data, split="train", n=samples, data_dir=data_dir)
+    test = load(data, split="test", data_dir=data_dir)
+    result = race(
+        DEQ(name, sigma_a2),
+        (train.X, train.y),
+        (test.X, test.y),
+        width=width,
+        mode=mode,
+        seeds=seeds,
+        epochs=epochs,
+    )
+    networks = {standing.model: standing.network for standing in result.standings}
+    deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
+    for run in result.runs:
+        # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
+        other = (run.seed + 1) % seeds if run.model == "deq" else run.seed
+        times = [row.seconds for row in run.history.rows]
+        yield {
+            "kind": "race",
+            "data": data,
+            "activation": name,
+            "mode": mode,
+            "width": width,
+            "seed": run.seed,
+            "model": run.model,
+            "network": networks[run.model],
+            "accuracy": run.accuracy,
+            "agreement": None
+            if run.model == "deq" and seeds < 2
+            else float(np.mean(run.predictions == deqs[other])),
+            "lr": result.lr,
+            "stopped": run.history.stopped,
+            "memory": run.memory,
+            "epoch_seconds": float(np.median(times)) if times else None,
+            "feature_seconds": run.history.feature_seconds,
+            "inference_seconds": run.inference_seconds,
+        }
+
+
+__all__ = ["Parts", "accuracy_rows", "parts_of", "race_rows", "three_networks"]

@@ -1,0 +1,130 @@
+"""What the page computes: the same numbers by another route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from explorer_choices import CHOICES, SMALL
+
+import notsodeep as nsd
+from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app.choice import Choice, Data
+from notsodeep.interfaces.app.words import distance_words, next_steps, plain, spectrum_words, verdict
+
+by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
+
+
+@by_name
+def test_eigenvalues_are_those_of_the_exact_kernel(choice: Choice):
+    found = compute.spectrum_of(choice)
+    matrix = compute.kernel_of(compute.centred_model(choice), choice.data, choice.shown_kernel)
+    assert np.sum(found.exact) == pytest.approx(np.trace(matrix), rel=1e-10)
+    assert np.sum(found.exact**2) == pytest.approx(np.sum(matrix**2), rel=1e-10)
+    assert np.all(np.diff(found.exact) >= 0)
+    assert found.exact[0] > -1e-10 * found.exact[-1]
+
+
+@by_name
+def test_distances_are_those_of_dense_matrices(choice: Choice):
+    model, rows = compute.centred_model(choice), compute.samples_of(choice.data).rows
+    tau0, kernel = compute.samples_of(choice.data).tau0, choice.shown_kernel
+    exact = nsd.conjugate_kernel if kernel == "ck" else nsd.tangent_kernel
+
+    def dense(network) -> np.ndarray:
+        paper = kernel == "ntk_paper" and isinstance(network, nsd.DEQ)
+        return exact(network, rows, of="paper") if paper else exact(network, rows)
+
+    target = dense(model)
+    plain_layer = nsd.Explicit([model.activation]).centred(tau0)
+    for found, network in zip(
+        compute.twin_distance(choice), (compute.design_of(choice).network, plain_layer), strict=True
+    ):
+        expected = np.linalg.norm(dense(network) - target, 2) / np.linalg.norm(target, 2)
+        assert found == pytest.approx(expected, rel=5e-3, abs=1e-12)
+
+
+@by_name
+def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
+    points = compute.errors_of(choice)
+    sizes = compute.error_sizes(choice.data)
+    assert [one.n for one in sizes] == sorted({point.n for point in points})
+    last, data = points[-1], sizes[-1]
+    drawn = compute.samples_of(data)
+    assert (last.form, last.n) == ("refined", len(drawn.rows))
+    model = choice.model.centred(drawn.tau0)
+    matrix = compute.kernel_of(model, data, choice.shown_kernel)
+    stats = compute.statistics_of(drawn)
+    other = nsd.equivalent(
+        model, drawn.rows, stats, choice.shown_kernel, "refined", square=compute.square_of(drawn)
+    )
+    expected = np.linalg.norm(matrix - other.to_dense(), 2) / np.linalg.norm(matrix, 2)
+    assert last.relative == pytest.approx(expected, rel=5e-3)
+
+
+def test_drawn_data_keep_their_ratio_and_rows_stay_in_order():
+    sizes = compute.error_sizes(Data(n=800, p=400))
+    assert [(one.n, one.p) for one in sizes] == [(100, 50), (200, 100), (400, 200), (800, 400)]
+    file = CHOICES["csv"].data
+    for size in compute.error_sizes(file):
+        assert np.array_equal(compute.samples_of(size).rows, file.upload.rows[: size.n])
+
+
+def test_samples_are_those_that_the_choice_names():
+    drawn = compute.samples_of(SMALL)
+    rows, labels = nsd.GaussianMixture.paper(80, mean=8.0, gap=8.0).sample(120, seed=0)
+    assert np.array_equal(drawn.rows, rows)
+    assert np.array_equal(drawn.labels, labels)
+    sphere = compute.samples_of(Data("sphere", n=50, p=30))
+    assert np.allclose(np.linalg.norm(sphere.rows, axis=1), 1.0)
+    digits = compute.samples_of(Data("digits", n=2000))
+    assert digits.rows.shape == (1437, 64)
+    assert digits.tau0 == pytest.approx(1.0)
+    assert np.abs(digits.rows.mean(axis=0)).max() < 1e-12
+
+
+def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
+    near, far = (
+        compute.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
+        for mean in (0.0, 12.0)
+    )
+    assert len(near.limit.isolated) < len(far.limit.isolated)
+    assert "outside the bulk" in spectrum_words(far)
+
+
+def test_a_choice_is_computed_once():
+    choice = Choice(sigma_a2=0.123, data=SMALL)
+    assert compute.design_of(choice) is compute.design_of(Choice(sigma_a2=0.123, data=SMALL))
+    assert compute.spectrum_of(choice) is compute.spectrum_of(replace(choice, family="smooth"))
+
+
+@by_name
+def test_every_choice_has_words_for_what_is_seen(choice: Choice):
+    made, found = compute.design_of(choice), compute.spectrum_of(choice)
+    assert verdict(made).startswith("Yes" if made.exact else "Not quite")
+    assert spectrum_words(found).endswith(".")
+    assert distance_words(*compute.twin_distance(choice)).endswith((".", "help."))
+    steps = next_steps(choice, made, found)
+    assert 0 < len(steps) <= 3
+    assert all(step.endswith(".") for step in steps)
+
+
+def test_the_words_follow_the_numbers():
+    assert "19 times closer" in distance_words(0.01, 0.19)
+    assert "does not help" in distance_words(0.2, 0.1)
+    made = compute.design_of(CHOICES["papers' tangent kernel"])
+    assert not made.exact
+    assert (
+        "true tangent kernel"
+        in next_steps(
+            CHOICES["papers' tangent kernel"], made, compute.spectrum_of(CHOICES["papers' tangent kernel"])
+        )[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["a*b*c", "__init__", "[x](http://y)", "$x$", "<b>", ":red[x]", "~~a~~", "# a"]
+)
+def test_text_of_users_is_no_markup(text: str):
+    assert all(f"\\{sign}" in plain(text) for sign in text if not sign.isalnum() and sign not in " /")

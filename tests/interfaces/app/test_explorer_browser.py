@@ -1,0 +1,277 @@
+"""`notsodeep explore` in a browser: it starts, answers, stays on this machine, fits a phone, obeys the keyboard."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import chromium, needs_chromium
+from socket_recorder import asked_for, foreign, recorded
+
+pytest.importorskip("streamlit")
+pytestmark = needs_chromium
+
+PATIENCE = 120.0  # seconds that a busy machine may take
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory) -> Path:
+    """The folder in which every address is recorded that the server or one of its children asks for."""
+    return tmp_path_factory.mktemp("addresses")
+
+
+@pytest.fixture(scope="module")
+def server(addresses: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    port = free_port()
+    command = [sys.executable, "-m", "notsodeep", "explore", "--no-browser", "--port", str(port)]
+    process = subprocess.Popen(
+        command, env=recorded(addresses), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        wait_for(lambda: answers("127.0.0.1", port))
+        yield process, port
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def browser(server: tuple[Any, int]) -> Iterator[Any]:
+    with chromium() as driver:
+        show(driver, 1300)
+        driver.get(f"http://localhost:{server[1]}")
+        wait_for(lambda: is_whole(driver))
+        yield driver
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < limit, "the page did not get there in time"
+        time.sleep(0.1)
+
+
+def answers(address: str, port: int) -> bool:
+    try:
+        with socket.create_connection((address, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def show(browser: Any, width: int, scheme: str = "light") -> None:
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+
+
+def ask(browser: Any, expression: str) -> Any:
+    return browser.execute_script(f"return {expression}")
+
+
+def count(browser: Any, selector: str) -> int:
+    return int(ask(browser, f"document.querySelectorAll('{selector}').length"))
+
+
+def is_quiet(browser: Any) -> bool:
+    """Nothing is being computed, and nothing of an earlier state is left on the page."""
+    running = count(browser, '[data-test-script-state="running"]')
+    stale = count(browser, '[data-stale="true"]')
+    return not running and not stale
+
+
+def is_whole(browser: Any) -> bool:
+    downloads, images = count(browser, '[data-testid="stDownloadButton"]'), count(browser, "img[alt]")
+    return is_quiet(browser) and downloads == 3 and images >= 3
+
+
+def python(browser: Any) -> str:
+    """The script to copy; the other tab of the two is not shown."""
+    return str(ask(browser, "[...document.querySelectorAll('code')].map(c => c.textContent).join('\\n')"))
+
+
+def control(browser: Any, key: str, inside: str) -> Any:
+    """The part of a control that takes the keyboard."""
+    return browser.find_element("css selector", f".st-key-{key} {inside}")
+
+
+def press(browser: Any, element: Any, *keys: str) -> None:
+    browser.execute_script("arguments[0].focus({preventScroll: false})", element)
+    element.send_keys(*keys)
+
+
+def choose(browser: Any, key: str, typed: str) -> None:
+    """Pick from a list by typing the beginning of an entry."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = control(browser, key, "input")
+    press(browser, field, Keys.CONTROL + "a")  # alone: within one call the key would stay down
+    field.send_keys(typed)
+    focused = "[...document.querySelectorAll('[role=option][data-focused]')].map(o => o.textContent)"
+    wait_for(lambda: any(one.startswith(typed) for one in ask(browser, focused)))
+    field.send_keys(Keys.ENTER)
+
+
+def settles(browser: Any, *words: str) -> None:
+    """The page takes up the changes and is whole again."""
+    wait_for(lambda: all(one in python(browser) for one in words) and is_whole(browser))
+    assert count(browser, '[data-testid="stException"]') == 0
+    assert count(browser, '[data-testid="stAlertContentError"]') == 0
+
+
+def complaints(browser: Any) -> list[str]:
+    return [
+        entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+    ]
+
+
+def test_it_listens_on_this_machine_only(server: tuple[Any, int]) -> None:
+    port = server[1]
+    found = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
+    others = [address for address in found if not address.startswith("127.") and ":" not in address]
+    assert answers("127.0.0.1", port)
+    assert [address for address in others if answers(address, port)] == []
+
+
+def test_the_page_loads_from_this_machine_alone_without_complaints(browser: Any) -> None:
+    assert ask(browser, "document.title") == "notsodeep explorer"
+    foreign = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
+    assert [name for name in ask(browser, foreign) if not name.startswith(("data:", "blob:"))] == []
+    images = ask(
+        browser, "[...document.querySelectorAll('img[alt]')].map(i => [i.complete, i.naturalWidth, i.alt])"
+    )
+    assert len(images) == 3
+    assert all(complete and width > 100 and len(alt) > 20 for complete, width, alt in images)
+    assert complaints(browser) == []
+
+
+def test_the_keyboard_reaches_every_control_in_turn(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    ask(browser, "document.activeElement.blur()")
+    seen: list[str] = []
+    for _ in range(60):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        place = "document.activeElement.closest('[class*=\"st-key-\"]')"
+        key = ask(browser, f"{place} ? [...{place}.classList].find(c => c.startsWith('st-key-')) : ''")
+        if key and key[7:] not in seen:
+            seen.append(key[7:])
+    wanted = ["activation", "sigma_a2", "kernel", "family", "source", "mean", "gap", "n", "p", "seed"]
+    assert [key for key in seen if key in wanted] == wanted
+    assert {"race_width", "race_epochs", "start_race", "download_design", "download_report"} <= set(seen)
+
+
+def test_every_control_moves_by_keyboard_and_the_page_answers(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    slider = 'input[type="range"]'
+    press(browser, control(browser, "n", slider), Keys.HOME)
+    press(browser, control(browser, "p", slider), Keys.HOME)
+    settles(browser, "mixture.sample(100", "paper(50,")
+    press(browser, control(browser, "sigma_a2", slider), Keys.ARROW_RIGHT)
+    settles(browser, "sigma_a2=0.21")
+    # One after the other, without waiting: the page leaves what it was computing.
+    press(browser, control(browser, "mean", slider), Keys.ARROW_LEFT)
+    press(browser, control(browser, "gap", slider), Keys.ARROW_RIGHT)
+    press(browser, control(browser, "seed", "input"), Keys.ARROW_UP, Keys.ENTER)
+    settles(browser, "mean=7.5", "gap=8.5", "seed=1")
+    for key, typed in (
+        ("activation", "relu"),
+        ("kernel", "NTK: tangent"),
+        ("family", "smooth"),
+        ("source", "a sphere"),
+    ):
+        choose(browser, key, typed)
+    settles(browser, "nsd.activation('relu')", "kernel='ntk'", "family='smooth'", "nsd.UnitSphere(50)")
+    assert complaints(browser) == []
+
+
+def test_a_hostile_formula_is_a_sentence_and_markup_stays_text(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    choose(browser, "activation", "a formula")
+    wait_for(lambda: count(browser, ".st-key-expression input") == 1 and is_whole(browser))
+    field = control(browser, "expression", "input")
+    press(browser, field, Keys.CONTROL + "a")
+    field.send_keys("<img src=x onerror=alert(1)>", Keys.ENTER)
+    wait_for(lambda: count(browser, '[data-testid="stAlertContentError"]') == 1 and is_quiet(browser))
+    assert count(browser, 'img[src="x"]') == 0
+    assert "Traceback" not in ask(browser, "document.body.innerText")
+    press(browser, field, Keys.CONTROL + "a")
+    field.send_keys("tanh(2*x)", Keys.ENTER)
+    settles(browser, "expression='tanh(2*x)'")
+
+
+def test_the_stop_button_stops_a_race(browser: Any) -> None:
+    pytest.importorskip("torch")
+    from selenium.webdriver.common.keys import Keys
+
+    # All weights, for as long as there is: nothing that ends by itself while one looks.
+    choose(browser, "kernel", "NTK: tangent")
+    press(browser, control(browser, "race_epochs", 'input[type="range"]'), Keys.END)
+    settles(browser, "kernel='ntk'")
+    press(browser, control(browser, "start_race", "button"), Keys.ENTER)
+    wait_for(lambda: count(browser, '[role="progressbar"]') == 1)
+    wait_for(lambda: bool(ask(browser, "!document.querySelector('.st-key-stop_race button').disabled")))
+    press(browser, control(browser, "stop_race", "button"), Keys.ENTER)
+    wait_for(lambda: "The race was stopped" in ask(browser, "document.body.innerText"))
+    wait_for(lambda: bool(ask(browser, "!document.querySelector('.st-key-start_race button').disabled")))
+    assert count(browser, '[data-testid="stException"]') == 0
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("width", [390, 768, 1300])
+def test_the_page_does_not_scroll_sideways(browser: Any, width: int) -> None:
+    show(browser, width)
+    wait_for(lambda: ask(browser, "innerWidth") == width and is_whole(browser))
+    main = "document.querySelector('[data-testid=\"stMain\"]')"
+    assert ask(browser, "document.documentElement.scrollWidth") <= width
+    assert ask(browser, f"{main}.scrollWidth <= {main}.clientWidth")
+    outside = (
+        f"[...{main}.querySelectorAll('p, h1, h3, img, button, table, pre')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).length"
+    )
+    assert ask(browser, outside) == 0
+
+
+def test_the_dark_theme_is_dark_and_so_are_its_figures(browser: Any, server: tuple[Any, int]) -> None:
+    show(browser, 1300, "dark")
+    browser.get(f"http://localhost:{server[1]}")
+    wait_for(lambda: is_whole(browser))
+    colour = ask(
+        browser,
+        "getComputedStyle(document.querySelector('.stApp')).backgroundColor.match(/\\d+/g).map(Number)",
+    )
+    assert max(colour[:3]) < 60
+    address = ask(browser, "document.querySelector('img[alt]').src")
+    script = "const done = arguments[1]; fetch(arguments[0]).then(r => r.text()).then(done)"
+    assert "#0e1117" in browser.execute_async_script(script, address)
+
+
+def test_no_socket_of_the_server_has_left_this_machine(browser: Any, addresses: Path) -> None:
+    """After everything that the tests above did with the page."""
+    assert asked_for(addresses)
+    assert foreign(addresses) == []
+
+
+def test_it_ends_when_it_is_interrupted(server: tuple[Any, int], browser: Any) -> None:
+    process, port = server
+    browser.get("about:blank")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) in (0, 130)
+    assert "Traceback" not in process.stdout.read()
+    assert not answers("127.0.0.1", port)

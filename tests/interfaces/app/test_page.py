@@ -1,0 +1,241 @@
+"""The page without a browser: every control moved, hostile input, a race and its end; sentences, never traces."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explorer_choices import upload
+
+pytest.importorskip("streamlit")
+from streamlit.testing.v1 import AppTest
+
+import notsodeep.interfaces.app
+from notsodeep.errors import ConvergenceError
+from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app.race_job import RacePlan
+
+MAIN = str(Path(notsodeep.interfaces.app.__file__).with_name("main.py"))
+
+
+@pytest.fixture(scope="module")
+def session() -> AppTest:
+    """A page with few samples, so that it answers at once."""
+    page = AppTest.from_file(MAIN, default_timeout=120).run()
+    assert not page.exception
+    page.slider(key="n").set_value(100)
+    page.slider(key="p").set_value(50)
+    return page.run()
+
+
+@pytest.fixture
+def page(session: AppTest) -> Iterator[AppTest]:
+    """The same page for every test, with its controls put back afterwards."""
+    kept = {
+        key: session.session_state[key] for key in ("activation", "sigma_a2", "kernel", "family", "source")
+    }
+    yield session
+    for key, value in kept.items():
+        widget = session.slider if key == "sigma_a2" else session.selectbox
+        widget(key=key).set_value(value)
+    session.run()
+
+
+def python(page: AppTest) -> str:
+    return page.code[0].value
+
+
+def is_whole(page: AppTest) -> bool:
+    """All parts are there and nothing was refused."""
+    alone = not page.exception and not page.error
+    return alone and len(page.get("image")) >= 3 and len(page.code) == 2 and len(page.download_button) == 3
+
+
+def sentence(page: AppTest) -> str:
+    """The one error on the page, as plain text; nothing of a stack trace beside it."""
+    assert not page.exception
+    assert len(page.error) == 1
+    text = page.error[0].value.replace("\\", "")
+    assert "Traceback" not in text
+    assert text[-1] in ".)"
+    assert page.selectbox(key="activation").label == "Activation"
+    return text
+
+
+def test_the_first_page_tells_a_newcomer_what_is_seen(page: AppTest):
+    assert is_whole(page)
+    assert page.title[0].value.endswith("?")
+    assert "A deep equilibrium model (DEQ) is a network of infinite depth" in page.markdown[0].value
+    assert page.success[0].value.startswith("Yes")
+    controls = [*page.selectbox, *page.slider, *page.number_input, *page.select_slider]
+    assert len(controls) == 12
+    assert [control.label for control in controls if not control.help] == []
+    assert all(image.proto.imgs[0].alt for image in page.get("image"))
+    table = page.table[0].value
+    assert list(table.columns) == ["number", "wanted", "reached", "off by"]
+    made = compute.design_of(compute.Choice(data=compute.Data(n=100, p=50)))
+    assert [float(value) for value in table["wanted"]] == pytest.approx(made.target.as_array(), rel=1e-5)
+
+
+MOVES = {
+    "activation": ("selectbox", "activation", "relu", "nsd.activation('relu')"),
+    "sigma_a2": ("slider", "sigma_a2", 0.55, "sigma_a2=0.55"),
+    "kernel": ("selectbox", "kernel", "ntk", "nsd.tangent_kernel"),
+    "both kernels": ("selectbox", "kernel", "both", "kernel='both'"),
+    "family": ("selectbox", "family", "smooth", "family='smooth'"),
+    "separation": ("slider", "mean", 3.5, "mean=3.5"),
+    "gap": ("slider", "gap", 1.5, "gap=1.5"),
+    "n": ("slider", "n", 150, "mixture.sample(150"),
+    "p": ("slider", "p", 100, "paper(100,"),
+    "seed": ("number_input", "seed", 7, "seed=7"),
+    "sphere": ("selectbox", "source", "sphere", "nsd.UnitSphere("),
+    "digits": ("selectbox", "source", "digits", 'load("digits"'),
+}
+
+
+@pytest.mark.parametrize(("kind", "key", "value", "words"), MOVES.values(), ids=list(MOVES))
+def test_every_control_moves_the_page(page: AppTest, kind, key, value, words):
+    before = python(page)
+    assert words not in before
+    getattr(page, kind)(key=key).set_value(value).run()
+    assert is_whole(page)
+    assert words in python(page)
+
+
+def test_parameters_belong_to_their_activation(page: AppTest):
+    page.selectbox(key="activation").set_value("leaky_relu").run()
+    page.number_input(key="parameter_leaky_relu_b").set_value(0.3).run()
+    assert is_whole(page)
+    assert "nsd.activation('leaky_relu', a=1.0, b=0.3)" in python(page)
+    assert "--activation leaky_relu:a=1.0,b=0.3" in page.code[1].value
+
+
+def test_a_family_that_cannot_match_is_said(page: AppTest):
+    page.selectbox(key="activation").set_value("relu")
+    page.selectbox(key="family").set_value("hard_tanh").run()
+    assert is_whole(page)
+    assert page.warning[0].value.startswith("Not quite")
+    assert any("Why" in line.value for line in page.markdown)
+
+
+def test_a_formula_is_drawn_and_hostile_ones_are_refused(page: AppTest):
+    page.selectbox(key="activation").set_value("formula").run()
+    assert is_whole(page)
+    assert "expression='x * sigmoid(x)'" in python(page)
+    for text in (
+        "", "   ", "__import__('os').system('touch broken')", "x.__class__", "(lambda: x)()", "exec('x')", "open('x')",
+        "x**9**9**9", "9**9**9", "1/0", "x/0", "exp(exp(x))", "sin(", "y + 1", "[x]", "{x}", "x if x else x", "x;x",
+        "<script>alert(1)</script>", "**x** _x_ [x](http://x)", "x" * 10_000, "(" * 500 + "x" + ")" * 500, "\u202ex",
+        "3", "x**3 * 1e6",
+    ):  # fmt: skip
+        page.text_input(key="expression").set_value(text).run()
+        said = sentence(page)
+        assert len(said) > 20, text
+    assert not Path("broken").exists()
+    page.text_input(key="expression").set_value("max(x, 0.2*x)").run()
+    assert is_whole(page)
+
+
+def test_files_are_shown_or_refused(page: AppTest):
+    page.selectbox(key="source").set_value("file").run()
+    assert "Upload a CSV or NPY file" in sentence(page)
+    content = "\n".join(",".join(map(str, row)) for row in upload().rows).encode()
+    for name, bad, words in (
+        ("a.csv", b"name,age\n" + content, "header"),
+        ("a.csv", content.replace(b"-", b"nan", 1), "number"),
+        ("a.npy", b"\x80\x04K\x01.", "not a NPY file"),
+        ("a.csv", b"", "empty"),
+    ):
+        page.file_uploader(key="upload").set_value((name, bad, "text/csv")).run()
+        assert words in sentence(page)
+    page.file_uploader(key="upload").set_value(("mine.csv", content, "text/csv")).run()
+    assert is_whole(page)
+    assert "np.loadtxt('mine.csv'" in python(page)
+    assert "--data mine.csv --n 90" in page.code[1].value
+
+
+def test_an_equation_without_a_solution_is_said(page: AppTest, monkeypatch):
+    def refuse(choice):
+        raise ConvergenceError("The *equation* has no solution.", "Lower σ_a².")
+
+    monkeypatch.setattr(compute, "design_of", refuse)
+    page.run()
+    assert sentence(page) == "The *equation* has no solution. Lower σ_a²."
+
+
+def test_what_nobody_foresaw_is_a_sentence_too(page: AppTest, monkeypatch, caplog):
+    def fail(choice):
+        raise RuntimeError("/secret/path")
+
+    monkeypatch.setattr(compute, "errors_of", fail)
+    monkeypatch.setattr(notsodeep.interfaces.app.pictures, "errors_of", fail)
+    page.slider(key="sigma_a2").set_value(0.31).run()
+    assert "not foreseen (RuntimeError)" in sentence(page)
+    assert "secret" not in str(page)
+    assert "/secret/path" in caplog.text
+    # The other parts of the page are there all the same.
+    assert page.success
+    assert len(page.code) == 2
+
+
+# --- race -----------------------------------------------------------------------------------------------
+
+
+def racing() -> bool:
+    return any(thread.name == "notsodeep-race" for thread in threading.enumerate())
+
+
+def test_a_race_ends_with_its_table(page: AppTest):
+    pytest.importorskip("torch")
+    page.select_slider(key="race_width").set_value(64)
+    page.slider(key="race_epochs").set_value(2).run()
+    page.button(key="start_race").click().run()
+    job = page.session_state["race"]
+    assert job.wait(100)
+    assert job.state == "finished", job.problem
+    page.run()
+    assert is_whole(page)
+    table = page.table[1].value
+    assert list(table["network"]) == ["DEQ", "explicit twin", "plain network"]
+    assert all(float(value.rstrip("%")) > 50 for value in table["accuracy"])
+    assert len(page.get("image")) == 4
+    assert page.button(key="stop_race").disabled
+
+
+def test_the_stop_button_stops(page: AppTest, monkeypatch):
+    def endless(plan, report):
+        step = 0
+        while True:
+            step += 1
+            report(step, 10**6, lambda: "one more step")
+            time.sleep(0.01)
+
+    monkeypatch.setattr(RacePlan, "run", endless)
+    page.button(key="start_race").click().run()
+    job = page.session_state["race"]
+    time.sleep(0.2)
+    page.run()
+    assert "step" in page.get("progress")[0].proto.text
+    assert page.button(key="start_race").disabled
+    page.button(key="stop_race").click().run()
+    assert job.wait(5)
+    assert not racing()
+    page.run()
+    assert page.info[0].value.startswith("The race was stopped")
+    assert not page.button(key="start_race").disabled
+
+
+def test_a_race_that_fails_says_why(page: AppTest, monkeypatch):
+    def fail(plan, report):
+        raise ConvergenceError("It diverged.", "Take another *activation*.")
+
+    monkeypatch.setattr(RacePlan, "run", fail)
+    page.button(key="start_race").click().run()
+    assert page.session_state["race"].wait(5)
+    page.run()
+    assert sentence(page) == "It diverged. Take another *activation*."
+    assert np.isfinite(page.session_state["race"].share)
