@@ -162,16 +162,16 @@ def evaluate(
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         diagonal = symmetric and rows == columns
-        block = program.tile(gram[rows, columns].copy(), rows, columns, diagonal=diagonal)
+        c = gram[rows, columns].copy()
+        if diagonal:
+            # A product need not be symmetric to the last bit.
+            c = np.tril(c) + np.tril(c, -1).T
+        block = program.tile(c, rows, columns, diagonal=diagonal)
         for output, name in zip(outputs, wanted, strict=True):
             part = block.reading(name)
+            output[rows, columns] = part
             if symmetric and not diagonal:
                 output[columns, rows] = part.T
-            elif diagonal:
-                # The two triangles of a diagonal tile were computed apart; one of them is kept.
-                lower = np.tril(part)
-                part = lower + np.tril(part, -1).T
-            output[rows, columns] = part
         return block.info
 
     info = for_each_tile(work, *gram.shape, symmetric=symmetric)
