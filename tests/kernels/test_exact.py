@@ -261,6 +261,14 @@ def test_a_large_matrix_is_its_pairs(label: str) -> None:
         assert ntk[i, j] == pytest.approx(small_ntk[0, 1], rel=RELATIVE)
 
 
+@pytest.mark.parametrize("n", [40, 300])
+def test_every_pair_is_computed_once(n: int) -> None:
+    """Of a symmetric kernel one triangle is computed: n(n-1)/2 pairs, also in the tiles on the diagonal."""
+    X = 1.0 + 1e-3 * np.random.default_rng(0).normal(size=(n, 8))
+    _, info = nsd.tangent_kernel(nsd.DEQ("hard_tanh", 0.2), X, return_info=True)
+    assert info.careful_pairs == n * (n - 1) // 2
+
+
 def test_custom_activation_in_a_deq() -> None:
     """A callable equal to a built-in gives its kernel, kinks declared."""
     X = wild_rows(3.0)[[0, 1, 2, 3, 4, 6]]

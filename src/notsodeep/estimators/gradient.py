@@ -81,9 +81,7 @@ class _FixedPoint:
         program = Equilibrium(model, Samples(X), None, tangent=True)
         gram = program.start()
         block = program.tile(gram.copy(), everything, everything, diagonal=True)
-        found = (block.features, block.preactivations, np.asarray(block.slope))
-        # The two triangles were computed apart; one of them is kept.
-        return cls(model, gram, *(np.tril(part) + np.tril(part, -1).T for part in found))
+        return cls(model, gram, block.features, block.preactivations, np.asarray(block.slope))
 
     @property
     def variances(self) -> Array:

@@ -21,16 +21,16 @@ def fill_kernels(
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         diagonal = symmetric and rows == columns
-        tile = program.tile(start[rows, columns].copy(), rows, columns, diagonal=diagonal)
+        entries = start[rows, columns].copy()
+        if diagonal:
+            # A matrix product need not be symmetric to the last bit.
+            entries = np.tril(entries) + np.tril(entries, -1).T
+        tile = program.tile(entries, rows, columns, diagonal=diagonal)
         for output, name in zip(outputs, kernels, strict=True):
             part = tile.kernel(name)
+            output[rows, columns] = part
             if symmetric and not diagonal:
                 output[columns, rows] = part.T
-            elif diagonal:
-                # The two triangles of a diagonal tile were computed apart; one of them is kept.
-                lower = np.tril(part)
-                part = lower + np.tril(part, -1).T
-            output[rows, columns] = part
         return tile.info
 
     info = for_each_tile(work, *start.shape, symmetric=symmetric)

@@ -20,14 +20,15 @@ FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def mehler_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right, left, right, top, side,
-    feedback, levels, limits, parity, want_slope, value, slope, todo,
+    feedback, levels, limits, parity, want_slope, lower, value, slope, todo,
 ):  # fmt: skip
     """Solve ρ = feedback · P(ρ) + r for every pair of the tile, P by its Mehler series, docs/theory.md (3.5), (3.13).
 
     `c` are Gram entries and r = (kappa c + shift_i + shift_j)/(s_i s_j); `left` and `right` hold a_k/s, one row for
     each term kept (all, or only odd or even ones, by parity), of which the tile starts at columns `top` and `side`;
     `levels` are numbers of terms and `limits` says up to which |ρ| each keeps the truncation below the tolerance.
-    F, F' and the pairs that no level can bound, or that did not converge, go to `value`, `slope` and `todo`.
+    F, F' and the pairs that no level can bound, or that did not converge, go to `value`, `slope` and `todo`.  With
+    `lower` only the pairs below the diagonal of the tile are looked at.
     Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
@@ -38,6 +39,8 @@ def mehler_tile(  # type: ignore[no-untyped-def]
     residual, highest = 0.0, 0.0
     tolerance = 1e-13 if want_slope else 1e-9
     for i in range(rows):
+        if lower:
+            columns = i
         for start in range(0, columns, WIDTH):
             width = min(WIDTH, columns - start)
             for j in range(width):
@@ -159,12 +162,13 @@ def _horner(series, terms, rho, power, p, dp, parity):  # type: ignore[no-untype
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def fit_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right,
-    highest, middle, lowest, upper_value, lower_value, upper_slope, lower_slope, want_slope, value, slope,
+    highest, middle, lowest, upper_value, lower_value, upper_slope, lower_slope, want_slope, lower, value, slope,
 ):  # fmt: skip
     """F and F' of a homogeneous activation from polynomials in the root of the distance to ρ = ±1.
 
     r in [middle, highest] goes through t = √((highest - r)/(highest - middle)), r below it through the distance to
-    `lowest`: in t the solution is analytic up to and including ρ = ±1.
+    `lowest`: in t the solution is analytic up to and including ρ = ±1.  With `lower` only the pairs below the diagonal
+    of the tile are looked at.
     """
     rows, columns = c.shape
     degree = len(upper_value) - 1
@@ -174,6 +178,8 @@ def fit_tile(  # type: ignore[no-untyped-def]
     above = np.empty(WIDTH)
     p = np.empty(WIDTH)
     for i in range(rows):
+        if lower:
+            columns = i
         scale = 1.0 / root_left[i]
         for start in range(0, columns, WIDTH):
             width = min(WIDTH, columns - start)

@@ -156,7 +156,7 @@ def find(c: Array, left: Array, right: Array, *, diagonal: bool) -> NearPairs | 
     norms = np.sqrt(np.einsum("ij,ij->i", left, left)), np.sqrt(np.einsum("ij,ij->i", right, right))
     close = np.abs(c) >= (1.0 - CLOSE) * norms[0][:, None] * norms[1]
     if diagonal:
-        np.fill_diagonal(close, False)
+        close = np.tril(close, -1)
     if not close.any():
         return None
     i, j = np.nonzero(close)

@@ -60,20 +60,15 @@ class PairSolver:
             c: entries of the Gram matrix (or of the kernel of the layer below).
             rows: which samples of the left side.
             columns: which samples of the right side.
-            diagonal: the tile is on the diagonal of a symmetric matrix; its diagonal has closed moments.
+            diagonal: the tile is on the diagonal of a symmetric matrix: its lower triangle is computed and mirrored,
+                and its diagonal has closed moments.
             near: nearly parallel pairs, whose slope needs more digits than c has; their distances are moved on to
                 the next layer.
         """
-        if diagonal:
-            # ρ = 1 on the diagonal would ask for the careful way; its values are known and put in below.
-            c = c.copy()
-            np.fill_diagonal(c, 0.0)
-        value = np.empty_like(c)
-        slope = np.empty_like(c) if self.want_slope else np.empty((0, 0))
-        if self._fit is not None:
-            info = self._fitted(c, rows, columns, value, slope)
-        else:
-            info = self._series(c, rows, columns, value, slope)
+        value = np.zeros_like(c)
+        slope = np.zeros_like(c) if self.want_slope else np.empty((0, 0))
+        way = self._series if self._fit is None else self._fitted
+        info = way(c, rows, columns, value, slope, lower=diagonal)
         phi = self.phi
         value *= phi.amplitude**2
         if phi.offset:
@@ -82,14 +77,14 @@ class PairSolver:
         value[self.left.silent[rows]] = 0.0
         value[:, self.right.silent[columns]] = 0.0
         if diagonal:
-            np.fill_diagonal(value, self.left.value(phi)[rows])
+            value = _mirrored(value, self.left.value(phi)[rows])
         if not self.want_slope:
             return value, None, info
         slope *= (phi.amplitude * phi.gain) ** 2
         if near is not None:
             near.correct(phi, self.equation, (self.left, self.right), slope, rows, columns)
         if diagonal:
-            np.fill_diagonal(slope, self.left.slope(phi)[rows])
+            slope = _mirrored(slope, self.left.slope(phi)[rows])
         return value, slope, info
 
     def _sides(self, rows: slice, columns: slice) -> tuple[Array, Array, Array, Array]:
@@ -100,23 +95,27 @@ class PairSolver:
             self.right.root[columns],
         )
 
-    def _fitted(self, c: Array, rows: slice, columns: slice, value: Array, slope: Array) -> KernelInfo:
+    def _fitted(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo:
         fit = self._fit
         if fit is None:
             raise ConvergenceError("No fit was prepared.", "Use the series.")
         compiled.fit_tile(
             c, self.kappa, *self._sides(rows, columns), fit.highest, fit.middle, fit.lowest,
-            fit.upper.value, fit.lower.value, fit.upper.slope, fit.lower.slope, self.want_slope, value, slope,
+            fit.upper.value, fit.lower.value, fit.upper.slope, fit.lower.slope, self.want_slope, lower, value, slope,
         )  # fmt: skip
         return KernelInfo(0, 0.0, fit.error, 0)
 
-    def _series(self, c: Array, rows: slice, columns: slice, value: Array, slope: Array) -> KernelInfo:
-        todo = np.empty(c.shape, dtype=np.bool_)
+    def _series(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo:
+        todo = np.zeros(c.shape, dtype=np.bool_)
         table = self._grown(0.2)
         while True:
             steps, residual, highest, left_over = compiled.mehler_tile(
                 c, self.kappa, *self._sides(rows, columns), table.left, table.right, rows.start, columns.start,
-                self.feedback, table.levels, table.limits, table.parity, self.want_slope, value, slope, todo,
+                self.feedback, table.levels, table.limits, table.parity, self.want_slope, lower, value, slope, todo,
             )  # fmt: skip
             if left_over == 0 or table.complete:
                 break
@@ -168,6 +167,14 @@ class PairSolver:
         if self.want_slope:
             slope[i, j] = df
         return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i))
+
+
+def _mirrored(lower: Array, diagonal: Array) -> Array:
+    """The symmetric matrix with this lower triangle and this diagonal."""
+    triangle = np.tril(lower, -1)
+    whole = triangle + triangle.T
+    np.fill_diagonal(whole, diagonal)
+    return whole
 
 
 def solve_pairs(
