@@ -7,6 +7,10 @@ class InputError(ValueError):
     """The input cannot be used: the message says what came, what is needed and what to do."""
 
 
+class NotHighDimensionalError(InputError):
+    """The samples are too correlated for an expansion in their inner products; the exact kernels still serve them."""
+
+
 class MissingExtraError(ModuleNotFoundError, InputError):
     """An optional package is not installed: the message says what needs it and which extra brings it.
 

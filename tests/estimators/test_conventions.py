@@ -87,7 +87,7 @@ def test_a_search_over_the_recurrent_variance_and_the_activation(digits):
 SAVED = [
     DEQKernelRidge(activation="tanh"),
     DEQKernelRidge(activation=nsd.activation("leaky_relu", b=0.3).shifted(-0.1), kernel="ck"),
-    DEQEquivalentRidge(activation="tanh"),
+    DEQEquivalentRidge(activation="tanh", alpha=0.1),
     make_pipeline(RowScaler(), GaussianProcessRegressor(DEQKernel("tanh"), optimizer=None)),
 ]
 
@@ -207,7 +207,7 @@ def test_scaling_of_rows():
     assert RowScaler().fit(np.full((3, 2), 0.1)).scale_ == 1.0
 
 
-@pytest.mark.parametrize("model", [DEQKernelRidge(), DEQEquivalentRidge(), DEQFeatures(12)])
+@pytest.mark.parametrize("model", [DEQKernelRidge(), DEQEquivalentRidge(alpha=0.3), DEQFeatures(12)])
 def test_the_columns_of_a_table_keep_their_names(model):
     pandas = pytest.importorskip("pandas")
     X, y = small()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import linalg
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.preprocessing import StandardScaler
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.estimators import DEQEquivalentRidge, DEQKernelRidge
+from notsodeep.estimators import DEQEquivalentRidge, DEQKernelRidge, equivalent
 from notsodeep.gaussian.moments import mean_derivative
 
 
@@ -143,11 +147,108 @@ def test_rows_of_any_length_have_an_answer():
 
 
 def test_the_training_rows_are_not_kept():
-    X, y = data(n=400, p=10)
+    X, y = data(n=400, p=100)
     model = DEQEquivalentRidge().fit(X, y)
     kept = [value.size for value in vars(model).values() if isinstance(value, np.ndarray)]
     assert X.size not in kept
     assert sum(kept) < X.size
+
+
+# --- tables without many features -----------------------------------------------------------------------------
+
+TABLES = {
+    "wine": load_wine,
+    "breast cancer": load_breast_cancer,
+    "diabetes": load_diabetes,
+    "iris": load_iris,
+}
+FALLS_BACK = "exact kernel of .* takes its place"
+
+
+def standardised(name):
+    X, y = TABLES[name](return_X_y=True)
+    return StandardScaler().fit_transform(X), y.astype(float)
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "standardised"])
+@pytest.mark.parametrize("name", TABLES)
+def test_on_a_table_of_few_features_it_is_the_exact_kernel_ridge_and_says_so(name, raw, kernel):
+    X, y = TABLES[name](return_X_y=True) if raw else standardised(name)
+    with pytest.warns(RuntimeWarning, match=FALLS_BACK) as caught:
+        model = DEQEquivalentRidge(kernel=kernel).fit(X, y)
+    assert len(caught) == 1
+    assert model.form_ == "exact"
+    assert model.score(X, y) > 0.5
+    exact = DEQKernelRidge(kernel=kernel).fit(X, y)
+    assert_close(model.predict(X), exact.predict(X), Oracle.QUADRATURE)
+
+
+def test_the_equivalent_can_be_kept_and_is_then_warned_of():
+    X, y = standardised("diabetes")
+    with pytest.warns(RuntimeWarning, match="not those of the kernel"):
+        model = DEQEquivalentRidge(kernel="ck", fallback=False).fit(X, y)
+    assert model.form_ == "equivalent"
+    assert model.score(X, y) < 0.0  # what the warning is about
+
+
+def test_a_close_equivalent_that_predicts_badly_is_replaced_too(monkeypatch):
+    """The comparison sees 400 rows; the predictions for all training rows have the last word."""
+    X, y = standardised("diabetes")
+    monkeypatch.setattr(equivalent, "ridge_distortion", lambda *args, **rest: 1.0)
+    with pytest.warns(RuntimeWarning, match="less of the training targets than their mean"):
+        model = DEQEquivalentRidge(kernel="ck").fit(X, y)
+    assert model.form_ == "exact"
+    assert model.score(X, y) > 0.5
+
+
+def test_more_rows_than_landmarks(monkeypatch):
+    """Nyström's ridge, against the normal equations in the functions k(·, landmark)."""
+    X, y = standardised("diabetes")
+    monkeypatch.setattr(equivalent, "LANDMARKS", 60)
+    with pytest.warns(RuntimeWarning, match="60 of 442"):
+        model = DEQEquivalentRidge(alpha=0.1).fit(X, np.column_stack([y, y**2]))
+    assert model.landmarks_.shape == (60, X.shape[1])
+    between = nsd.tangent_kernel(model.model_, model.rows_.transform(X), model.landmarks_)
+    inner = nsd.tangent_kernel(model.model_, model.landmarks_)
+    right = np.column_stack([y, y**2]) - model.intercept_
+    dual = np.linalg.solve(between.T @ between + 0.1 * inner, between.T @ right)
+    assert_close(model.predict(X), between @ dual + model.intercept_, Oracle.CUSTOM_CALLABLE)
+    assert model.score(X, np.column_stack([y, y**2])) > 0.4
+
+
+def test_a_second_fit_forgets_the_form_of_the_first():
+    X, y = standardised("wine")
+    model = DEQEquivalentRidge()
+    with pytest.warns(RuntimeWarning, match=FALLS_BACK):
+        model.fit(X, y)
+    high, target = data(n=60, p=40, targets=1)
+    model.fit(high, target)
+    assert model.form_ == "equivalent"
+    assert not hasattr(model, "landmarks_")
+
+
+@st.composite
+def tables(draw):
+    """Any number of samples and features, correlated, of different units, with rows that repeat."""
+    n, p = draw(st.integers(2, 40)), draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    common = np.outer(rng.standard_normal(n), rng.standard_normal(p))
+    X = draw(st.sampled_from([0.0, 1.0, 5.0])) * common + rng.standard_normal((n, p))
+    X = X * 10.0 ** rng.uniform(0.0, draw(st.sampled_from([0.0, 3.0])), p)
+    X = X[rng.integers(0, n, n)] if draw(st.booleans()) else X
+    return X, rng.standard_normal(n) + X @ rng.standard_normal(p)
+
+
+@given(table=tables(), kernel=st.sampled_from(["ck", "ntk"]), order=st.integers(1, 3))
+@settings(deadline=None)
+def test_on_its_training_rows_it_is_never_worse_than_the_mean(table, kernel, order):
+    X, y = table
+    assume(np.ptp(X, axis=0).any() and np.ptp(y) > 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        model = DEQEquivalentRidge(kernel=kernel, order=order).fit(X, y)
+    assert model.score(X, y) > -1e-9
 
 
 @given(seed=st.integers(0, 10**6), slope=st.floats(0.01, 100.0), offset=st.floats(-100.0, 100.0))

@@ -1,7 +1,7 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional
+from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional, ridge_distortion
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.error import OperatorDistance, distance_to_exact, equivalence_error
 from notsodeep.equivalents.operators import StructuredOperator
@@ -21,6 +21,7 @@ __all__ = [
     "equivalent",
     "is_high_dimensional",
     "limiting_density",
+    "ridge_distortion",
     "sphere_coefficients",
     "sphere_equivalent",
 ]

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import distance_to_exact, operator_norm
+from notsodeep.equivalents.error import distance_to_exact, exact_kernel, operator_norm
+from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.separable import floored
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import as_rows
 
@@ -20,6 +22,8 @@ Array = NDArray[np.float64]
 # Rows of cosines held at once; beyond so many samples the largest one is looked for in a part of them.
 _BLOCK = 1024
 _LARGEST_SEARCH = 8192
+# The smallest ridge, relative to the diagonal of the kernel, with which two kernels are compared.
+_LEAST_RIDGE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Diagnosis:
         typical_correlation: root mean square of the cosines between different samples.
         largest_correlation: the largest magnitude of one.
         predicted_error: relative distance between asymptotic and refined equivalent on all samples: what the
-            asymptotic form is expected to miss, without any exact kernel.
+            asymptotic form is expected to miss, without any exact kernel. Infinite, as is `refined_error`, where
+            the samples are too correlated for the refined form to exist.
         checked_error: relative error of the asymptotic form against the exact kernel of a subsample.
         refined_error: the same for the refined form.
         subsample: number of samples in that check.
@@ -63,14 +68,20 @@ class Diagnosis:
         return self.verdict
 
     def __str__(self) -> str:
+        expands = np.isfinite(self.refined_error)
+        refined = f"refined {self.refined_error:.2%}" if expands else "refined impossible"
+        expected = (
+            f"the asymptotic equivalent is expected to be off by {self.predicted_error:.1%} "
+            f"({self.tolerance:.0%} was asked for)"
+            if np.isfinite(self.predicted_error)
+            else "there is no expansion in inner products: the samples are too correlated, or their norms too different"
+        )
         lines = [
             f"{'Yes' if self.verdict else 'No'}: for {self.model} on {self.n} samples of {self.p} features "
-            f"the asymptotic equivalent is expected to be off by {self.predicted_error:.1%} "
-            f"({self.tolerance:.0%} was asked for).",
+            f"{expected}.",
             f"Squared norms vary by {self.norm_spread:.1%}; cosines are typically "
             f"{self.typical_correlation:.2g} and at most {self.largest_correlation:.2g}.",
-            f"Against the exact kernel of {self.subsample} samples: asymptotic {self.checked_error:.1%}, "
-            f"refined {self.refined_error:.2%}.",
+            f"Against the exact kernel of {self.subsample} samples: asymptotic {self.checked_error:.1%}, {refined}.",
             _ADVICE[self.recommended],
         ]
         if not 0.2 < self.tau0 < 5.0:
@@ -136,17 +147,69 @@ def is_high_dimensional(
     )
 
 
+def ridge_distortion(
+    model: DEQ | Explicit,
+    X: ArrayLike,
+    kernel: str = "ck",
+    *,
+    ridge: float,
+    order: int = 2,
+    subsample: int = 400,
+    seed: int = 0,
+) -> float:
+    """The largest factor by which K̄ + ridge·I and K + ridge·I differ in any direction, on some of the samples.
+
+    That is the largest of λ and 1/λ over the eigenvalues λ of (K + ridge·I)⁻¹(K̄ + ridge·I): 1 where the refined
+    equivalent K̄ is the kernel K, infinite where K̄ + ridge·I is not positive definite. A regression with a ridge
+    needs this to be of order 1. The relative error in operator norm does not tell: the largest eigenvalues decide it,
+    and a ridge solves with the smallest ones.
+
+    Args:
+        model: a `DEQ` or an `Explicit`; neither centring nor a vanishing bias is needed.
+        X: samples in rows (n, p), centred and with norms of order 1.
+        kernel: as in `equivalent`.
+        ridge: what the regression adds to the diagonal.
+        order: of the refined form.
+        subsample: how many samples are compared, since the exact kernel is needed for them.
+        seed: of the choice of the subsample.
+    """
+    rows = as_rows(X)
+    part = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:subsample])]
+    exact = exact_kernel(model, part, kernel=kernel)
+    try:
+        found = equivalent(model, part, kernel=kernel, form="refined", order=order).to_dense()
+    except (NotHighDimensionalError, ConvergenceError):
+        return np.inf
+    # Rows that occur twice make the exact kernel singular: without a ridge nothing could be compared.
+    shift = max(float(ridge), _LEAST_RIDGE * float(exact.diagonal().mean())) * np.eye(len(part))
+    try:
+        factors = linalg.eigh(found + shift, exact + shift, eigvals_only=True, check_finite=False)
+    except linalg.LinAlgError:
+        return np.inf
+    return float(max(factors[-1], 1.0 / factors[0])) if factors[0] > 0.0 else np.inf
+
+
 def _predicted_error(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> float:
-    refined = equivalent(model, X, stats, form="refined")
+    refined = _refined(model, X, stats)
+    if refined is None:
+        return np.inf
     apart = refined - equivalent(model, X, stats)
     return operator_norm(apart) / operator_norm(refined)
 
 
 def _checked_errors(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> tuple[float, float]:
     """Relative errors of the asymptotic and the refined form."""
-    forms = (equivalent(model, X, stats), equivalent(model, X, stats, form="refined"))
-    asymptotic, refined = (distance_to_exact(model, X, form).relative for form in forms)
-    return asymptotic, refined
+    refined = _refined(model, X, stats)
+    asymptotic = distance_to_exact(model, X, equivalent(model, X, stats)).relative
+    return asymptotic, np.inf if refined is None else distance_to_exact(model, X, refined).relative
+
+
+def _refined(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> StructuredOperator | None:
+    """The refined equivalent, or None where the samples are too correlated, or their norms too different, for one."""
+    try:
+        return equivalent(model, X, stats, form="refined")
+    except (NotHighDimensionalError, ConvergenceError):
+        return None
 
 
 def _restricted(stats: MixtureStatistics, part: NDArray[np.intp]) -> MixtureStatistics:

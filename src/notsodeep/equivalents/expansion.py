@@ -33,7 +33,7 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import ConvergenceError, NotHighDimensionalError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
 from notsodeep.gaussian.variance import solve_variance
@@ -245,7 +245,7 @@ def _terms_needed(rho: float, count: int) -> int:
     if rho < _ROUNDING:
         return count
     if rho > LARGEST_CORRELATION:
-        raise InputError(
+        raise NotHighDimensionalError(
             f"The expansion would start at correlation {rho:.3g}, too close to 1 to be an expansion at all: "
             "these data (or this activation with its mean) are not high-dimensional. Centre the data, use "
             "model.centred(tau0), or the exact kernel."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Self
 
 import numpy as np
@@ -12,11 +13,12 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.equivalents import StructuredOperator, equivalent
+from notsodeep.equivalents import StructuredOperator, equivalent, ridge_distortion
+from notsodeep.equivalents.equivalent import ORDERS
 from notsodeep.equivalents.expansion import expand
 from notsodeep.equivalents.powers import ClassValues
-from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.estimators.machine import KERNELS, mean_target
+from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
+from notsodeep.estimators.machine import KERNELS, kernel_times, mean_target, solve_on_landmarks, solve_ridge
 from notsodeep.estimators.rows import RowScaler, positive
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ
@@ -34,6 +36,12 @@ _MARGIN = 2.0
 _SHORTEST = 1e-10
 # Pairs of a new or nodal norm with a training norm that are expanded at once.
 _BLOCK = 1 << 20
+# Training rows on which the equivalent is compared with the exact kernel.
+_COMPARED = 400
+# Training rows whose exact kernel is used where the equivalent is not; below so many samples, all of them.
+LANDMARKS = 1000
+# The equivalent stays within this factor of the exact kernel, both with the ridge, in every direction.
+LARGEST_DISTORTION = 2.0
 
 
 class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -57,6 +65,14 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     the training rows not at all. What the kernel has on its diagonal beyond k̄(x_i, x_i) acts as a ridge of its own:
     in high dimension the nonlinearity of a network regularises a linear model.
 
+    **Where it does not hold.** The equivalent is about samples that are nearly orthogonal, which takes many features.
+    On a table of a few correlated columns it can have negative eigenvalues, and its predictions are then worse than the
+    mean of the targets. `fit` therefore compares it with the exact kernel of 400 training rows (`ridge_distortion`, at
+    most a factor of 2 in any direction) and its predictions for the training rows with their mean. If one of the two
+    fails, `fit` warns and takes the exact kernel instead: of all training rows up to 1000, of 1000 of them as landmarks
+    beyond, which is O(n) in time as well. With a positive semi-definite kernel a ridge never leaves more of the
+    training targets than the intercept alone does.
+
     There is no `sample_weight`: two copies of a row are not what the equivalent of distinct samples is about.
 
     Args:
@@ -70,10 +86,14 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fit_intercept: take out the mean of the targets first.
         center: of the rows, as in `RowScaler`; the expansion is about inner products around zero.
         scale: of the rows, as in `RowScaler`.
+        fallback: use the exact kernel where the equivalent does not hold. False keeps the equivalent, with the warning.
 
     Attributes:
-        dual_coef_: c, of the shape of y.
+        form_: "equivalent", or "exact" where that took its place.
+        distortion_: how far equivalent and exact kernel are apart, see `ridge_distortion`.
+        dual_coef_: c, of the shape of y; for the exact form one row for each landmark.
         intercept_: the mean of y, or zero.
+        landmarks_: for the exact form, the scaled training rows that it uses. The three below are for the equivalent.
         log_norms_: the interval of log s, ends included, over which a and b are kept.
         constants_: Chebyshev coefficients of a, shape (points, targets).
         slopes_: Chebyshev coefficients of b, shape (points, p, targets).
@@ -94,6 +114,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fit_intercept: bool = True,
         center: bool = True,
         scale: float | str | None = "auto",
+        fallback: bool = True,
     ) -> None:
         self.kernel = kernel
         self.activation = activation
@@ -105,6 +126,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.center = center
         self.scale = scale
+        self.fallback = fallback
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the coefficients.
@@ -115,6 +137,10 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         alpha = positive(self.alpha, "alpha", or_zero=True)
         one_of(self.kernel, tuple(KERNELS), "kernel")
+        if self.order not in ORDERS:
+            raise InputError(
+                f"The equivalent has orders 1, 2 and 3; order = {self.order!r} is not one of them."
+            )
         self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         given, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
@@ -125,22 +151,87 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not rows.any():
             raise InputError("All rows of X are equal (or zero): there is no direction to learn from.")
         self.intercept_ = mean_target(targets, None, self.fit_intercept)
-        # Features that never vary (the border of an image) add columns to the factorisation and nothing else.
-        varying = rows[:, rows.any(axis=0)]
-        operator = equivalent(self.model_, varying, kernel=self.kernel, form="refined", order=self.order)
-        self.dual_coef_ = _solved(operator.plus_diagonal(alpha), targets - self.intercept_)
-        self._tabulate(rows)
+        problem = self._fit_where_it_holds(rows, targets - self.intercept_, alpha)
+        if problem:
+            warnings.warn(f"{problem}, {self._consequence(len(rows))}.", RuntimeWarning, stacklevel=2)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """The regression function at new rows, O(p) for each."""
+        """The regression function at new rows: O(p) for each, with the exact form O(p) for each landmark."""
         check_is_fitted(self)
         rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        return np.asarray(self._deviation(rows) + self.intercept_)
+
+    def _deviation(self, rows: Array) -> Array:
+        """What is predicted for scaled rows, beyond the intercept."""
+        if self.form_ == "exact":
+            return kernel_times(self._exact_kernel, rows, self.landmarks_, self.dual_coef_)
         basis = self._basis(rows)
         output = basis @ self.constants_
         for b, slope in zip(basis.T, self.slopes_, strict=True):
             output += b[:, None] * (rows @ slope)
-        return np.asarray(output.reshape(len(rows), *self.dual_coef_.shape[1:]) + self.intercept_)
+        return np.asarray(output.reshape(len(rows), *self.dual_coef_.shape[1:]))
+
+    # --- which form --------------------------------------------------------------------------------------------
+
+    def _fit_where_it_holds(self, rows: Array, targets: Array, alpha: float) -> str:
+        """Fit the equivalent, or the exact kernel where that does not hold; the reason in words, or nothing."""
+        # Features that never vary (the border of an image) add columns to the factorisation and nothing else.
+        varying = rows[:, rows.any(axis=0)]
+        self.distortion_ = ridge_distortion(
+            self.model_, varying, self.kernel, ridge=alpha, order=self.order, subsample=_COMPARED
+        )
+        problem = ""
+        if self.distortion_ > LARGEST_DISTORTION:
+            problem = "The equivalent is not positive definite on these rows"
+            if np.isfinite(self.distortion_):
+                factor = f"a factor of {self.distortion_:.2g} ({LARGEST_DISTORTION:g} is allowed)"
+                problem = f"The equivalent is off by {factor} on these rows"
+        if not problem or not self.fallback:
+            try:
+                self._fit_equivalent(rows, varying, targets, alpha)
+            except (NotHighDimensionalError, ConvergenceError) as error:
+                if not self.fallback:
+                    raise
+                problem = f"There is no equivalent for these rows ({error})"
+        if not problem and _leaves_more_than_zero(targets, self._deviation(rows)):
+            problem = "The equivalent explains less of the training targets than their mean does"
+        if problem and self.fallback:
+            self._fit_exact(rows, targets, alpha)
+        return problem
+
+    def _consequence(self, n: int) -> str:
+        if not self.fallback:
+            return "so that its predictions are not those of the kernel: leave fallback=True, or use DEQKernelRidge"
+        return (
+            f"so that the exact kernel of {len(self.landmarks_)} of {n} training rows takes its place: with few or "
+            "strongly correlated features use DEQKernelRidge, which does so without asking"
+        )
+
+    def _begin(self, form: str) -> None:
+        """Forget what an earlier form learnt."""
+        self.form_ = form
+        for name in {"constants_", "slopes_", "log_norms_", "landmarks_"} & vars(self).keys():
+            delattr(self, name)
+
+    def _fit_equivalent(self, rows: Array, varying: Array, targets: Array, alpha: float) -> None:
+        self._begin("equivalent")
+        operator = equivalent(self.model_, varying, kernel=self.kernel, form="refined", order=self.order)
+        self.dual_coef_ = _solved(operator.plus_diagonal(alpha), targets)
+        self._tabulate(rows)
+
+    def _fit_exact(self, rows: Array, targets: Array, alpha: float) -> None:
+        self._begin("exact")
+        if len(rows) <= LANDMARKS:
+            self.landmarks_ = rows
+            self.dual_coef_ = solve_ridge(KERNELS[self.kernel](self.model_, rows), targets, alpha)
+            return
+        chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:LANDMARKS])
+        self.landmarks_ = rows[chosen]
+        self.dual_coef_ = solve_on_landmarks(self._exact_kernel, rows, self.landmarks_, targets, alpha)
+
+    def _exact_kernel(self, X: Array, Y: Array) -> Array:
+        return KERNELS[self.kernel](self.model_, X, Y)
 
     # --- a and b of the class's docstring, as functions of the norm ---------------------------------------
 
@@ -186,6 +277,12 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         logs = np.log(np.maximum(squares, np.exp(low)))
         place = np.clip((2.0 * logs - high - low) / (high - low), -1.0, 1.0)
         return np.asarray(chebyshev.chebvander(place, len(self.constants_) - 1))
+
+
+def _leaves_more_than_zero(targets: Array, found: Array) -> bool:
+    """Whether what is predicted of some target leaves more of it, in the mean square, than zero would."""
+    left, whole = (np.sum(np.asarray(t) ** 2, axis=0) for t in (targets - found, targets))
+    return bool(np.any(~(left <= whole * (1.0 + 1e-12))))
 
 
 def _solved(operator: StructuredOperator, targets: Array) -> Array:

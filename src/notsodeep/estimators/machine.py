@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
 from scipy.linalg import lapack
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
@@ -25,6 +27,8 @@ KERNELS = ("ck", "ntk")
 _BLOCK = 1 << 24
 # A factorisation with a smaller reciprocal condition number has no digits left to give.
 _SINGULAR = 1e-15
+# An eigenvalue of a kernel matrix below this fraction of the largest is rounding.
+_ROUNDING = 1e-12
 
 
 class KernelMachine(BaseEstimator):
@@ -74,10 +78,15 @@ class KernelMachine(BaseEstimator):
     def _machine_output(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
-        output = np.empty((len(rows), *self.dual_coef_.shape[1:]))
-        for part in gen_batches(len(rows), max(1, _BLOCK // len(self.X_fit_))):
-            output[part] = self._between(rows[part], self.X_fit_) @ self.dual_coef_
-        return np.asarray(output + self.intercept_)
+        return np.asarray(kernel_times(self._between, rows, self.X_fit_, self.dual_coef_) + self.intercept_)
+
+
+def kernel_times(between: Callable[[Array, Array], Array], rows: Array, centres: Array, dual: Array) -> Array:
+    """The product k(rows, centres) @ dual, with a bounded part of the kernel in memory at once."""
+    output = np.empty((len(rows), *dual.shape[1:]))
+    for part in gen_batches(len(rows), max(1, _BLOCK // len(centres))):
+        output[part] = between(rows[part], centres) @ dual
+    return output
 
 
 def mean_target(targets: Array, weights: Array | None, wanted: bool) -> Any:
@@ -108,3 +117,24 @@ def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | No
         )
     solution = np.asarray(lapack.dpotrs(factor, right, lower=True)[0]).reshape(right.shape)
     return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
+
+
+def solve_on_landmarks(
+    between: Callable[[Array, Array], Array], rows: Array, landmarks: Array, targets: Array, alpha: float
+) -> Array:
+    """Give c that minimises ||t - k(X, L) c||² + alpha cᵀ k(L, L) c: a ridge with the functions Σ_l c_l k(·, l).
+
+    With L = X this is `solve_ridge`. For fewer landmarks the kernel is that of Nyström, k(x, L) k(L, L)⁻¹ k(L, y),
+    and k(X, L) is computed in parts and never held as a whole. Like every ridge with a positive semi-definite
+    kernel it leaves no more of the targets than zero would.
+    """
+    values, vectors = linalg.eigh(between(landmarks, landmarks), check_finite=False)
+    kept = values > _ROUNDING * values[-1]
+    whitening = vectors[:, kept] / np.sqrt(values[kept])
+    gram = np.zeros((whitening.shape[1],) * 2)
+    right = np.zeros((whitening.shape[1], *targets.shape[1:]))
+    for part in gen_batches(len(rows), max(1, _BLOCK // len(landmarks))):
+        features = between(rows[part], landmarks) @ whitening
+        gram += features.T @ features
+        right += features.T @ targets[part]
+    return np.asarray(whitening @ solve_ridge(gram, right, alpha))
