@@ -10,7 +10,7 @@ Two models with the same scalars have the same kernel, asymptotically, on every 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from notsodeep.gaussian.moments import (
     second_moment,
     second_moment_slope,
 )
-from notsodeep.models import DEQ, Explicit, as_tau
-from notsodeep.validation import one_of
-
-Kernel = Literal["ck", "ntk", "ntk_paper", "ck_preactivations", "ntk_preactivations"]
-KERNELS: tuple[str, ...] = get_args(Kernel)
+from notsodeep.kernel_names import as_kernel
+from notsodeep.models import DEQ, Explicit, Model, as_tau
 
 # A mean below this fraction of the root mean square is rounding in the centring constant.
 _CENTRED = 1e-8
@@ -100,7 +97,7 @@ class LayerMoments:
         )
 
 
-def coefficients(model: DEQ | Explicit, tau0: float, kernel: str = "ck") -> Coefficients:
+def coefficients(model: Model, tau0: float, kernel: str = "ck") -> Coefficients:
     """The scalars α₁, α₂, α₃, γ² of a model's kernel at inputs of norm tau0.
 
     Args:
@@ -115,15 +112,24 @@ def coefficients(model: DEQ | Explicit, tau0: float, kernel: str = "ck") -> Coef
         InputError: for an activation that is not centred, a bias, or σ_b² = 0.
         ConvergenceError: where the variance equation (4.5) or the sum over layers of the NTK has no solution.
     """
-    one_of(kernel, KERNELS, "kernel")
-    scale = as_tau(tau0)
-    if isinstance(model, DEQ):
-        return _implicit(model, scale, kernel)
-    if isinstance(model, Explicit):
-        return _explicit(model, scale, kernel)
-    raise InputError(f"coefficients takes a DEQ or an Explicit, not {type(model).__name__}.")
+    return scalars_of(model, as_tau(tau0), str(as_kernel(kernel)))
 
 
+@singledispatch
+def scalars_of(model: Model, tau0: float, kernel: str) -> Coefficients:
+    """The scalars of one kind of model; another kind registers a function of its own here."""
+    raise no_equivalent(model)
+
+
+def no_equivalent(model: object) -> InputError:
+    """The error for a model whose behaviour in high dimension is not known."""
+    return InputError(
+        f"No high-dimensional equivalent is known for {type(model).__name__}; a DEQ and an Explicit network have one. "
+        "Use the exact kernels, or the Nyström preconditioner."
+    )
+
+
+@scalars_of.register
 def _implicit(model: DEQ, tau0: float, kernel: str) -> Coefficients:
     _refuse_without_equivalent(model)
     moments = LayerMoments.of(model.activation, model.preactivation_variance(tau0))
@@ -228,6 +234,7 @@ def _with(
     return Coefficients(linear, norm, trace, diagonal, base.tau0, kernel, base.tau_star, base.variance_slope)
 
 
+@scalars_of.register
 def _explicit(model: Explicit, tau0: float, kernel: str) -> Coefficients:
     if kernel.endswith("_preactivations"):
         raise InputError(

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.data.statistics import MixtureStatistics
-from notsodeep.equivalents.coefficients import KERNELS, Coefficients, coefficients
-from notsodeep.equivalents.expansion import exact_diagonal, expand
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
 from notsodeep.equivalents.separable import Separable, compressed, floored, interpolated, separable
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm, Term, gram, low_rank, merged
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit
+from notsodeep.kernel_names import as_kernel
+from notsodeep.models import Model
 from notsodeep.validation import as_rows, one_of
 
 Array = NDArray[np.float64]
@@ -28,7 +29,7 @@ ORDERS = (1, 2, 3)
 
 
 def equivalent(
-    model: DEQ | Explicit,
+    model: Model,
     X: ArrayLike,
     stats: MixtureStatistics | None = None,
     kernel: str = "ck",
@@ -69,7 +70,7 @@ def equivalent(
     """
     rows = as_rows(X)
     one_of(form, FORMS, "form")
-    one_of(kernel, KERNELS, "kernel")
+    as_kernel(kernel)
     _check_statistics(stats, rows)
     if form == "asymptotic":
         return _asymptotic(model, rows, _needed(stats), kernel)
@@ -91,7 +92,7 @@ def equivalent(
 # --- asymptotic ---------------------------------------------------------------------------------------
 
 
-def _asymptotic(model: DEQ | Explicit, X: Array, stats: MixtureStatistics, kernel: str) -> StructuredOperator:
+def _asymptotic(model: Model, X: Array, stats: MixtureStatistics, kernel: str) -> StructuredOperator:
     scalars = coefficients(model, stats.tau0, kernel)
     terms: list[Term] = [gram(X, scalars.linear)]
     if scalars.norm != 0.0 or scalars.trace != 0.0:
@@ -111,7 +112,7 @@ def informative_term(scalars: Coefficients, stats: MixtureStatistics) -> LowRank
 
 
 def _powers(
-    model: DEQ | Explicit, X: Array, kernel: str, order: int, around: float, tolerance: float
+    model: Model, X: Array, kernel: str, order: int, around: float, tolerance: float
 ) -> dict[int, Separable]:
     """The functions in front of c_ij^k that are not negligible, as sums of products."""
     squares = floored(np.einsum("ij,ij->i", X, X))
@@ -160,7 +161,7 @@ def _with_fewer_weights(term: Term, tolerance: float) -> Term:
     return GramTerm(term.rows, short.weights / lengths, short.scales)
 
 
-def _diagonal(model: DEQ | Explicit, X: Array, kernel: str) -> Array:
+def _diagonal(model: Model, X: Array, kernel: str) -> Array:
     squares = floored(np.einsum("ij,ij->i", X, X))
     return interpolated(lambda nodes: exact_diagonal(model, nodes, kernel), squares)
 
@@ -205,13 +206,10 @@ def _check_statistics(stats: MixtureStatistics | None, X: Array) -> None:
         )
 
 
-def _check_refined(model: DEQ | Explicit, kernel: str, order: int, square: str, rank: int) -> None:
+def _check_refined(model: Model, kernel: str, order: int, square: str, rank: int) -> None:
     one_of(square, SQUARES, "square")
     if order not in ORDERS:
         raise InputError(f"The refined form has orders 1, 2 and 3; order = {order!r} is not one of them.")
     if rank < 1:
         raise InputError(f"rank = {rank}: a sketch keeps at least one eigenvector.")
-    if not isinstance(model, DEQ | Explicit):
-        raise InputError(f"equivalent takes a DEQ or an Explicit, not {type(model).__name__}.")
-    if isinstance(model, Explicit) and kernel.endswith("_preactivations"):
-        raise InputError(f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk'.")
+    refuse_uncovered(model, kernel)

@@ -28,16 +28,18 @@ The code does not use these closed forms: it multiplies and divides truncated se
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.equivalents.coefficients import no_equivalent
 from notsodeep.errors import ConvergenceError, NotHighDimensionalError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
 from notsodeep.gaussian.variance import solve_variance
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Explicit, Model
 
 Array = NDArray[np.float64]
 
@@ -63,7 +65,7 @@ class Readings:
         return values
 
 
-def expand(model: DEQ | Explicit, left: Array, right: Array, kernel: str, order: int, around: float) -> Array:
+def expand(model: Model, left: Array, right: Array, kernel: str, order: int, around: float) -> Array:
     """g_k(s, s') for squared norms s in `left` and s' in `right`: shape (order + 1, len(left), len(right)).
 
     Args:
@@ -75,22 +77,38 @@ def expand(model: DEQ | Explicit, left: Array, right: Array, kernel: str, order:
         around: ρ⁰, the correlation at which the series starts.
     """
     point = around * np.sqrt(left[:, None] * right)
-    if isinstance(model, DEQ):
-        return _implicit(model, left, right, point, order).of(kernel)
-    return _explicit(model, left, right, point, order).of(kernel)
+    return series_of(model, left, right, point, order).of(kernel)
 
 
-def exact_diagonal(model: DEQ | Explicit, squares: Array, kernel: str) -> Array:
+def exact_diagonal(model: Model, squares: Array, kernel: str) -> Array:
     """K_ii for samples of squared norms s_i."""
-    readings = (
-        _implicit_diagonal(model, squares) if isinstance(model, DEQ) else _explicit_diagonal(model, squares)
-    )
-    return readings.of(kernel)
+    return diagonal_of(model, squares).of(kernel)
+
+
+@singledispatch
+def series_of(model: Model, left: Array, right: Array, point: Array, order: int) -> Readings:
+    """The series of all kernels of one kind of model; another kind registers a function of its own here."""
+    raise no_equivalent(model)
+
+
+@singledispatch
+def diagonal_of(model: Model, squares: Array) -> Readings:
+    """The diagonals of all kernels of one kind of model; another kind registers a function of its own here."""
+    raise no_equivalent(model)
+
+
+def refuse_uncovered(model: Model, kernel: str) -> None:
+    """Refuse a model, or a kernel of it, that the expansion does not cover."""
+    if series_of.dispatch(type(model)) is series_of.dispatch(object):
+        raise no_equivalent(model)
+    if series_of.dispatch(type(model)) is _explicit and kernel.endswith("_preactivations"):
+        raise InputError(f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk'.")
 
 
 # --- implicit models ----------------------------------------------------------------------------------
 
 
+@series_of.register
 def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -> Readings:
     q1 = _variances(model, left)
     duals = _Duals(model.activation, q1, q1 if right is left else _variances(model, right))
@@ -153,6 +171,7 @@ def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
     )
 
 
+@diagonal_of.register
 def _implicit_diagonal(model: DEQ, squares: Array) -> Readings:
     q = _variances(model, squares)
     energy = np.asarray(second_moment(model.activation, q))
@@ -180,6 +199,7 @@ def _refuse_divergence(remaining: Array) -> None:
 # --- explicit networks --------------------------------------------------------------------------------
 
 
+@series_of.register
 def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: int) -> Readings:
     features = np.zeros((order + 1, *point.shape))
     features[0], features[1] = point, 1.0
@@ -196,6 +216,7 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
     return Readings(features, incoming, tangent, tangent, tangent)
 
 
+@diagonal_of.register
 def _explicit_diagonal(model: Explicit, squares: Array) -> Readings:
     q = tangent = incoming = squares
     for phi in model.layers:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.equivalents.coefficients import KERNELS
-from notsodeep.equivalents.expansion import exact_diagonal, expand
+from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import Term, gram, low_rank
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit, as_tau
-from notsodeep.validation import as_rows, one_of
+from notsodeep.kernel_names import as_kernel
+from notsodeep.models import Model
+from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class SphereCoefficients:
 
 
 def sphere_coefficients(
-    model: DEQ | Explicit, dimension: int, kernel: str = "ck", *, radius: float = 1.0
+    model: Model, dimension: int, kernel: str = "ck", *, radius: float = 1.0
 ) -> SphereCoefficients:
     """The scalars of a model's kernel on the sphere of the given dimension and radius.
 
@@ -78,7 +78,7 @@ def sphere_coefficients(
     )
 
 
-def sphere_equivalent(model: DEQ | Explicit, X: ArrayLike, kernel: str = "ck") -> StructuredOperator:
+def sphere_equivalent(model: Model, X: ArrayLike, kernel: str = "ck") -> StructuredOperator:
     """The equivalent α 11ᵀ + β XXᵀ + μ I of a kernel on samples of one norm, docs/theory.md (8.5)."""
     rows = as_rows(X)
     norms = np.linalg.norm(rows, axis=1)
@@ -94,9 +94,6 @@ def sphere_equivalent(model: DEQ | Explicit, X: ArrayLike, kernel: str = "ck") -
     return StructuredOperator(scalars.identity, terms, size=len(rows))
 
 
-def _check(model: DEQ | Explicit, kernel: str) -> None:
-    one_of(kernel, KERNELS, "kernel")
-    if not isinstance(model, DEQ | Explicit):
-        raise InputError(f"A DEQ or an Explicit is needed, not {type(model).__name__}.")
-    if isinstance(model, Explicit) and kernel.endswith("_preactivations"):
-        raise InputError(f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk'.")
+def _check(model: Model, kernel: str) -> None:
+    as_kernel(kernel)
+    refuse_uncovered(model, kernel)

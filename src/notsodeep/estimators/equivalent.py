@@ -21,6 +21,7 @@ from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalErr
 from notsodeep.estimators.machine import KERNELS, kernel_times, mean_target, solve_on_landmarks, solve_ridge
 from notsodeep.estimators.rows import RowScaler, positive
 from notsodeep.gaussian.activations import Activation
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ
 from notsodeep.validation import one_of
 
@@ -224,14 +225,14 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._begin("exact")
         if len(rows) <= LANDMARKS:
             self.landmarks_ = rows
-            self.dual_coef_ = solve_ridge(KERNELS[self.kernel](self.model_, rows), targets, alpha)
+            self.dual_coef_ = solve_ridge(exact_kernel(self.model_, rows, kernel=self.kernel), targets, alpha)
             return
         chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:LANDMARKS])
         self.landmarks_ = rows[chosen]
         self.dual_coef_ = solve_on_landmarks(self._exact_kernel, rows, self.landmarks_, targets, alpha)
 
     def _exact_kernel(self, X: Array, Y: Array) -> Array:
-        return KERNELS[self.kernel](self.model_, X, Y)
+        return exact_kernel(self.model_, X, Y, kernel=self.kernel)
 
     # --- a and b of the class's docstring, as functions of the norm ---------------------------------------
 

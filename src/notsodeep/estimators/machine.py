@@ -17,7 +17,7 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.estimators.rows import RowScaler, checked_weights, positive
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import one_of
 
 Array = NDArray[np.float64]
@@ -46,6 +46,7 @@ class KernelMachine(BaseEstimator):
         fit_intercept: bool = True,
         center: bool = True,
         scale: float | str | None = "auto",
+        model: Model | None = None,
     ) -> None:
         self.kernel = kernel
         self.activation = activation
@@ -56,6 +57,7 @@ class KernelMachine(BaseEstimator):
         self.fit_intercept = fit_intercept
         self.center = center
         self.scale = scale
+        self.model = model
 
     def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
         alpha = positive(self.alpha, "alpha", or_zero=True)
@@ -69,7 +71,10 @@ class KernelMachine(BaseEstimator):
     def _prepare(self) -> None:
         """Resolve the parameters of the kernel, so that bad ones are refused before any work."""
         self.kernel_ = one_of(self.kernel, KERNELS, "kernel")
-        self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        if self.model is None:
+            self.model_: Model = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        else:
+            self.model_ = as_model(self.model)
 
     def _between(self, X: Array, Y: Array | None = None) -> Array:
         """The kernel between scaled rows."""

@@ -32,13 +32,15 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         fit_intercept: take out the mean of the targets first. Kernels of odd activations hold no constants.
         center: subtract the mean of the training rows, as in `RowScaler`.
         scale: "auto" divides by the root mean square norm of the training rows, as in `RowScaler`.
+        model: a model of any kind, for example `Explicit(["relu"])`; the activation and the variances above are then
+            not used.
 
     Attributes:
         dual_coef_: (K + alpha I)⁻¹(y - intercept), of the shape of y.
         intercept_: the mean of y, or zero.
         X_fit_: the training rows, scaled.
         rows_: the fitted `RowScaler`; `rows_.scale_` is what the rows were divided by.
-        model_: the `DEQ`.
+        model_: the model whose kernel is used.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

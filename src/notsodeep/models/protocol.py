@@ -63,7 +63,7 @@ class Program(Protocol):
             start: a copy of this rectangle of `start()`.
             rows: which samples of the first set.
             columns: which samples of the second set.
-            diagonal: the rectangle is on the diagonal of a symmetric matrix, and `start` is symmetric; so is the result.
+            diagonal: the rectangle is on the diagonal of a symmetric matrix: `start` and the result are symmetric.
         """
 
 
