@@ -67,7 +67,7 @@ def _find(word: str, argument: str, names: dict[str, Kernel], aliases: dict[str,
     known = {**aliases, **names}
     if isinstance(word, str) and word in known:
         return known[word]
-    raise InputError(f"{argument} must be one of {', '.join(map(repr, known))}; got {word!r}.")
+    raise InputError(f"{argument}={word!r} is not known. Choose one of: {', '.join(known)}.")
 
 
 __all__ = ["CONJUGATE", "TANGENT", "Kernel", "as_conjugate_kernel", "as_kernel", "as_tangent_kernel"]

@@ -124,8 +124,8 @@ def scalars_of(model: Model, tau0: float, kernel: str) -> Coefficients:
 def no_equivalent(model: object) -> InputError:
     """The error for a model whose behaviour in high dimension is not known."""
     return InputError(
-        f"No high-dimensional equivalent is known for {type(model).__name__}; a DEQ and an Explicit network have one. "
-        "Use the exact kernels, or the Nyström preconditioner."
+        f"No high-dimensional equivalent is known for {type(model).__name__}: a DEQ or an Explicit network is needed. "
+        "Others have exact kernels, and the preconditioner 'nystrom'."
     )
 
 

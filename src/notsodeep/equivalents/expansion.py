@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.equivalents.coefficients import no_equivalent
-from notsodeep.errors import ConvergenceError, NotHighDimensionalError
+from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
 from notsodeep.gaussian.variance import solve_variance

@@ -20,7 +20,7 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import Term, gram, low_rank
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
-from notsodeep.models import Model
+from notsodeep.models import Model, as_tau
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
