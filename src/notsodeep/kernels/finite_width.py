@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import as_rows
+from notsodeep.models import DEQ, Explicit, Model
 
 Array = NDArray[np.float64]
 
@@ -44,20 +44,17 @@ class Estimate:
     ntk_draws: Array
 
 
-def finite_width_kernels(
-    model: DEQ | Explicit, X: ArrayLike, *, width: int, draws: int, seed: int = 0
-) -> Estimate:
+def finite_width_kernels(model: Model, X: ArrayLike, *, width: int, draws: int, seed: int = 0) -> Estimate:
     """CK and NTK of random networks of the given width, (1.1) and (1.4), with Gaussian weights.
 
     The NTK is exact for each network: for a DEQ by the implicit function theorem.
     """
-    rows = as_rows(X)
+    rows = model.check_samples(X)
     if width < 1 or draws < 2:
         raise InputError(
             f"width must be positive and draws at least 2 (for a standard error); got {width}, {draws}."
         )
-    one = _deq_draw if isinstance(model, DEQ) else _explicit_draw
-    pairs = [one(model, rows, width, rng) for rng in _generators(seed, draws)]  # type: ignore[arg-type]
+    pairs = [random_kernels(model, rows, width, rng) for rng in _generators(seed, draws)]
     ck, ntk = (np.stack(side) for side in zip(*pairs, strict=True))
     errors = [np.std(side, axis=0, ddof=1) / np.sqrt(draws) for side in (ck, ntk)]
     return Estimate(ck.mean(axis=0), ntk.mean(axis=0), errors[0], errors[1], ck, ntk)
@@ -68,6 +65,13 @@ def _generators(seed: int, draws: int) -> Iterator[np.random.Generator]:
         yield np.random.default_rng(child)
 
 
+@singledispatch
+def random_kernels(model: Model, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """CK and NTK of one random network; another kind of model registers a function of its own here."""
+    raise InputError(f"Random networks of finite width are not known for {type(model).__name__}.")
+
+
+@random_kernels.register
 def _deq_draw(model: DEQ, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     phi, scale = model.activation, 1.0 / np.sqrt(width)
     recurrent = np.sqrt(model.sigma_a2) * rng.standard_normal((width, width))
@@ -109,6 +113,7 @@ def _adjoint(recurrent: Array, slopes: Array, readout: Array, scale: float) -> A
     return np.asarray(scale * slopes * np.linalg.solve(system, readout))
 
 
+@random_kernels.register
 def _explicit_draw(model: Explicit, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     signals, slopes, weights = [X], [], []
     for phi in model.layers:

@@ -7,14 +7,13 @@ implicit function theorem gives the one factor, docs/theory.md (9.7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
-from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.modules import Net, WeightGroup
 
 # Rows whose equilibria are sought together: bounds the memory of the solver, not of the result.
 _BATCH = 1024
@@ -34,22 +33,15 @@ class EmpiricalKernels:
     ntk: Tensor
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """A group of weights: its gradient for sample i and output k is rate^½ · back[k, i] ⊗ signal[i]."""
-
-    signal: Tensor
-    back: Tensor | None
-    rate: float
-
-
 @torch.no_grad()
 def empirical_kernels(module: Net, X: Tensor, Y: Tensor | None = None) -> EmpiricalKernels:
     """CK and NTK between the rows of X and of Y (X again if not given), in the precision of the network."""
-    if not isinstance(module, DEQNet | ExplicitNet):
-        raise InputError(f"empirical_kernels takes a DEQNet or an ExplicitNet, not {type(module).__name__}.")
-    left = _layers(module, X)
-    right = left if Y is None else _layers(module, Y)
+    if not isinstance(module, Net):
+        raise InputError(
+            f"empirical_kernels takes a DEQNet, an ExplicitNet or another network of this package, not {type(module).__name__}."
+        )
+    left = _groups(module, X)
+    right = left if Y is None else _groups(module, Y)
     ntk = X.new_zeros(len(X), len(X if Y is None else Y))
     for one, other in zip(left, right, strict=True):
         gram = one.signal @ other.signal.mT
@@ -61,41 +53,13 @@ def empirical_kernels(module: Net, X: Tensor, Y: Tensor | None = None) -> Empiri
     return EmpiricalKernels(left[-1].signal @ right[-1].signal.mT, ntk)
 
 
-def _layers(module: DEQNet | ExplicitNet, X: Tensor) -> list[_Layer]:
+def _groups(module: Net, X: Tensor) -> list[WeightGroup]:
     """All groups of weights, the readout last, over the rows of X."""
-    one = _deq_layers if isinstance(module, DEQNet) else _explicit_layers
-    parts = [list(one(module, block)) for block in X.split(_BATCH)]  # type: ignore[arg-type, no-untyped-call]
+    parts = [list(module.weight_groups(block)) for block in X.split(_BATCH)]  # type: ignore[no-untyped-call]
     return [_joined(list(group)) for group in zip(*parts, strict=True)]
 
 
-def _joined(parts: list[_Layer]) -> _Layer:
+def _joined(parts: list[WeightGroup]) -> WeightGroup:
     backs = [part.back for part in parts if part.back is not None]
     signal = torch.cat([part.signal for part in parts])
-    return _Layer(signal, torch.cat(backs, dim=1) if backs else None, parts[0].rate)
-
-
-def _deq_layers(module: DEQNet, X: Tensor) -> Iterator[_Layer]:
-    spec = module.spec
-    h = module.preactivations(X)
-    slopes, z = module.slopes(h), module.features_from(h)
-    # All outputs of all samples are rows of one adjoint problem.
-    cotangents = (module.readout[:, None, :] * slopes).flatten(0, 1)
-    repeated = h.expand(module.out_features, *h.shape).flatten(0, 1)
-    back = module.adjoint(repeated, cotangents).reshape(module.out_features, len(X), -1)
-    yield _Layer(z, back, spec.sigma_a2)
-    yield _Layer(X, back, spec.sigma_b2)
-    yield _Layer(X.new_ones(len(X), 1), back, spec.bias2)
-    yield _Layer(z, None, 1.0)
-
-
-def _explicit_layers(module: ExplicitNet, X: Tensor) -> Iterator[_Layer]:
-    signals, slopes = module.signals_and_slopes(X)
-    factors = module.factors
-    back = factors[-1] * module.readout[:, None, :].expand(-1, len(X), -1)
-    layers = []
-    for layer in range(len(slopes) - 1, -1, -1):
-        back = back * slopes[layer]
-        layers.append(_Layer(signals[layer], back, factors[layer] ** 2))
-        back = factors[layer] * (back @ module.weights[layer])
-    yield from reversed(layers)
-    yield _Layer(signals[-1], None, factors[-1] ** 2)
+    return WeightGroup(signal, torch.cat(backs, dim=1) if backs else None, parts[0].rate)

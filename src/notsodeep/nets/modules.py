@@ -6,8 +6,9 @@ the parameters follows the neural tangent kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from math import floor, isfinite, sqrt
 from operator import index
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.nets.activations import TorchActivation, lipschitz
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
@@ -46,20 +47,39 @@ class _Source:
         return cls(torch.Generator().manual_seed(seed), kind, device)
 
 
-class Net(nn.Module):
-    """What both kinds share: features, a linear readout, and which parameters are trained.
+@dataclass(frozen=True)
+class WeightGroup:
+    """Weights that see one signal: their gradient for sample i and output k is rate^½ · back[k, i] ⊗ signal[i].
 
     Attributes:
-        spec: the `DEQ` or `Explicit` it realises.
+        signal: what the weights multiply, (rows, fan_in).
+        back: the derivative of every output in what the weights produce, (outputs, rows, width); None for the readout.
+        rate: the square of the factor that stands outside of the weights.
+    """
+
+    signal: Tensor
+    back: Tensor | None
+    rate: float
+
+
+class Net(nn.Module):
+    """What all networks share: features, a linear readout, and which parameters are trained.
+
+    Attributes:
+        spec: the model it realises.
+        factors: what multiplies each weight matrix beside the factors of the model; 1 without learning-rate
+            multipliers. The last one is the readout's.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         readout: (out_features, width).
     """
 
-    spec: DEQ | Explicit
+    spec: Model
     readout: Tensor
+    factors: list[float]
 
     def __init__(self, in_features: int, width: int, out_features: int, train: str) -> None:
         super().__init__()
+        self.factors = [1.0]
         self.train_mode = one_of(train, TRAIN, "train")
         self.in_features = _size(in_features, "in_features")
         self.width = _size(width, "width")
@@ -82,6 +102,18 @@ class Net(nn.Module):
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
         return features @ self.readout.mT
+
+    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
+        """All groups of weights with what their gradients are made of, the readout last."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+
+    @property
+    def solver_settings(self) -> str:
+        """Everything that decides how the features and their gradient are computed, in words."""
+        return "none"
 
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
@@ -225,6 +257,19 @@ class DEQNet(Net):
         settings = replace(self._settings, phantom_steps=None, on_adjoint=self._keep_adjoint)
         return adjoint(self.recurrent, h, cotangent, settings)
 
+    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
+        """A, B and b with the adjoint of the equilibrium, docs/theory.md (9.7); then the readout."""
+        h = self.preactivations(X)
+        slopes, z = self.slopes(h), self.features_from(h)
+        # All outputs of all samples are rows of one adjoint problem.
+        cotangents = (self.readout[:, None, :] * slopes).flatten(0, 1)
+        repeated = h.expand(self.out_features, *h.shape).flatten(0, 1)
+        back = self.adjoint(repeated, cotangents).reshape(self.out_features, len(X), -1)
+        yield WeightGroup(z, back, self.spec.sigma_a2)
+        yield WeightGroup(X, back, self.spec.sigma_b2)
+        yield WeightGroup(X.new_ones(len(X), 1), back, self.spec.bias2)
+        yield WeightGroup(z, None, 1.0)
+
     def _drive(self, X: Tensor) -> Tensor:
         """σ_b B x + σ_c b."""
         scale = sqrt(self.spec.sigma_b2)
@@ -361,19 +406,46 @@ class ExplicitNet(Net):
         factor = self.factors[layer]
         return (x if factor == 1.0 else factor * x) @ self.weights[layer].mT
 
-    def signals_and_slopes(self, X: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """x^(0) … x^(L), and σ_l'(W_l x^(l-1))/√m for l = 1 … L."""
+    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
+        """The layers in order, by backpropagation, then the readout."""
         signals, slopes = [self._rows(X)], []
         for layer, phi in enumerate(self._activations):
             h = self._inner(signals[-1], layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
-        return signals, slopes
+        back = self.factors[-1] * self.readout[:, None, :].expand(-1, len(X), -1)
+        groups = []
+        for layer in range(len(slopes) - 1, -1, -1):
+            back = back * slopes[layer]
+            groups.append(WeightGroup(signals[layer], back, self.factors[layer] ** 2))
+            back = self.factors[layer] * (back @ self.weights[layer])
+        yield from reversed(groups)
+        yield WeightGroup(signals[-1], None, self.factors[-1] ** 2)
 
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
         factor = self.factors[-1]
         return super().outputs(features if factor == 1.0 else factor * features)
+
+
+@singledispatch
+def network_of(
+    spec: Model, in_features: int, width: int, out_features: int, *, train: str, seed: int, **deq_options: Any
+) -> Net:
+    """A fresh network of finite width for a model; `deq_options` are for networks that solve an equilibrium."""
+    raise InputError(f"There is no network of finite width for {type(spec).__name__}.")
+
+
+@network_of.register
+def _(spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> Net:
+    return DEQNet(spec, in_features, width, out_features, **options)
+
+
+@network_of.register
+def _(
+    spec: Explicit, in_features: int, width: int, out_features: int, *, train: str, seed: int, **_: Any
+) -> Net:
+    return ExplicitNet(spec, in_features, width, out_features, train=train, seed=seed)
 
 
 def _size(value: Any, name: str) -> int:

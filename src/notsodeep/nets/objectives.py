@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.nets.modules import ExplicitNet, Net
+from notsodeep.nets.modules import Net
 from notsodeep.nets.samples import EVALUATION_ROWS, Samples, SolverLog
 
 
@@ -117,7 +117,7 @@ class Readout:
     def __init__(self, module: Net, train: Samples, test: Samples | None, loss: Loss, log: SolverLog) -> None:
         self.module, self.train, self.test, self.loss, self.log = module, train, test, loss, log
         # An explicit network with learning-rate multipliers keeps its readout divided by a factor.
-        self.factor = module.factors[-1] if isinstance(module, ExplicitNet) else 1.0
+        self.factor = module.factors[-1]
 
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
         """The same as `Whole.add_gradient`, in closed form: slopeᵀ features."""

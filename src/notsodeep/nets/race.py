@@ -28,7 +28,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.history import History
 from notsodeep.nets.measure import inference_seconds, training_memory
-from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.modules import Net, network_of
 from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
 from notsodeep.nets.solvers import SolverOptions
@@ -234,11 +234,9 @@ class _Field:
     def build(self, model: str, seed: int) -> Net:
         """A fresh network."""
         spec, sizes = self.network(model), (self.train[0].shape[1], self.width, self.classes)
-        if isinstance(spec, DEQ):
-            return DEQNet(
-                spec, *sizes, train=self.mode, seed=seed, solver=self.solver, contractive=self.contractive
-            )
-        return ExplicitNet(spec, *sizes, train=self.mode, seed=seed)
+        return network_of(
+            spec, *sizes, train=self.mode, seed=seed, solver=self.solver, contractive=self.contractive
+        )
 
     def default_lr(self, optimizer: str, loss: str, batch_size: int) -> float:
         """The rate that suits the DEQ."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from notsodeep.designs import tangent_kernel_with_multipliers
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
-from notsodeep.nets.modules import ExplicitNet, Net
+from notsodeep.nets.modules import Net
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
 MOMENTUM = 0.9
@@ -54,7 +54,7 @@ def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
     """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width."""
     values: NDArray[np.float64] = rows.detach().to("cpu", torch.float64).numpy()
     # What learning-rate multipliers multiply.
-    factors = module.factors if isinstance(module, ExplicitNet) else [1.0]
+    factors = module.factors
     if module.train_mode == "readout":
         gram: NDArray[np.float64] = factors[-1] ** 2 * (values @ values.T)
         return gram
