@@ -37,9 +37,7 @@ class EmpiricalKernels:
 def empirical_kernels(module: Net, X: Tensor, Y: Tensor | None = None) -> EmpiricalKernels:
     """CK and NTK between the rows of X and of Y (X again if not given), in the precision of the network."""
     if not isinstance(module, Net):
-        raise InputError(
-            f"empirical_kernels takes a DEQNet, an ExplicitNet or another network of this package, not {type(module).__name__}."
-        )
+        raise InputError(f"empirical_kernels takes a DEQNet or an ExplicitNet, not {type(module).__name__}.")
     left = _groups(module, X)
     right = left if Y is None else _groups(module, Y)
     ntk = X.new_zeros(len(X), len(X if Y is None else Y))
