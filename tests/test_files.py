@@ -81,7 +81,7 @@ def refused(*arguments, **others):
     raise FileNotFoundError
 pathlib.Path.read_text = refused
 sys.platform = "win32"
-from notsodeep.scale.memory import available_bytes, resident_bytes
+from notsodeep.memory import available_bytes, resident_bytes
 print(available_bytes() > 0, resident_bytes() > 0)
 """
     assert run(code, tmp_path).split() == ["True", "True"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from notsodeep.kernel_names import Kernel, as_conjugate_kernel, as_kernel, as_tangent_kernel
 from notsodeep.models.protocol import Model, as_model
-from notsodeep.progress import Report, silent
+from notsodeep.progress import Report
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.validation import Array
 
@@ -27,7 +27,7 @@ def conjugate_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
-    progress: Report = silent,
+    progress: bool | Report = False,
 ) -> Any:
     """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
 
@@ -47,7 +47,8 @@ def conjugate_kernel(
             half of what is free.
         storage: "float64" or "float32", the precision kept; blocks are always computed in float64.
         block: rows and columns of a block; chosen by memory if not given.
-        progress: called after each block or tile, see `notsodeep.progress`.
+        progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is told of each block, or of
+            each tile where the whole kernel is computed in memory.
 
     Returns:
         The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
@@ -71,7 +72,7 @@ def tangent_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
-    progress: Report = silent,
+    progress: bool | Report = False,
 ) -> Any:
     """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
@@ -89,7 +90,7 @@ def tangent_kernel(
         max_memory: what the process may hold in all.
         storage: "float64" or "float32".
         block: rows and columns of a block.
-        progress: called after each block or tile.
+        progress: True for a bar, or a function.
 
     Returns:
         The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
@@ -113,7 +114,7 @@ def both_kernels(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
-    progress: Report = silent,
+    progress: bool | Report = False,
 ) -> Any:
     """Conjugate kernel (of features) and tangent kernel in one pass.
 
@@ -129,7 +130,7 @@ def both_kernels(
         max_memory: what the process may hold in all.
         storage: "float64" or "float32".
         block: rows and columns of a block.
-        progress: called after each block or tile.
+        progress: True for a bar, or a function.
 
     Returns:
         The conjugate kernel, the tangent kernel, and a `KernelInfo` if asked for.

@@ -4,6 +4,7 @@ from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.parameters import as_tau
 from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model
+from notsodeep.models.stored_models import model_from_dict
 
 __all__ = [
     "DEQ",
@@ -16,5 +17,6 @@ __all__ = [
     "UnrolledDEQ",
     "as_model",
     "as_tau",
+    "model_from_dict",
     "replace_activation",
 ]

@@ -8,13 +8,16 @@ from typing import Any
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative
-from notsodeep.gaussian.serial import activation_description
+from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Equilibrium, Unrolled
-from notsodeep.models.protocol import Program, RowModel, Samples
+from notsodeep.models.protocol import Program, RowModel, Samples, WriteActivation
+from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.validation import as_variance
+
+_VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
 
 
 @dataclass(frozen=True, init=False)
@@ -67,10 +70,32 @@ class DEQ(RowModel):
         """The DEQ cut after so many layers whose weights are not tied, (3.12)."""
         return UnrolledDEQ(self, depth)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Activation and variances, complete."""
-        variances = {"sigma_a2": self.sigma_a2, "sigma_b2": self.sigma_b2, "bias2": self.bias2}
-        return {"kind": "deq", "activation": activation_description(self.activation), **variances}
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The one activation φ."""
+        return (self.activation,)
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The whole model as plain JSON values, from which `model_from_dict` makes it again.
+
+        Raises:
+            InputError: for a custom callable, unless `write` knows what to do with it.
+        """
+        # + 0.0 turns -0.0 into 0.0: equal models have equal texts.
+        variances = {name: getattr(self, name) + 0.0 for name in _VARIANCES}
+        return {"kind": "deq", "activation": write(self.activation), **variances}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> DEQ:
+        """The DEQ that `to_dict` wrote down."""
+        entry = mapping(data, "a model", ("kind", "activation", *_VARIANCES))
+        return cls(
+            activation_from_dict(entry["activation"]), *(number(entry[key], key) for key in _VARIANCES)
+        )
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return largest_recurrent_variance(self.activation, self.sigma_a2, self.sigma_b2, self.bias2, norm)
 
     def __str__(self) -> str:
         bias = f", bias2={self.bias2:g}" if self.bias2 else ""
@@ -97,9 +122,24 @@ class UnrolledDEQ(RowModel):
         """The layer recursion with the input injected again at every layer."""
         return Unrolled(self.deq, left, right, self.depth, any(kernel.is_tangent for kernel in kernels))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The DEQ, complete, and the depth."""
-        return {"kind": "unrolled_deq", "deq": self.deq.to_dict(), "depth": self.depth}
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The one activation φ."""
+        return self.deq.activations
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The DEQ and the depth as plain JSON values."""
+        return {"kind": "unrolled_deq", "deq": self.deq.to_dict(write), "depth": self.depth}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> UnrolledDEQ:
+        """The model that `to_dict` wrote down."""
+        entry = mapping(data, "a model", ("kind", "deq", "depth"))
+        return DEQ.from_dict(entry["deq"]).unrolled(int(number(entry["depth"], "depth")))
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return self.deq.largest_variance(norm)
 
     def __str__(self) -> str:
         return f"{self.deq} cut after {self.depth} layers"

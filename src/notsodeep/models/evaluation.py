@@ -33,7 +33,7 @@ def fill_kernels(
                 output[columns, rows] = part.T
         return tile.info
 
-    info = for_each_tile(work, *start.shape, symmetric=symmetric)
+    info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report)
     return outputs, info
 
 

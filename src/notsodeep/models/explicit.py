@@ -9,11 +9,12 @@ from typing import Any
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.gaussian.serial import activation_description
+from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Feedforward
-from notsodeep.models.protocol import Program, RowModel, Samples
+from notsodeep.models.protocol import Program, RowModel, Samples, WriteActivation
+from notsodeep.models.variances import largest_feedforward_variance
 
 
 @dataclass(frozen=True, init=False)
@@ -45,9 +46,34 @@ class Explicit(RowModel):
         """The layer recursion (3.11)."""
         return Feedforward(self.layers, left, right, any(kernel.is_tangent for kernel in kernels))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The layers, complete."""
-        return {"kind": "explicit", "layers": [activation_description(layer) for layer in self.layers]}
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activations of the layers, in order."""
+        return self.layers
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The whole network as plain JSON values, from which `model_from_dict` makes it again.
+
+        Raises:
+            InputError: for a custom callable, unless `write` knows what to do with it.
+        """
+        return {"kind": "explicit", "layers": [write(layer) for layer in self.layers]}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Explicit:
+        """The network that `to_dict` wrote down."""
+        return cls.from_list(mapping(data, "a model", ("kind", "layers"))["layers"])
+
+    @classmethod
+    def from_list(cls, layers: Any) -> Explicit:
+        """The network with these layers, each as `activation_to_dict` writes it."""
+        if not isinstance(layers, list):
+            raise InputError(f"The layers of a network must be a list, not {type(layers).__name__}.")
+        return cls([activation_from_dict(layer) for layer in layers])
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return largest_feedforward_variance(self.layers[:-1], norm)
 
     def __str__(self) -> str:
         return f"Explicit([{', '.join(str(layer) for layer in self.layers)}])"

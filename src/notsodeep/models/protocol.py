@@ -3,17 +3,19 @@
 A model is a frozen specification. To add one, write a class with the methods of `Model` (a model of plain rows inherits
 two of them from `RowModel`) and a `Program` that computes tiles; every function that takes a kernel then takes it: in
 memory, on disk, on a cluster, as an operator, as an estimator. A model that is to be read back from a file is named in
-`models.serial` as well.
+`models.stored_models` as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import Activation
 from notsodeep.kernel_names import Kernel
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, as_rows
@@ -87,6 +89,25 @@ class Model(Protocol):
         """Everything that defines the model, as JSON would have it; with a key "kind" that names the class."""
 
 
+# How an activation is written where a model is: by default so that it can be read again.
+WriteActivation = Callable[[Activation], dict[str, Any]]
+
+
+@runtime_checkable
+class HasActivations(Protocol):
+    """A model whose activations may be callables, which have no serial form but can be told apart by their values."""
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activations in it."""
+
+    def to_dict(self, write: WriteActivation = ...) -> dict[str, Any]:
+        """Everything that defines the model, each activation as `write` has it."""
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation for inputs of norms up to `norm`."""
+
+
 class RowModel:
     """What models of plain rows (n, p) have in common."""
 
@@ -129,4 +150,4 @@ class Unrollable(Protocol):
         """The model after so many layers, weights not tied."""
 
 
-__all__ = ["Model", "Program", "RowModel", "Samples", "Tile", "as_model"]
+__all__ = ["HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model"]

@@ -14,6 +14,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import Kernel, as_kernel
+from notsodeep.memory import RESERVE, budget, in_words
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import Blocks, ComputedBlocks, KeptBlocks, add_products, sweep
 from notsodeep.operators.krylov import (
@@ -31,10 +32,9 @@ from notsodeep.operators.solving import (
     conjugate_gradients,
 )
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
-from notsodeep.progress import Report, silent
+from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
-from notsodeep.scale.memory import RESERVE, budget, in_words
 from notsodeep.scale.sample_sources import Rows, Survey, rows_of, sample_size, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import one_of
@@ -82,11 +82,11 @@ class KernelOperator(LinearOperator):
     fit into half of the memory allowed stay there after the first sweep.
 
     Attributes:
-        progress: told of each block of a sweep.
+        progress: True for a bar on stderr for each sweep, or a function that is told of each of its blocks.
     """
 
     def __init__(
-        self, blocks: Blocks, origin: Origin | None = None, *, room: int = 0, progress: Report = silent
+        self, blocks: Blocks, origin: Origin | None = None, *, room: int = 0, progress: bool | Report = False
     ) -> None:
         grid = blocks.grid
         if not grid.symmetric:
@@ -108,7 +108,7 @@ class KernelOperator(LinearOperator):
         max_memory: str | int | None = None,
         storage: str = "float64",
         block: int | None = None,
-        progress: Report = silent,
+        progress: bool | Report = False,
     ) -> KernelOperator:
         """The kernel of a model on samples.
 
@@ -122,14 +122,14 @@ class KernelOperator(LinearOperator):
             max_memory: what the process may hold in all.
             storage: "float64" or "float32": the precision of blocks on disk or kept.
             block: rows and columns of a block.
-            progress: told of each block.
+            progress: True for a bar on stderr, or a function that is told of each block.
         """
         specified, name = as_model(model, depth), as_kernel(kernel)
         one_of(storage, STORAGES, "storage")
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
         with ExitStack() as stack:
-            rows = stack.enter_context(rows_of(X))
+            rows = stack.enter_context(rows_of(X, out=None if out is None else Path(out)))
             if out is not None:
                 options = ComputeOptions(out, client, max_memory, storage, block, progress)
                 (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
@@ -153,7 +153,7 @@ class KernelOperator(LinearOperator):
         kernel: str | Path | StoredKernel,
         *,
         max_memory: str | int | None = None,
-        progress: Report = silent,
+        progress: bool | Report = False,
     ) -> KernelOperator:
         """The operator of a kernel on disk."""
         found = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)
@@ -164,12 +164,13 @@ class KernelOperator(LinearOperator):
     def _matmat(self, block: Array) -> Array:
         grid, right = self.blocks.grid, np.ascontiguousarray(block, dtype=np.float64)
         result = np.zeros(right.shape)
-        for number, (cell, part) in enumerate(sweep(self.blocks)):
-            self.progress(number, grid.count, lambda: "")
-            rows, columns = grid.slices(cell)
-            below = right[rows] if grid.mirrored(cell) else None
-            add_products(part, right[columns], below, result[rows], result[columns])
-        self.progress(grid.count, grid.count, lambda: "")
+        with reported(self.progress, "sweep over the kernel") as report:
+            for number, (cell, part) in enumerate(sweep(self.blocks)):
+                report(number, grid.count, lambda: "")
+                rows, columns = grid.slices(cell)
+                below = right[rows] if grid.mirrored(cell) else None
+                add_products(part, right[columns], below, result[rows], result[columns])
+            report(grid.count, grid.count, lambda: "")
         return result
 
     def _matvec(self, vector: Array) -> Array:

@@ -14,6 +14,7 @@ from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
 from notsodeep.designs import design
 from notsodeep.designs.sphere import SphereDesign, sphere_design
 from notsodeep.equivalents import equivalent, limiting_density, sphere_equivalent
+from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
@@ -204,6 +205,7 @@ def _match_rows(
         second=source,
         main=source == "twin",
         network=str(network),
+        fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
     )
     if sample.seed != 0:
         yield row

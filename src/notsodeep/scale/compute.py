@@ -12,14 +12,14 @@ import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import Kernel
+from notsodeep.memory import budget, in_words
 from notsodeep.models.evaluation import fill_kernels
 from notsodeep.models.protocol import Model, Samples
-from notsodeep.progress import Report, silent
+from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
 from notsodeep.scale.cluster import Workers, connected, run_on_cluster, sent_bytes, workers_of
 from notsodeep.scale.drivers import InMemory, OnDisk, run_here
 from notsodeep.scale.kernel_jobs import STORAGES, Job, check_block, description, fitting_block, make_job
-from notsodeep.scale.memory import budget, in_words
 from notsodeep.scale.sample_sources import Rows, is_elsewhere, rows_of, sample_size, survey
 from notsodeep.scale.store import block_of, open_store
 from notsodeep.scale.stored import StoredKernel
@@ -36,7 +36,7 @@ class ComputeOptions:
         max_memory: what the process, or with a client each worker, may hold.
         storage: the precision that is kept.
         block: rows and columns of a block; chosen by memory if not given.
-        report: called after each block.
+        progress: True for a bar on stderr, or a function that is told of each block or tile.
     """
 
     out: str | Path | None = None
@@ -44,7 +44,7 @@ class ComputeOptions:
     max_memory: str | int | None = None
     storage: str = "float64"
     block: int | None = None
-    report: Report = silent
+    progress: bool | Report = False
 
     def in_memory(self, X: Any, Y: Any) -> bool:
         """Whether one pass over arrays in memory does it all."""
@@ -61,9 +61,10 @@ def compute_kernels(
 
     Arrays in memory go through in one piece; everything else block by block.
     """
-    if options.in_memory(X, Y):
-        return _whole(model, X, Y, kernels, options.report)
-    return _by_blocks(model, X, Y, kernels, options)
+    with reported(options.progress, "kernel") as report:
+        if options.in_memory(X, Y):
+            return _whole(model, X, Y, kernels, report)
+        return _by_blocks(model, X, Y, kernels, options, report)
 
 
 def _whole(
@@ -77,31 +78,28 @@ def _whole(
 
 
 def _by_blocks(
-    model: Model, X: Any, Y: Any, kernels: tuple[Kernel, ...], options: ComputeOptions
+    model: Model, X: Any, Y: Any, kernels: tuple[Kernel, ...], options: ComputeOptions, report: Report
 ) -> tuple[list[Any], KernelInfo]:
     one_of(options.storage, STORAGES, "storage")
     paths = _paths(options.out, kernels)
     with ExitStack() as stack:
-        # A dask array is put into a file: beside the store, where workers of other machines see it as well.
-        beside = None if paths is None else paths[0].absolute().parent
-        if beside is not None:
-            beside.mkdir(parents=True, exist_ok=True)
-        left = stack.enter_context(rows_of(X, folder=beside))
-        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", beside))
+        store, sent = None if paths is None else paths[0], options.client is not None
+        left = stack.enter_context(rows_of(X, out=store, sent=sent))
+        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", out=store, sent=sent))
         model.check_samples(left.read(slice(0, 1)))
         _check_same_shape(left.shape, None if right is None else right.shape)
         client = None if options.client is None else stack.enter_context(connected(options.client))
         job, fingerprints = _job(model, kernels, (left, right), options, paths, client)
         if paths is None:
             target = InMemory(job.grid, job.storage, len(kernels))
-            _run(job, target, client, options.report)
+            _run(job, target, client, report)
             return list(target.matrices), target.info
         with ExitStack() as opened:
             stores = [
                 opened.enter_context(open_store(path, description(job, kernel, fingerprints)))
                 for path, kernel in zip(paths, kernels, strict=True)
             ]
-            _run(job, OnDisk(stores), client, options.report)
+            _run(job, OnDisk(stores), client, report)
         # What the run has found sound or written itself is not read once more to be verified.
         found = [StoredKernel(store.path, store.repaired, store.finished) for store in stores]
         return list(found), reduce(KernelInfo.merge, (kernel.info for kernel in found))

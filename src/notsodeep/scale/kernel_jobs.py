@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -11,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
+from notsodeep.fingerprint import describe, digest
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.fingerprint import fingerprint
+from notsodeep.memory import in_words
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
-from notsodeep.scale.memory import in_words
 from notsodeep.scale.sample_sources import Rows, Survey, anchors
 
 Array = NDArray[np.float64]
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
+# 1 told models apart by too little.
 FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
@@ -136,7 +136,7 @@ def description(job: Job, kernel: Kernel, fingerprints: tuple[str, str | None]) 
     """Everything that decides the numbers of one kernel's store, as JSON would have it."""
     return {
         "format": FORMAT,
-        "model": fingerprint(job.model, float(np.sqrt(job.anchors.max()))),
+        "model": describe(job.model, math.sqrt(float(job.anchors.max()))),
         "kernel": str(kernel),
         "rows": fingerprints[0],
         "columns": fingerprints[1],
@@ -148,10 +148,11 @@ def description(job: Job, kernel: Kernel, fingerprints: tuple[str, str | None]) 
 
 def run_hash(described: dict[str, Any]) -> str:
     """The hash that names a run."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+    return digest(described)
 
 
 __all__ = [
+    "FORMAT",
     "STORAGES",
     "Job",
     "block_bytes",

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import atomic_append, explained_errors, folder_lock, remove_folder
+from notsodeep.files import LOCK, atomic_append, explained_errors, folder_lock, remove_folder
+from notsodeep.fingerprint import differences
+from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.kernel_jobs import run_hash
-from notsodeep.scale.memory import in_words
+from notsodeep.scale.kernel_jobs import FORMAT, run_hash
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32
@@ -177,26 +178,44 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
-    with explained_errors(path):
-        fresh = not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    if fresh:
+    # What is not a store is refused before anything is put into it, the lock included.
+    if is_vacant(path):
         _refuse_small_disk(path, described)
-        _create(path, described)
-    _refuse_another(path, described)
+        needed("zarr", "A kernel on disk (out=…)")
+        with explained_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+    else:
+        _refuse_another(path, described)
     with folder_lock(path):
+        # Looked at again: of two runs that found the folder vacant one has made the store by now.
+        if is_vacant(path):
+            _create(path, described)
+        _refuse_another(path, described)
         yield KernelStore(path, run_hash(described))
+
+
+def is_vacant(path: Path) -> bool:
+    """Whether a store can be made there: there is nothing yet, or no more than a run leaves before it has made one."""
+    with explained_errors(path):
+        if not path.is_dir():
+            return not path.exists()
+        return all(_precedes(entry.name) for entry in path.iterdir())
+
+
+def _precedes(name: str) -> bool:
+    """Whether a file can be there before the array is: the lock, and what zarr writes before it renames it."""
+    return name == LOCK or (name.startswith("zarr.") and name.endswith(".partial"))
 
 
 def block_of(path: Path) -> int | None:
     """The block size of the store at a path, None if there is none yet."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return None
-    return BlockArray(path).grid.block
+    return None if is_vacant(path) else BlockArray(path).grid.block
 
 
 def remove_store(path: Path) -> None:
-    """Remove a store, and nothing that is not one."""
-    remove_folder(BlockArray(path).path)
+    """Remove a store of this or of an earlier format, and nothing that is not one."""
+    _notes(_open(path), path)
+    remove_folder(path)
 
 
 def _create(path: Path, described: dict[str, Any]) -> None:
@@ -228,14 +247,26 @@ def _open(path: Path) -> Any:
         ) from error
 
 
-def _described(array: Any, path: Path) -> dict[str, Any]:
+def _notes(array: Any, path: Path) -> dict[str, Any]:
+    """What the store says about itself, whichever version of this package has written it."""
     noted = dict(array.attrs.get(ATTRIBUTE) or {})
-    run = noted.pop("run", None)
-    if not noted or set(noted) != set(_WORDS):
+    if "format" not in noted:
         raise InputError(
             f"{path} is a zarr array that no kernel run has made. Nothing was changed. Name another folder."
         )
-    if run != run_hash(noted):
+    return noted
+
+
+def _described(array: Any, path: Path) -> dict[str, Any]:
+    noted = _notes(array, path)
+    if noted["format"] != FORMAT:
+        raise InputError(
+            f"{path} was written by another version of notsodeep (format {noted['format']}, this one has {FORMAT}); in "
+            "format 1 a run could go on with another model. Nothing was changed. Compute the kernel again: name "
+            "another folder, or remove that one (notsodeep kernel --overwrite does)."
+        )
+    run = noted.pop("run", None)
+    if set(noted) != set(_WORDS) or run != run_hash(noted):
         raise InputError(f"What {path} says about itself was altered. {_ELSEWHERE}")
     return noted
 
@@ -244,11 +275,8 @@ def _refuse_another(path: Path, described: dict[str, Any]) -> None:
     found = BlockArray(path).described
     different = [words for key, words in _WORDS.items() if found[key] != described[key]]
     if different:
-        details = "; ".join(
-            f"{key}: there {found[key]}, here {described[key]}"
-            for key in ("kernel", "shape", "storage", "block")
-            if found[key] != described[key]
-        )
+        told = ("model", "kernel", "shape", "storage", "block")
+        details = "; ".join(words for key in told for words in differences(found[key], described[key], key))
         raise InputError(
             f"{path} holds the kernel of another run: {', '.join(different)}"
             + (f" ({details})" if details else "")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.errors import InputError
+from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell
-from notsodeep.scale.memory import in_words
 from notsodeep.scale.store import BlockArray, checksum, read_journal
 
 
@@ -116,8 +116,13 @@ class StoredKernel:
         return result
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise InputError(
+                f"{self.path} is on disk: its numbers cannot become an array without a copy, and copy=False asks for "
+                "none. Leave copy out, or take the part that is needed: K[:100, :100]."
+            )
         whole = self._window(slice(0, self.shape[0]), slice(0, self.shape[1]))
-        return whole if dtype is None else whole.astype(dtype)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
 def open_kernel(path: str | Path) -> StoredKernel:

@@ -1,0 +1,30 @@
+"""Models read back from their serial form. A new kind of model that is to be stored is named here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from notsodeep.errors import InputError
+from notsodeep.gaussian.serial import mapping
+from notsodeep.models.deq import DEQ, UnrolledDEQ
+from notsodeep.models.explicit import Explicit
+from notsodeep.models.protocol import Model
+
+# The words that `to_dict` writes under "kind".
+KINDS: dict[str, Callable[[Any], Model]] = {
+    "deq": DEQ.from_dict,
+    "unrolled_deq": UnrolledDEQ.from_dict,
+    "explicit": Explicit.from_dict,
+}
+
+
+def model_from_dict(data: Any) -> Model:
+    """The model that its `to_dict` wrote down."""
+    kind = mapping(data, "a model").get("kind")
+    if kind not in KINDS:
+        raise InputError(f"A stored model is of kind {', '.join(map(repr, KINDS))}; not {kind!r}.")
+    return KINDS[kind](data)
+
+
+__all__ = ["KINDS", "model_from_dict"]

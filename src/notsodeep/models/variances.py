@@ -1,0 +1,65 @@
+"""How large pre-activations become: what decides over which range of inputs an activation matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import repeat
+
+import numpy as np
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.moments import second_moment
+from notsodeep.gaussian.variance import solve_variance
+from notsodeep.validation import Array
+
+# Layers that are followed, and the growth that is, where variances have no limit.
+_LAYERS, _LIMITLESS = 100, 1e6
+
+
+def largest_recurrent_variance(
+    phi: Activation, sigma_a2: float, sigma_b2: float, bias2: float, norm: float
+) -> float:
+    """The largest variance of a pre-activation of a DEQ, over all layers and all inputs of norms up to `norm`.
+
+    Where the variance has no limit, which a network of finite depth can do without: as far as it can be followed.
+    """
+    forcing = sigma_b2 * _norms_up_to(norm) ** 2 + bias2
+    try:
+        limit = solve_variance(phi, sigma_a2, forcing).q
+        return float(np.maximum(limit, forcing).max())
+    except (ConvergenceError, InputError):
+        return _followed(forcing, repeat(_layer(phi, sigma_a2, forcing), _LAYERS))
+
+
+def largest_feedforward_variance(layers: Iterable[Activation], norm: float) -> float:
+    """The largest variance of a pre-activation that layers with these outputs lead to, for norms up to `norm`."""
+    return _followed(_norms_up_to(norm) ** 2, [_layer(phi, 1.0, np.zeros(1)) for phi in layers])
+
+
+def _norms_up_to(norm: float) -> Array:
+    """Zero and some norms up to the largest: a smaller input can have the larger variance in a later layer."""
+    return norm * np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 9)])
+
+
+def _layer(phi: Activation, weight: float, forcing: Array) -> Callable[[Array], Array]:
+    """From the variances before φ to those before the next activation: weight · S(q) + forcing."""
+    return lambda q: np.asarray(weight * second_moment(phi, q) + forcing)
+
+
+def _followed(q: Array, layers: Iterable[Callable[[Array], Array]]) -> float:
+    """The largest variance on the way through the layers, as far as it can be computed."""
+    largest, limit = float(q.max()), _LIMITLESS * (1.0 + float(q.max()))
+    for layer in layers:
+        try:
+            q = layer(q)
+        except InputError:
+            # A callable that overflows: kernels say so.
+            break
+        largest = max(largest, float(q.max()))
+        if not largest <= limit:
+            break
+    return min(largest, limit)
+
+
+__all__ = ["largest_feedforward_variance", "largest_recurrent_variance"]
