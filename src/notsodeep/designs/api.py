@@ -22,6 +22,7 @@ from notsodeep.models import DEQ, Explicit, as_tau
 from notsodeep.validation import one_of
 
 KERNELS = ("ck", "ntk", "ntk_paper", "both")
+_ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
 
 def design(
@@ -105,7 +106,7 @@ def _finished(
     attempts: list[Attempt],
 ) -> Design:
     network = network_of(found.candidate, tau0)
-    return Design(
+    made = Design(
         network=network,
         model=model,
         tau0=tau0,
@@ -115,8 +116,10 @@ def _finished(
         reached=coefficients(network, tau0, target.kernel),
         tried=tuple(attempts),
         drift=found.drift,
-        reason="" if found.exact else obstruction(Goal.of(target), found.chain),
     )
+    if made.exact:
+        return made
+    return replace(made, reason=_ROUNDING if found.exact else obstruction(Goal.of(target), found.chain))
 
 
 def _for_both(

@@ -82,10 +82,9 @@ def expand(model: DEQ | Explicit, left: Array, right: Array, kernel: str, order:
 
 def exact_diagonal(model: DEQ | Explicit, squares: Array, kernel: str) -> Array:
     """K_ii for samples of squared norms s_i."""
-    readings = (
-        _implicit_diagonal(model, squares) if isinstance(model, DEQ) else _explicit_diagonal(model, squares)
-    )
-    return readings.of(kernel)
+    if isinstance(model, DEQ):
+        return _implicit_diagonal(model, squares, kernel)
+    return _explicit_diagonal(model, squares).of(kernel)
 
 
 # --- implicit models ----------------------------------------------------------------------------------
@@ -153,19 +152,22 @@ def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
     )
 
 
-def _implicit_diagonal(model: DEQ, squares: Array) -> Readings:
+def _implicit_diagonal(model: DEQ, squares: Array, kernel: str) -> Array:
     q = _variances(model, squares)
+    if kernel == "ck_preactivations":
+        return q
     energy = np.asarray(second_moment(model.activation, q))
+    if kernel == "ck":
+        return energy
     slope = np.asarray(derivative_second_moment(model.activation, q))
     remaining = 1.0 - model.sigma_a2 * slope
+    # Only tangent kernels are a sum over layers: a conjugate kernel exists where it diverges.
     _refuse_divergence(remaining)
-    return Readings(
-        ck=energy,
-        ck_preactivations=q,
-        ntk=energy + slope * q / remaining,
-        ntk_paper=energy / remaining,
-        ntk_preactivations=q / remaining,
-    )
+    return {
+        "ntk": energy + slope * q / remaining,
+        "ntk_paper": energy / remaining,
+        "ntk_preactivations": q / remaining,
+    }[kernel]
 
 
 def _refuse_divergence(remaining: Array) -> None:
