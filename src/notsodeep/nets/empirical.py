@@ -26,8 +26,8 @@ class EmpiricalKernels:
 
     Attributes:
         ck: inner products of the features.
-        ntk: inner products of the gradients of an output with respect to all weights (frozen ones included), averaged
-            over the outputs.
+        ntk: inner products of the gradients of an output with respect to all weights (with train="readout" the hidden
+            ones included), averaged over the outputs; each weight counts by its learning-rate multiplier.
     """
 
     ck: Tensor
@@ -90,12 +90,12 @@ def _deq_layers(module: DEQNet, X: Tensor) -> Iterator[_Layer]:
 
 def _explicit_layers(module: ExplicitNet, X: Tensor) -> Iterator[_Layer]:
     signals, slopes = module.signals_and_slopes(X)
-    factors = module.factors
+    factors, rates = module.factors, module.multipliers
     back = factors[-1] * module.readout[:, None, :].expand(-1, len(X), -1)
     layers = []
     for layer in range(len(slopes) - 1, -1, -1):
         back = back * slopes[layer]
-        layers.append(_Layer(signals[layer], back, factors[layer] ** 2))
+        layers.append(_Layer(signals[layer], back, rates[layer]))
         back = factors[layer] * (back @ module.weights[layer])
     yield from reversed(layers)
-    yield _Layer(signals[-1], None, factors[-1] ** 2)
+    yield _Layer(signals[-1], None, rates[-1])
