@@ -321,6 +321,11 @@ def test_a_custom_activation_can_be_designed_for() -> None:
         ({"model": DEQ("tanh", 0.2, bias2=0.1)}, "bias2"),
         ({"X": np.ones((2, 3))}, "at least 4"),
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
+        ({"family": ["smooth"]}, "no family"),
+        (
+            {"layers": 2, "family": Family("f", lambda p: [activation("tanh", gain=p[0])], [(0.1, 1.0)])},
+            "own layers",
+        ),
         ({"kernel": "both", "family": Family("f", lambda p: [], [(0.0, 1.0)])}, "built-in"),
         ({"family": Family("f", lambda p: [], [(0.0, 1.0)])}, "list of Activations"),
         ({"family": Family("f", lambda p: [1 / 0], [(0.0, 1.0)])}, "failed"),

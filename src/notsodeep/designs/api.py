@@ -45,7 +45,7 @@ def design(
             learning-rate multipliers for the tangent kernel.
         family: "auto" for the simplest family that matches, a name ("hard_tanh", "leaky_relu",
             "piecewise_linear", "smooth", "cubic", "quadratic"), or a `Family` of one's own.
-        layers: number of hidden layers, for families that come with several.
+        layers: number of hidden layers, for named families that come with several.
         X: rows on whose exact kernels the parameters are polished afterwards.
         samples: how many rows of X to polish on; as many others tell by how much it helped.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
@@ -64,6 +64,8 @@ def design(
             f"The centred activation of {centred} is constant: its kernel is zero and there is nothing to match."
         )
     if isinstance(family, Family):
+        if layers is not None:
+            raise InputError(f"Family {family.name!r} builds its own layers: leave layers={layers!r} out.")
         made = _from_family(family, centred, scale, kernel, target)
     else:
         made = _from_chains(_chains(family, layers, target), family, centred, scale, kernel, target)

@@ -129,7 +129,7 @@ def auto_order(goal: Goal) -> list[Chain]:
 
 def named(name: str, layers: int | None) -> list[Chain]:
     """The chains of one family, of the depth asked for or from few layers to many."""
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise InputError(
             f"There is no family {name!r}. Choose 'auto', one of {', '.join(sorted(FAMILIES))}, or give a Family."
         )
