@@ -84,7 +84,14 @@ def test_multipliers_bring_the_exact_tangent_kernel_closer(rows: np.ndarray) -> 
     assert np.linalg.norm(found - features) < 0.02 * np.linalg.norm(features)
 
 
-@pytest.mark.parametrize("rates", [(1.0,), (1.0, 1.0, 1.0, -1.0), (1.0, 1.0, 1.0, float("nan"))])
+@pytest.mark.parametrize(
+    "rates", [(1.0,), (1.0, 1.0, 1.0, -1.0), (1.0, 1.0, 1.0, float("nan")), ("a", 1.0, 1.0, 1.0), None, 1.0]
+)
 def test_bad_rates_are_refused(rates: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="multipliers"):
         tangent_coefficients(NETWORK, 1.0, rates)
+
+
+def test_multipliers_of_a_model_that_has_none_are_refused() -> None:
+    with pytest.raises(InputError, match="not to a DEQ"):
+        tangent_kernel_with_multipliers(DEQ("tanh", 0.2), np.ones((2, 3)), (1.0, 1.0))

@@ -334,6 +334,14 @@ def test_a_custom_activation_can_be_designed_for() -> None:
         ({"model": DEQ("tanh", 0.2, bias2=0.1)}, "bias2"),
         ({"X": np.ones((2, 3))}, "at least 4"),
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
+        ({"X": np.ones((8, 3)), "samples": 0}, "samples"),
+        ({"X": np.ones((8, 3)), "samples": 2.5}, "samples"),
+        ({"X": np.ones((8, 3)), "samples": None}, "samples"),
+        ({"family": ["smooth"]}, "no family"),
+        (
+            {"layers": 2, "family": Family("f", lambda p: [activation("tanh", gain=p[0])], [(0.1, 1.0)])},
+            "own layers",
+        ),
         ({"kernel": "both", "family": Family("f", lambda p: [], [(0.0, 1.0)])}, "built-in"),
         ({"family": Family("f", lambda p: [], [(0.0, 1.0)])}, "list of Activations"),
         ({"family": Family("f", lambda p: [1 / 0], [(0.0, 1.0)])}, "failed"),
@@ -345,10 +353,19 @@ def test_bad_input_is_refused_with_words(arguments: dict, words: str) -> None:
         design(**given)
 
 
-@pytest.mark.parametrize("bounds", [[], [(1.0, 0.0)], [(0.0, math.inf)], [(0.0, 1.0, 2.0)]])
+@pytest.mark.parametrize(
+    "bounds",
+    [[], [(1.0, 0.0)], [(0.0, math.inf)], [(0.0, 1.0, 2.0)], [(0.0, 1.0), (2.0,)], [("a", "b")], None],
+)
 def test_a_family_needs_sound_bounds(bounds: list) -> None:
     with pytest.raises(InputError, match="Family 'f'"):
         Family("f", lambda p: [], bounds)
+
+
+@pytest.mark.parametrize("starts", [[0.5], [[0.5, 0.5]], [[math.nan]], [["a"]], [[0.5], [0.5, 0.5]]])
+def test_a_family_needs_sound_starts(starts: list) -> None:
+    with pytest.raises(InputError, match="Family 'f'"):
+        Family("f", lambda p: [], [(0.0, 1.0)], starts)
 
 
 def test_every_family_names_its_layers() -> None:

@@ -69,8 +69,8 @@ def test_activations_come_back_equal(phi: Any) -> None:
     np.testing.assert_array_equal(back(x), phi(x))
 
 
-def broken(change: Any) -> str:
-    data = json.loads(design(DEQ("tanh", 0.2), 1.0).to_json())
+def broken(change: Any, kernel: str = "ck") -> str:
+    data = json.loads(design(DEQ("tanh", 0.2), 1.0, kernel).to_json())
     change(data)
     return json.dumps(data)
 
@@ -98,6 +98,8 @@ def broken(change: Any) -> str:
         lambda d: d["model"].update(kind="rnn"),
         lambda d: d["target"].update(linear=0.1),
         lambda d: d.update(tried=[["a"]]),
+        lambda d: d.update(tried=3),
+        lambda d: d.update(tried=None),
         lambda d: d.update(drift=None),
         lambda d: d.update(polish={"samples": 3}),
         lambda d: d.update(tangent={"multipliers": [1.0], "target": d["target"]}),
@@ -106,6 +108,23 @@ def broken(change: Any) -> str:
 def test_changed_text_is_refused(change: Any) -> None:
     with pytest.raises(InputError):
         Design.from_json(broken(change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(tangent=None),
+        lambda d: d.update(kernel="ck"),
+        lambda d: d["tangent"].update(multipliers=[1.0]),
+        lambda d: d["tangent"].update(multipliers=[1.0, -1.0]),
+        lambda d: d["tangent"]["target"].update(linear=5.0),
+        lambda d: d["tangent"]["target"].update(kernel="ck"),
+    ],
+)
+def test_changed_text_of_a_design_for_both_kernels_is_refused(change: Any) -> None:
+    assert Design.from_json(broken(lambda d: None, "both")).multipliers is not None
+    with pytest.raises(InputError):
+        Design.from_json(broken(change, "both"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"format": NaN}', "[" * 100_000])

@@ -28,6 +28,9 @@ NETWORKS = {
     "three layers with multipliers": lambda: ExplicitNet(
         nsd.Explicit(["relu", "tanh", "swish"]), 6, 30, 3, dtype=DOUBLE, multipliers=[0.5, 2.0, 1.0, 3.0]
     ),
+    "three layers, one of them frozen": lambda: ExplicitNet(
+        nsd.Explicit(["relu", "tanh", "swish"]), 6, 30, 3, dtype=DOUBLE, multipliers=[0.5, 0.0, 1.0, 3.0]
+    ),
 }
 
 

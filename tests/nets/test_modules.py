@@ -377,11 +377,31 @@ def test_the_wrong_kind_of_specification_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "multipliers",
-    [[1.0], [1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, np.inf]],
+    [[1.0], [1.0, 2.0, 3.0], [1.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, np.inf], [1.0, 1.0, 1.0, np.nan]],
 )
 def test_impossible_multipliers_are_refused(multipliers: list[float]) -> None:
-    with pytest.raises(InputError, match="takes 4 positive multipliers"):
+    with pytest.raises(InputError, match="takes 4 multipliers"):
         _explicit(multipliers=multipliers)
+
+
+@pytest.mark.parametrize(("train", "multipliers"), [("all", [0.0] * 4), ("readout", [1.0, 1.0, 1.0, 0.0])])
+def test_multipliers_that_leave_nothing_to_train_are_refused(train: str, multipliers: list[float]) -> None:
+    with pytest.raises(InputError, match="no weight would be trained"):
+        _explicit(train=train, multipliers=multipliers)
+
+
+@pytest.mark.parametrize("multipliers", [[1.0, 0.0, 2.0, 1.0], [0.0, 1.0, 0.0, 3.0], [2.0, 1.0, 1.0, 0.0]])
+def test_weights_with_multiplier_zero_stay_as_drawn(multipliers: list[float]) -> None:
+    net, plain = _explicit(multipliers=multipliers), _explicit()
+    assert_close(as_array(net(X)), as_array(plain(X)), Oracle.CLOSED_FORM)
+    assert len(list(net.parameters())) == sum(rate > 0.0 for rate in multipliers)
+    assert net.state_dict().keys() == plain.state_dict().keys()
+    before = [as_array(weight).copy() for weight in [*net.weights, net.readout]]
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(X).square().sum().backward()
+    optimiser.step()
+    for old, new, rate in zip(before, [*net.weights, net.readout], multipliers, strict=True):
+        assert (np.abs(as_array(new) - old).max() > 0.0) == (rate > 0.0)
 
 
 def test_solver_options_of_the_wrong_type_are_refused() -> None:

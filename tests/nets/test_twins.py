@@ -7,7 +7,16 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep.gaussian.activations import BUILDERS
 from notsodeep.nets import DEQNet, ExplicitNet, explicit_twin, plain_network
+
+# Parameters of the activations that have none by default.
+PARAMETERS = {
+    "piecewise_linear": {"knots": [-1.0, 0.5], "slopes": [0.2, 0.9, 0.1]},
+    "polynomial": {"coefficients": [0.1, 0.5, 0.2, -0.02]},
+    "formula": {"expression": "x * exp(-x**2 / 2) + 0.3 * x"},
+    "smooth_sum": {"linear": 0.3, "bend": 0.5, "sharpness": 1.0, "bounded": 0.3, "clip": 1.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +72,29 @@ def test_both_kernels_by_multipliers(X):
     assert found.evidence.kernel == "ntk"
     assert found.evidence.training_ratio > 0.0
     assert found.evidence.distance < 0.3 * found.evidence.plain_distance
+
+
+def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_kernel(X):
+    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, train="readout")
+    found = explicit_twin(net, X, "both", evidence=False)
+    assert found.design.multipliers[-1] != 1.0
+    assert found.network.multipliers == [1.0] * len(found.design.multipliers)
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk", "ntk_paper", "both"])
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
+    spec = nsd.DEQ(nsd.activation(name, **PARAMETERS.get(name, {})), 0.2).centred(norm_of(X))
+    net = DEQNet(spec, 80, 16, 2)
+    found = explicit_twin(net, X, kernel, evidence=False)
+    found.network(X[:5]).square().sum().backward()
+    assert found.network.multipliers == list(
+        found.design.multipliers or [1.0] * (len(found.network.weights) + 1)
+    )
+    trained = [weight.requires_grad for weight in [*found.network.weights, found.network.readout]]
+    assert trained == [rate > 0.0 for rate in found.network.multipliers]
+    for weight in found.network.parameters():
+        assert torch.isfinite(weight.grad).all()
 
 
 def test_an_activation_with_a_mean_is_said(X):

@@ -22,6 +22,7 @@ from notsodeep.models import DEQ, Explicit, as_tau
 from notsodeep.validation import one_of
 
 KERNELS = ("ck", "ntk", "ntk_paper", "both")
+_ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
 
 def design(
@@ -44,7 +45,7 @@ def design(
             learning-rate multipliers for the tangent kernel.
         family: "auto" for the simplest family that matches, a name ("hard_tanh", "leaky_relu",
             "piecewise_linear", "smooth", "cubic", "quadratic"), or a `Family` of one's own.
-        layers: number of hidden layers, for families that come with several.
+        layers: number of hidden layers, for named families that come with several.
         X: rows on whose exact kernels the parameters are polished afterwards.
         samples: how many rows of X to polish on; as many others tell by how much it helped.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
@@ -63,6 +64,8 @@ def design(
             f"The centred activation of {centred} is constant: its kernel is zero and there is nothing to match."
         )
     if isinstance(family, Family):
+        if layers is not None:
+            raise InputError(f"Family {family.name!r} builds its own layers: leave layers={layers!r} out.")
         made = _from_family(family, centred, scale, kernel, target)
     else:
         made = _from_chains(_chains(family, layers, target), family, centred, scale, kernel, target)
@@ -105,7 +108,7 @@ def _finished(
     attempts: list[Attempt],
 ) -> Design:
     network = network_of(found.candidate, tau0)
-    return Design(
+    made = Design(
         network=network,
         model=model,
         tau0=tau0,
@@ -115,8 +118,10 @@ def _finished(
         reached=coefficients(network, tau0, target.kernel),
         tried=tuple(attempts),
         drift=found.drift,
-        reason="" if found.exact else obstruction(Goal.of(target), found.chain),
     )
+    if made.exact:
+        return made
+    return replace(made, reason=_ROUNDING if found.exact else obstruction(Goal.of(target), found.chain))
 
 
 def _for_both(

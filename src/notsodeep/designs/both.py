@@ -71,7 +71,14 @@ def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers
 
 
 def _rates(network: Explicit, multipliers: Sequence[float]) -> list[float]:
-    rates = [float(rate) for rate in multipliers]
+    if not isinstance(network, Explicit):
+        raise InputError(
+            f"Learning-rate multipliers belong to an Explicit, not to a {type(network).__name__}."
+        )
+    try:
+        rates = [float(rate) for rate in multipliers]
+    except (TypeError, ValueError):
+        raise InputError(f"multipliers must be a list of numbers, not {multipliers!r}.") from None
     if len(rates) != len(network.layers) + 1 or not all(np.isfinite(rate) and rate >= 0.0 for rate in rates):
         raise InputError(
             f"A network of {len(network.layers)} layers takes {len(network.layers) + 1} multipliers, one for the "

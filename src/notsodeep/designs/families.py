@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from notsodeep.designs.goal import Goal
 from notsodeep.designs.reduce import (
@@ -79,16 +80,25 @@ class Family:
     starts: Sequence[Sequence[float]] = field(default=())
 
     def __post_init__(self) -> None:
-        ranges = np.asarray(self.bounds, dtype=float)
+        ranges = self._numbers(self.bounds)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or not len(ranges):
             raise InputError(f"Family {self.name!r} needs a pair (low, high) for each parameter.")
         if not np.all(np.isfinite(ranges)) or np.any(ranges[:, 0] >= ranges[:, 1]):
             raise InputError(f"Family {self.name!r}: bounds must be finite, with low < high.")
-        for start in self.starts:
-            if len(start) != len(ranges):
-                raise InputError(
-                    f"Family {self.name!r} has {len(ranges)} parameters, a start has {len(start)}."
-                )
+        starts = self._numbers(self.starts) if len(self.starts) else np.empty((0, len(ranges)))
+        if starts.ndim != 2 or starts.shape[1] != len(ranges) or not np.all(np.isfinite(starts)):
+            raise InputError(
+                f"Family {self.name!r} has {len(ranges)} parameters: each of its starts must be a list of as many "
+                f"finite numbers; got {list(self.starts)}."
+            )
+
+    def _numbers(self, values: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+        try:
+            return np.asarray(values, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Family {self.name!r}: bounds and starts must be numbers, not {values!r}."
+            ) from None
 
     def starting_points(self, count: int = 8) -> list[list[float]]:
         """The given starts, or points of a Halton-like sequence inside the bounds: the same ones every time."""
@@ -129,7 +139,7 @@ def auto_order(goal: Goal) -> list[Chain]:
 
 def named(name: str, layers: int | None) -> list[Chain]:
     """The chains of one family, of the depth asked for or from few layers to many."""
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise InputError(
             f"There is no family {name!r}. Choose 'auto', one of {', '.join(sorted(FAMILIES))}, or give a Family."
         )

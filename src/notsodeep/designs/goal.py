@@ -65,6 +65,11 @@ class Goal:
         """The ratio of norm to trace is that of one layer, docs/theory.md (7.3); the tangent kernel has a third."""
         return math.isclose(self.trace, (3.0 if self.tangent else 1.0) * self.norm, rel_tol=1e-11)
 
+    @property
+    def norm_to_trace(self) -> float:
+        """2α₂/α₃, the ratio of the two second-order energies; infinite where only the trace's is zero."""
+        return self.norm / self.trace if self.trace else math.inf
+
     def as_array(self) -> Array:
         """The four numbers in the order of `EQUATIONS`."""
         return np.array([self.diagonal, self.linear, self.norm, self.trace])

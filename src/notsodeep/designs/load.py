@@ -13,7 +13,7 @@ from notsodeep.designs.both import tangent_coefficients
 from notsodeep.designs.parts import Attempt, Polish, Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
-from notsodeep.models import Explicit, as_tau
+from notsodeep.models import DEQ, Explicit, as_tau
 
 FORMAT, VERSION = "notsodeep.designs", 1
 _KEYS = (
@@ -52,6 +52,10 @@ def stored_fields(text: str) -> dict[str, Any]:
     data = serial.mapping(dict(data), "a design", _KEYS)
     network, target = Explicit.from_list(data["layers"]), serial.coefficients_from_dict(data["target"])
     tau0, kernel = as_tau(serial.number(data["tau0"], "tau0")), _kernel(data["kernel"])
+    if (data["tangent"] is not None) != (kernel == "both"):
+        raise InputError("A design for both kernels, and no other, has a tangent part.")
+    if not isinstance(data["tried"], list):
+        raise InputError(f"'tried' must be a list, not {data['tried']!r}.")
     matched = "ck" if kernel == "both" else kernel
     model = None if data["model"] is None else serial.model_from_dict(data["model"])
     if target.kernel != matched or target.tau0 != tau0:
@@ -69,7 +73,7 @@ def stored_fields(text: str) -> dict[str, Any]:
         reached=serial.coefficients_from_dict(data["reached"]),
         tried=tuple(_attempt(entry) for entry in data["tried"]),
         drift=serial.number(data["drift"], "drift"),
-        tangent=_tangent(data["tangent"], network, tau0),
+        tangent=_tangent(data["tangent"], network, model, tau0),
         polish=_polish(data["polish"]),
         reason=str(data["reason"]),
     )
@@ -95,7 +99,7 @@ def _attempt(entry: Any) -> Attempt:
     return Attempt(str(entry[0]), serial.number(entry[1], "residual"), str(entry[2]))
 
 
-def _tangent(data: Any, network: Explicit, tau0: float) -> Tangent | None:
+def _tangent(data: Any, network: Explicit, model: DEQ | Explicit | None, tau0: float) -> Tangent | None:
     if data is None:
         return None
     entry = serial.mapping(data, "the tangent part", ("multipliers", "target"))
@@ -105,8 +109,12 @@ def _tangent(data: Any, network: Explicit, tau0: float) -> Tangent | None:
             "A design for both kernels needs one multiplier for each layer and one for the readout."
         )
     multipliers = tuple(serial.number(rate, "a multiplier") for rate in rates)
-    reached = tangent_coefficients(network, tau0, multipliers)
-    return Tangent(multipliers, serial.coefficients_from_dict(entry["target"]), reached)
+    target = serial.coefficients_from_dict(entry["target"])
+    if target.kernel != "ntk" or target.tau0 != tau0:
+        raise InputError("The stored tangent part belongs to another kernel or another tau0 than the design.")
+    if model is not None:
+        _agree(target, coefficients(model, tau0, "ntk"), "model")
+    return Tangent(multipliers, target, tangent_coefficients(network, tau0, multipliers))
 
 
 def _polish(data: Any) -> Polish | None:

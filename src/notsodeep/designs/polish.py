@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +43,8 @@ def polish_design(design: Design, X: ArrayLike, samples: int) -> Design:
             f"Polishing moves the parameters of the layers, and {', '.join(fixed)} has none. Leave X out, or have the "
             "family build layers with parameters, such as leaky_relu, hard_tanh or piecewise_linear."
         )
+    if not isinstance(samples, Integral) or samples < 1:
+        raise InputError(f"samples is the number of rows to polish on, 1 or more; got {samples!r}.")
     rows = as_rows(X)
     if len(rows) < 4:
         raise InputError(f"Polishing needs at least 4 rows, got {len(rows)}.")

@@ -104,6 +104,8 @@ def three_layers(goal: Goal, unit: Unit) -> Iterator[Candidate]:
         if first is None:
             continue
         middle = _middle(goal, unit, knots, first.slope2)
+        if middle is None:
+            return
         roughness = 1.0 + middle.roughness * (1.0 + first.roughness)
         linear = first.slope2 * middle.slope2
         for last in unit.grid:
@@ -118,7 +120,7 @@ def _ratio_layer(
     """The odd layer with S' = M_1² √(norm/trace) (times the depth's own factor for the tangent kernel)."""
     if goal.trace == 0.0:
         return unit.layer(1.0, 0.0, 0.0, knots) if goal.norm == 0.0 else None
-    ratio2 = goal.norm / goal.trace
+    ratio2 = goal.norm_to_trace
     if goal.tangent:
         ratio2 *= (depth + 1 + position) / (depth + 1 - position)
     basis = unit.basis(knots)
@@ -151,11 +153,16 @@ def _carrier(
     )
 
 
-def _middle(goal: Goal, unit: Unit, knots: tuple[float, ...], linear: float) -> Layer:
-    """The layer that carries order 2 between two odd ones: no odd part of its own."""
+def _middle(goal: Goal, unit: Unit, knots: tuple[float, ...], linear: float) -> Layer | None:
+    """The layer that carries order 2 between two odd ones: no odd part of its own.
+
+    None where the target has neither order 1 nor order 2, a multiple of the identity: nothing is to be carried.
+    """
     paths = (4.0, 6.0) if goal.tangent else (1.0, 1.0)
     linear2 = goal.linear / (paths[0] * linear)
     even2 = goal.trace / (paths[1] * linear**2 * unit.basis(knots).even_second)
+    if linear2 + even2 == 0.0:
+        return None
     return unit.layer(math.sqrt(linear2), math.sqrt(even2), 0.0, knots)
 
 

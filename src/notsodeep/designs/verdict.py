@@ -88,21 +88,29 @@ def obstruction(goal: Goal, chain: Chain) -> str:
     if goal.tangent and goal.trace * chain.layers < goal.norm * (chain.layers + 2):
         return (
             f"order 2 in the first of {chain.layers} layers has 2β̃2/β̃3 = {chain.layers}/{chain.layers + 2}, later ones "
-            f"less; the target has {goal.norm / goal.trace:.4g}, and an odd layer that raises it costs energy"
+            f"less; the target has {_number(goal.norm_to_trace)}, and an odd layer that raises it costs energy"
         )
     return _energy(goal, chain)
 
 
 def _one_layer(goal: Goal) -> str:
+    found = _number(goal.norm_to_trace / 2.0)
     if goal.tangent:
-        return (
-            f"one layer forces β̃2 = β̃3/6; the target has {goal.norm / (2.0 * goal.trace):.4g} in place of 1/6"
-        )
-    return f"one layer forces α̃2 = ½α̃3; the target has {goal.norm / (2.0 * goal.trace):.4g} in place of ½"
+        return f"one layer forces β̃2 = β̃3/6; the target has {found} in place of 1/6"
+    return f"one layer forces α̃2 = ½α̃3; the target has {found} in place of ½"
+
+
+def _number(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.4g}"
 
 
 def _energy(goal: Goal, chain: Chain) -> str:
     beyond = 1.0 - (goal.linear + goal.trace) / goal.diagonal
+    if beyond < 0.0 and not goal.tangent:
+        return (
+            f"the target has {-100 * beyond:.3g} % more energy at orders 1 and 2 than on its diagonal, which no kernel "
+            "has: at this tau0 the moments of the model have too few digits"
+        )
     room = f"the target has {100 * beyond:.3g} % of its diagonal beyond order 2"
     if chain.name == "leaky_relu":
         return f"three unknowns for four equations: only a target with the energies of a kink meets the fourth ({room})"

@@ -81,6 +81,11 @@ class LayerMoments:
         """The moments at q; `where` names the layer in the error for an activation that is not centred."""
         energy = float(second_moment(phi, q))
         mean = float(mean_derivative(phi, q, 0))
+        if energy < 0.0:
+            raise InputError(
+                f"{where.capitalize()} ({phi}) is constant up to rounding at τ = {np.sqrt(q):.4g}: its variance came "
+                f"out as {energy:.1e}. Scale the data up, or the activation's argument."
+            )
         if abs(mean) > _CENTRED * np.sqrt(energy):
             raise InputError(
                 f"The equivalents need a centred activation, E[φ(τξ)] = 0, but {where} ({phi}) has mean "

@@ -82,7 +82,7 @@ def expand(model: Model, left: Array, right: Array, kernel: str, order: int, aro
 
 def exact_diagonal(model: Model, squares: Array, kernel: str) -> Array:
     """K_ii for samples of squared norms s_i."""
-    return diagonal_of(model, squares).of(kernel)
+    return diagonal_of(model, squares, kernel)
 
 
 @singledispatch
@@ -92,8 +92,8 @@ def series_of(model: Model, left: Array, right: Array, point: Array, order: int)
 
 
 @singledispatch
-def diagonal_of(model: Model, squares: Array) -> Readings:
-    """The diagonals of all kernels of one kind of model; another kind registers a function of its own here."""
+def diagonal_of(model: Model, squares: Array, kernel: str) -> Array:
+    """The diagonal of a kernel of one kind of model; another kind registers a function of its own here."""
     raise no_equivalent(model)
 
 
@@ -172,19 +172,22 @@ def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
 
 
 @diagonal_of.register
-def _implicit_diagonal(model: DEQ, squares: Array) -> Readings:
+def _implicit_diagonal(model: DEQ, squares: Array, kernel: str) -> Array:
     q = _variances(model, squares)
+    if kernel == "ck_preactivations":
+        return q
     energy = np.asarray(second_moment(model.activation, q))
+    if kernel == "ck":
+        return energy
     slope = np.asarray(derivative_second_moment(model.activation, q))
     remaining = 1.0 - model.sigma_a2 * slope
+    # Only tangent kernels are a sum over layers: a conjugate kernel exists where it diverges.
     _refuse_divergence(remaining)
-    return Readings(
-        ck=energy,
-        ck_preactivations=q,
-        ntk=energy + slope * q / remaining,
-        ntk_paper=energy / remaining,
-        ntk_preactivations=q / remaining,
-    )
+    return {
+        "ntk": energy + slope * q / remaining,
+        "ntk_paper": energy / remaining,
+        "ntk_preactivations": q / remaining,
+    }[kernel]
 
 
 def _refuse_divergence(remaining: Array) -> None:
@@ -217,13 +220,13 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
 
 
 @diagonal_of.register
-def _explicit_diagonal(model: Explicit, squares: Array) -> Readings:
+def _explicit_diagonal(model: Explicit, squares: Array, kernel: str) -> Array:
     q = tangent = incoming = squares
     for phi in model.layers:
         incoming, slope = q, np.asarray(derivative_second_moment(phi, q))
         q = np.asarray(second_moment(phi, q))
         tangent = q + slope * tangent
-    return Readings(q, incoming, tangent, tangent, tangent)
+    return Readings(q, incoming, tangent, tangent, tangent).of(kernel)
 
 
 # --- the dual activation and its derivatives ----------------------------------------------------------

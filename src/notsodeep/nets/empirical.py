@@ -25,8 +25,8 @@ class EmpiricalKernels:
 
     Attributes:
         ck: inner products of the features.
-        ntk: inner products of the gradients of an output with respect to all weights (frozen ones included), averaged
-            over the outputs.
+        ntk: inner products of the gradients of an output with respect to all weights (with train="readout" the hidden
+            ones included), averaged over the outputs; each weight counts by its learning-rate multiplier.
     """
 
     ck: Tensor

@@ -67,8 +67,8 @@ class Net(nn.Module):
 
     Attributes:
         spec: the model it realises.
-        factors: what multiplies each weight matrix beside the factors of the model; 1 without learning-rate
-            multipliers. The last one is the readout's.
+        multipliers: learning-rate multipliers of the weights, the readout's last; ones if none were given.
+        factors: √c for each of them, by which a stored weight is multiplied; 1 for frozen weights.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         readout: (out_features, width).
     """
@@ -76,21 +76,23 @@ class Net(nn.Module):
     spec: Model
     readout: Tensor
     factors: list[float]
+    multipliers: list[float]
 
     def __init__(self, in_features: int, width: int, out_features: int, train: str) -> None:
         super().__init__()
         self.factors = [1.0]
+        self.multipliers = [1.0]
         self.train_mode = one_of(train, TRAIN, "train")
         self.in_features = _size(in_features, "in_features")
         self.width = _size(width, "width")
         self.out_features = _size(out_features, "out_features")
 
-    def _draw(self, name: str, shape: tuple[int, ...], source: _Source) -> None:
+    def _draw(self, name: str, shape: tuple[int, ...], source: _Source, *, frozen: bool = False) -> None:
         """Gaussian weights of variance 1; drawn in float64 on the CPU, so that a seed means one network everywhere."""
         values = torch.randn(shape, generator=source.generator, dtype=torch.float64).to(
             dtype=source.dtype, device=source.device
         )
-        if name == "readout" or self.train_mode == "all":
+        if not frozen and (name == "readout" or self.train_mode == "all"):
             self.register_parameter(name, nn.Parameter(values))
         else:
             self.register_buffer(name, values)
@@ -354,9 +356,10 @@ class ExplicitNet(Net):
         seed: of the initial weights.
         multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
             kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
-            fast.
+            fast. Weights with multiplier zero are buffers and stay as drawn.
         dtype: float32 if not given.
         device: where the parameters live.
+
     """
 
     spec: Explicit
@@ -378,14 +381,15 @@ class ExplicitNet(Net):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
         super().__init__(in_features, width, out_features, train)
         self.spec = spec
-        self.factors = _factors(multipliers, len(spec.layers) + 1)
+        self.multipliers = _multipliers(multipliers, len(spec.layers) + 1, train)
+        self.factors = [sqrt(rate) if rate else 1.0 for rate in self.multipliers]
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
         source = _Source.of(seed, dtype, device)
         fan_in = in_features
-        for layer in range(len(spec.layers)):
-            self._draw(f"weight{layer + 1}", (width, fan_in), source)
+        for layer, rate in enumerate(self.multipliers[:-1], 1):
+            self._draw(f"weight{layer}", (width, fan_in), source, frozen=not rate)
             fan_in = width
-        self._draw("readout", (out_features, width), source)
+        self._draw("readout", (out_features, width), source, frozen=not self.multipliers[-1])
         with torch.no_grad():
             for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
                 weight.div_(factor)
@@ -417,10 +421,10 @@ class ExplicitNet(Net):
         groups = []
         for layer in range(len(slopes) - 1, -1, -1):
             back = back * slopes[layer]
-            groups.append(WeightGroup(signals[layer], back, self.factors[layer] ** 2))
+            groups.append(WeightGroup(signals[layer], back, self.multipliers[layer]))
             back = self.factors[layer] * (back @ self.weights[layer])
         yield from reversed(groups)
-        yield WeightGroup(signals[-1], None, self.factors[-1] ** 2)
+        yield WeightGroup(signals[-1], None, self.multipliers[-1])
 
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
@@ -476,13 +480,15 @@ def _bound(contractive: Any) -> float | None:
     return bound
 
 
-def _factors(multipliers: Sequence[float] | None, count: int) -> list[float]:
-    if multipliers is None:
+def _multipliers(given: Sequence[float] | None, count: int, train: str) -> list[float]:
+    if given is None:
         return [1.0] * count
-    rates = [float(rate) for rate in multipliers]
-    if len(rates) != count or not all(0.0 < rate < float("inf") for rate in rates):
+    rates = [float(rate) for rate in given]
+    if len(rates) != count or not all(0.0 <= rate < float("inf") for rate in rates):
         raise InputError(
-            f"A network of {count - 1} layers takes {count} positive multipliers, one for each layer and one for the "
-            f"readout; got {rates}."
+            f"A network of {count - 1} layers takes {count} multipliers, one for each layer and one for the readout, "
+            f"finite and not negative; got {rates}."
         )
-    return [sqrt(rate) for rate in rates]
+    if not any(rates if train == "all" else rates[-1:]):
+        raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
+    return rates

@@ -53,15 +53,14 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
 def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
     """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width."""
     values: NDArray[np.float64] = rows.detach().to("cpu", torch.float64).numpy()
-    # What learning-rate multipliers multiply.
-    factors = module.factors
+    rates = module.multipliers
     if module.train_mode == "readout":
-        gram: NDArray[np.float64] = factors[-1] ** 2 * (values @ values.T)
+        gram: NDArray[np.float64] = rates[-1] * (values @ values.T)
         return gram
-    if isinstance(module.spec, Explicit) and any(factor != 1.0 for factor in factors):
+    if isinstance(module.spec, Explicit) and any(rate != 1.0 for rate in rates):
         # Pair by pair without the fast solver: fewer pairs.
         values = values[:_SLOW_SAMPLE]
-        return tangent_kernel_with_multipliers(module.spec, values, [factor**2 for factor in factors])
+        return tangent_kernel_with_multipliers(module.spec, values, rates)
     return exact_kernel(module.spec, values, kernel="ntk")
 
 

@@ -118,7 +118,8 @@ def explicit_twin(
         net.out_features,
         train=net.train_mode,
         seed=seed,
-        multipliers=found.multipliers,
+        # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
+        multipliers=found.multipliers if net.train_mode == "all" else None,
         dtype=net.readout.dtype,
         device=net.readout.device,
     )

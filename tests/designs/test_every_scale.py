@@ -1,0 +1,135 @@
+"""Designs over the whole range of models: a design that keeps its word, or an error that says why there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from notsodeep.designs import Design, design, tangent_coefficients
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian import Activation, activation
+from notsodeep.gaussian.activations import BUILDERS
+from notsodeep.models import DEQ, Explicit
+
+KERNELS = ["ck", "ntk", "ntk_paper", "both"]
+# Parameters of the activations that have none by default.
+PARAMETERS = {
+    "piecewise_linear": {"knots": [-1.0, 0.5], "slopes": [0.2, 0.9, 0.1]},
+    "polynomial": {"coefficients": [0.1, 0.5, 0.2, -0.02]},
+    "formula": {"expression": "x * exp(-x**2 / 2) + 0.3 * x"},
+    "smooth_sum": {"linear": 0.3, "bend": 0.5, "sharpness": 1.0, "bounded": 0.3, "clip": 1.0},
+}
+NAMES = sorted(BUILDERS)
+
+
+def built_in(name: str) -> Activation:
+    return activation(name, **PARAMETERS.get(name, {}))
+
+
+def relative_errors(wanted: Coefficients, found: Coefficients) -> np.ndarray:
+    """Of each scalar, or relative to the diagonal where the wanted one is rounding."""
+    square = wanted.tau0**2
+    units = wanted.diagonal / np.array([1.0, square, square**2, square**2])
+    numbers, others = wanted.as_array(), found.as_array()
+    return np.abs(others - numbers) / np.where(np.abs(numbers) > 1e-13 * units, np.abs(numbers), units)
+
+
+def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
+    """`exact` is what the scalars computed here say, from the model and the network alone."""
+    centred, matched = model.centred(tau0), "ck" if kernel == "both" else kernel
+    errors = [
+        relative_errors(coefficients(centred, tau0, matched), coefficients(made.network, tau0, matched))
+    ]
+    if kernel == "both":
+        assert made.multipliers is not None
+        reached = tangent_coefficients(made.network, tau0, made.multipliers)
+        errors.append(relative_errors(coefficients(centred, tau0, "ntk"), reached))
+    assert made.exact == (max(error.max() for error in errors) <= 1e-9), made
+    assert made.exact or made.reason or kernel == "both"
+    assert made.explain()
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(NAMES),
+    st.floats(1e-6, 0.999),
+    st.floats(np.log(1e-3), np.log(50.0)).map(np.exp),
+    st.sampled_from(KERNELS),
+)
+@example("sin", 0.2, 10.0, "both")
+@example("sin", 1e-6, 50.0, "both")
+@example("cos", 0.5, 50.0, "both")
+@example("cos", 0.8, 1e-3, "ck")
+@example("erf", 0.999, 0.4376, "ck")
+def test_a_design_keeps_its_word_or_an_error_says_why_there_is_none(
+    name: str, sigma_a2: float, tau0: float, kernel: str
+) -> None:
+    model = DEQ(built_in(name), sigma_a2)
+    try:
+        made = design(model, tau0, kernel)
+    except (InputError, ConvergenceError):
+        return
+    check_exactness(made, model, tau0, kernel)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.sampled_from(["cos", "abs", "sin", "identity", "gelu"]), min_size=1, max_size=3),
+    st.sampled_from([1e-3, 1.0, 10.0]),
+    st.sampled_from(KERNELS),
+    st.sampled_from(["hard_tanh", "leaky_relu", "piecewise_linear", "smooth", "cubic", "quadratic"]),
+)
+@example(["sin"], 10.0, "ntk", "smooth")
+@example(["cos", "cos"], 1.0, "ck", "cubic")
+@example(["abs", "abs"], 1.0, "ntk", "hard_tanh")
+@example(["identity", "cos", "abs"], 1e-3, "ntk_paper", "quadratic")
+def test_networks_without_first_or_second_order_are_no_exception(
+    layers: list[str], tau0: float, kernel: str, family: str
+) -> None:
+    model = Explicit(layers)
+    try:
+        made = design(model, tau0, kernel, family)
+    except (InputError, ConvergenceError):
+        return
+    check_exactness(made, model, tau0, kernel)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("tau0", [10.0, 50.0])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_that_is_a_multiple_of_the_identity_has_an_exact_design(
+    name: str, tau0: float, kernel: str
+) -> None:
+    assert design(DEQ(name, 0.2), tau0, kernel).exact
+
+
+def test_a_target_without_a_trace_term_gets_a_reason() -> None:
+    made = design(Explicit(["cos", "cos"]), 1.0, family="hard_tanh")
+    assert "∞ in place of ½" in made.reason
+    assert "∞" in design(Explicit(["cos", "cos"]), 1.0, "ntk", "leaky_relu").reason
+
+
+def test_a_target_lost_in_rounding_is_called_so() -> None:
+    made = design(DEQ("cos", 0.8), 1e-3)
+    assert not made.exact
+    assert "too few digits" in made.explain()
+
+
+def test_a_layer_whose_variance_is_rounding_has_no_negative_variance() -> None:
+    for tau0 in np.geomspace(1e-5, 1e-3, 40).tolist():
+        try:
+            found = coefficients(Explicit(["cos"]).centred(tau0), tau0)
+        except InputError as error:
+            assert "constant up to rounding" in str(error)  # noqa: PT017
+            continue
+        assert found.diagonal >= 0.0
+
+
+def test_a_conjugate_kernel_has_a_design_where_the_tangent_kernel_diverges() -> None:
+    deq = DEQ("erf", 0.999)
+    with pytest.raises(ConvergenceError, match="diverges"):
+        design(deq, 0.4376, "ntk")
+    assert design(deq, 0.4376).exact
