@@ -42,12 +42,16 @@ class Shape:
         parity: +1 even, -1 odd, 0 neither.
         feature: length ℓ over which the function is smooth, for the grading of panels.
         dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
+        inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
+        caveat: what error bounds take for granted about the function; empty if nothing.
     """
 
     kinks: tuple[float, ...] = ()
     parity: int = 0
     feature: float = 1.0
     dual: str = "general"
+    inaccuracy: float = 0.0
+    caveat: str = ""
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         """The derivative of the given order (0 to 4), away from the kinks."""
@@ -84,9 +88,9 @@ class Shape:
         return in_chunks(block, q, 600)
 
     def quadrature_error(self, q: Array) -> Array:
-        """How much S(q) changes when every panel of the rule is halved, relative to S; zero for closed forms."""
+        """How much S(q) changes when every panel of the rule is halved, relative to S, plus the inaccuracy."""
         finer = self._finer_second_moment(q)
-        return np.asarray(np.abs(finer - self.second_moment(q)) / np.maximum(finer, TINY))
+        return np.asarray(np.abs(finer - self.second_moment(q)) / np.maximum(finer, TINY) + self.inaccuracy)
 
     def _finer_second_moment(self, q: Array) -> Array:
         points, weights = quadrature.shared_rule(2.0 * float(np.sqrt(q.max())), self.feature, FINER)

@@ -74,6 +74,7 @@ class PairSolver:
         else:
             info = self._series(c, rows, columns, value, slope)
         phi = self.phi
+        info = info.provided(phi.caveat, phi.shape.inaccuracy / self._margin())
         value *= phi.amplitude**2
         if phi.offset:
             value += self.left.lift[rows, None]
