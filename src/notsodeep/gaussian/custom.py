@@ -20,7 +20,7 @@ FIRST_LOOK = 64.0
 WEAKEST_KINK = 1e-9
 
 _FORM = (
-    "It must take a NumPy array and return one of the same shape: write it with NumPy's functions (np.where for cases), "
+    "It must take a NumPy array and return one of the same shape: write it with NumPy's functions (np.where for cases) "
     "or wrap a function of one number in numpy.vectorize(f, otypes=[float])."
 )
 
@@ -32,8 +32,8 @@ class Custom(Shape):
     inaccuracy = 4.0 * panels.RESOLVED
     caveat = (
         f"The activation is known only where it was called, at points {panels.PROBES:g}·|x| apart "
-        f"({panels.PROBES * panels.CORE:g} near zero) and to {-np.log10(panels.RESOLVED):.0f} digits: a feature "
-        f"narrower than that, and a kink that changes the slope by less than {WEAKEST_KINK:g} of the function's size, cannot be "
+        f"({panels.PROBES * panels.CORE:g} near zero) and to {-np.log10(panels.RESOLVED):.0f} "
+        f"digits: a feature narrower than that, and a kink that changes the slope by less than {WEAKEST_KINK:g} of the function's size, cannot be "
         "excluded."
     )
 

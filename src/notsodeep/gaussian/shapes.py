@@ -127,9 +127,9 @@ class Shape:
         for j in range(order):
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
-                    total += (
-                        jump * hermite(kink / scales, k - 1 - j) * bell(kink / scales) / scales ** (k - j)
-                    )
+                    place = np.clip(kink / scales, -40.0, 40.0)
+                    height = np.where(np.abs(place) < 40.0, hermite(place, k - 1 - j) * bell(place), 0.0)
+                    total += over_power(jump * height, scales, k - j)
         return total
 
     def second_moment(self, q: Array) -> Array:
@@ -175,6 +175,12 @@ def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
     first = -np.expm1(-half) / quadrature.SQRT_2PI
     second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
     return np.diff(zeroth, axis=-1), np.diff(first, axis=-1), np.diff(second, axis=-1)
+
+
+def over_power(value: Array, scales: Array, power: int) -> Array:
+    """value / scales^power: zero where the value is, however small the scale; infinite where only the power vanishes."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return np.where(value == 0.0, 0.0, value / scales**power)
 
 
 def bell(x: Array) -> Array:
@@ -264,7 +270,8 @@ class PiecewiseLinear(ClosedForm):
         terms = self.weights * np.where(
             np.abs(position) < 40, hermite(np.clip(position, -40, 40), k - 2), 0.0
         )
-        return np.asarray((terms * bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
+        total = (terms * bell(np.clip(position, -40, 40))).sum(axis=1)
+        return over_power(total, scales, k - 1)
 
     def second_moment(self, q: Array) -> Array:
         _, zeroth, first, second = self._segments(q)
