@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,15 @@ class KernelInfo:
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series, fit error
             and residual.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
+        caveat: what the error bound takes for granted; empty for built-in activations, a sentence for a function of
+            the user's, of which nothing is known but its values.
     """
 
     iterations: int
     residual: float
     error_bound: float
     careful_pairs: int
+    caveat: str = ""
 
     def merge(self, other: KernelInfo) -> KernelInfo:
         """The evidence of two parts of one computation."""
@@ -29,4 +32,9 @@ class KernelInfo:
             max(self.residual, other.residual),
             max(self.error_bound, other.error_bound),
             self.careful_pairs + other.careful_pairs,
+            " ".join(dict.fromkeys(part for part in (self.caveat, other.caveat) if part)),
         )
+
+    def provided(self, caveat: str, inaccuracy: float) -> KernelInfo:
+        """The evidence where the activation itself is known with this inaccuracy, under this caveat."""
+        return replace(self, error_bound=self.error_bound + inaccuracy, caveat=caveat)

@@ -68,6 +68,11 @@ class Activation:
         """φ(-x) = -φ(x), so that E[φ] and E[φ''] vanish at every scale."""
         return self.shape.parity == -1 and self.offset == 0.0
 
+    @property
+    def caveat(self) -> str:
+        """What error bounds take for granted about φ; empty for built-in activations, a sentence for callables."""
+        return self.shape.caveat
+
     def __str__(self) -> str:
         inner = ", ".join(f"{key}={_short(value)}" for key, value in self.parameters)
         text = f"{self.name}({inner})" if inner else self.name
@@ -245,7 +250,13 @@ def custom_activation(
     """Any vectorised callable R → R that is smooth between its declared kinks.
 
     The callable is sampled at once: an undeclared kink or jump, a non-finite value or a wrong derivative is an
-    InputError that says where.
+    InputError that says where.  A feature narrower than the distance of these samples cannot be excluded: `caveat` of
+    the activation says so with numbers, and so does the evidence of a kernel (`return_info=True`).
+
+    Args:
+        f: takes and returns arrays of one shape, in double precision.
+        derivative: f', if known; else it is computed from f.
+        kinks: all points where f or one of its first three derivatives jumps.
     """
     from notsodeep.gaussian.custom import Custom
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian import expressions
+from notsodeep.gaussian import expressions, panels
 from notsodeep.gaussian.custom import Custom
 from notsodeep.gaussian.expressions import (
     Absolute,
@@ -286,6 +287,10 @@ class Formula(Custom):
     """A formula in x, with derivatives by the rules of calculus and kinks where its branches change."""
 
     most_panels = 4000
+    caveat = (
+        f"The formula was looked at in points {panels.PROBES:g}·|x| apart ({panels.PROBES * panels.CORE:g} near zero): "
+        "a feature narrower than that cannot be excluded."
+    )
 
     def __init__(self, text: str) -> None:
         self.tree, self.text = read_formula(text)
@@ -342,9 +347,12 @@ class Formula(Custom):
             jets = walk(self.tree, Jets(both, order, chosen))
         return np.asarray(np.broadcast_to(jets[order], both.shape)[0])
 
-    def _noise(self, x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return np.nan_to_num(expressions.rounding(self.tree, x), nan=0.0, posinf=0.0)
+    def _noise(self) -> Callable[[Array], Array]:
+        def bound(x: Array) -> Array:
+            with np.errstate(all="ignore"):
+                return np.nan_to_num(expressions.rounding(self.tree, x), nan=0.0, posinf=0.0)
+
+        return bound
 
     def _refuse_value(self, position: float) -> None:
         raise InputError(

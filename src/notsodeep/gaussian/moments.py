@@ -30,7 +30,9 @@ def mean_derivative(phi: Activation, q: ArrayLike, k: int = 0) -> Any:
     if not 0 <= k <= MAX_ORDER:
         raise InputError(f"Mean derivatives of order 0 to {MAX_ORDER} are available, not {k}.")
     flat, form = _variances(q)
-    value = phi.amplitude * phi.gain**k * phi.shape.mean_derivative(phi.gain**2 * flat, k)
+    factor = phi.amplitude * phi.gain**k
+    # The mean derivative of a shape with a kink may be infinite at q = 0; a constant has none all the same.
+    value = factor * phi.shape.mean_derivative(phi.gain**2 * flat, k) if factor else np.zeros_like(flat)
     return (value + phi.offset if k == 0 else value).reshape(form)[()]
 
 
@@ -47,6 +49,8 @@ def second_moment(phi: Activation, q: ArrayLike) -> Any:
 def second_moment_slope(phi: Activation, q: ArrayLike) -> Any:
     """S'(q) = dS/dq, (2.3)."""
     flat, form = _variances(q)
+    if phi.amplitude == 0.0 or phi.gain == 0.0:
+        return np.zeros(form)[()]
     inner = phi.gain**2 * flat
     value = phi.amplitude**2 * phi.shape.second_moment_slope(inner)
     if phi.offset:
@@ -77,7 +81,8 @@ def mehler(phi: Activation, q: ArrayLike, terms: int) -> Array:
 def quadrature_error(phi: Activation, q: ArrayLike) -> Any:
     """Estimated relative error of the moments at variance q: what halving every panel changes in S.
 
-    Zero for activations with closed forms; about 1e-16 for the other built-in ones.
+    Zero for activations with closed forms; about 1e-16 for the other built-in ones.  For a user's callable it includes
+    the accuracy to which the callable was resolved, and holds under the condition that `phi.caveat` states.
     """
     flat, form = _variances(q)
     return phi.shape.quadrature_error(phi.gain**2 * flat).reshape(form)[()]

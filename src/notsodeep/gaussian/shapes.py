@@ -42,12 +42,16 @@ class Shape:
         parity: +1 even, -1 odd, 0 neither.
         feature: length ℓ over which the function is smooth, for the grading of panels.
         dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
+        inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
+        caveat: what error bounds take for granted about the function; empty if nothing.
     """
 
     kinks: tuple[float, ...] = ()
     parity: int = 0
     feature: float = 1.0
     dual: str = "general"
+    inaccuracy: float = 0.0
+    caveat: str = ""
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         """The derivative of the given order (0 to 4), away from the kinks."""
@@ -84,9 +88,9 @@ class Shape:
         return in_chunks(block, q, 600)
 
     def quadrature_error(self, q: Array) -> Array:
-        """How much S(q) changes when every panel of the rule is halved, relative to S; zero for closed forms."""
+        """How much S(q) changes when every panel of the rule is halved, relative to S, plus the inaccuracy."""
         finer = self._finer_second_moment(q)
-        return np.asarray(np.abs(finer - self.second_moment(q)) / np.maximum(finer, TINY))
+        return np.asarray(np.abs(finer - self.second_moment(q)) / np.maximum(finer, TINY) + self.inaccuracy)
 
     def _finer_second_moment(self, q: Array) -> Array:
         points, weights = quadrature.shared_rule(2.0 * float(np.sqrt(q.max())), self.feature, FINER)
@@ -123,9 +127,9 @@ class Shape:
         for j in range(order):
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
-                    total += (
-                        jump * hermite(kink / scales, k - 1 - j) * bell(kink / scales) / scales ** (k - j)
-                    )
+                    place = np.clip(kink / scales, -40.0, 40.0)
+                    height = np.where(np.abs(place) < 40.0, hermite(place, k - 1 - j) * bell(place), 0.0)
+                    total += over_power(jump * height, scales, k - j)
         return total
 
     def second_moment(self, q: Array) -> Array:
@@ -171,6 +175,12 @@ def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
     first = -np.expm1(-half) / quadrature.SQRT_2PI
     second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
     return np.diff(zeroth, axis=-1), np.diff(first, axis=-1), np.diff(second, axis=-1)
+
+
+def over_power(value: Array, scales: Array, power: int) -> Array:
+    """value / scales^power: zero where the value is, however small the scale; infinite where only the power vanishes."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return np.where(value == 0.0, 0.0, value / scales**power)
 
 
 def bell(x: Array) -> Array:
@@ -260,7 +270,8 @@ class PiecewiseLinear(ClosedForm):
         terms = self.weights * np.where(
             np.abs(position) < 40, hermite(np.clip(position, -40, 40), k - 2), 0.0
         )
-        return np.asarray((terms * bell(np.clip(position, -40, 40))).sum(axis=1) / scales ** (k - 1))
+        total = (terms * bell(np.clip(position, -40, 40))).sum(axis=1)
+        return over_power(total, scales, k - 1)
 
     def second_moment(self, q: Array) -> Array:
         _, zeroth, first, second = self._segments(q)

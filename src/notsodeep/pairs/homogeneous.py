@@ -48,7 +48,12 @@ class HomogeneousFit:
 
 @lru_cache(maxsize=64)
 def fit(shape: PiecewiseLinear, feedback: float) -> HomogeneousFit | None:
-    """The fit for ρ = feedback · P(ρ) + r, or None where the equation is too close to losing its solution."""
+    """The fit for ρ = feedback · P(ρ) + r.
+
+    None where the equation is too close to losing its solution, and for φ = 0, which has no scale to measure errors by.
+    """
+    if not any(shape.slopes):
+        return None
     linear = ((shape.slopes[-1] + shape.slopes[0]) / 2.0) ** 2
     bent = ((shape.slopes[-1] - shape.slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
     middle = -feedback * bent

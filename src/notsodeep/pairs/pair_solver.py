@@ -70,6 +70,7 @@ class PairSolver:
         way = self._series if self._fit is None else self._fitted
         info = way(c, rows, columns, value, slope, lower=diagonal)
         phi = self.phi
+        info = info.provided(phi.caveat, phi.shape.inaccuracy / self._margin())
         value *= phi.amplitude**2
         if phi.offset:
             value += self.left.lift[rows, None]
@@ -207,7 +208,8 @@ class MehlerTable:
     """a_k/s for every sample, and up to which |ρ| each number of terms keeps its error below TRUNCATION, (3.15)."""
 
     def __init__(self, shape: Shape, left: Side, right: Side, terms: int, want_slope: bool) -> None:
-        exact = len(shape.coefficients) if isinstance(shape, Polynomial) else None
+        # The series of a polynomial ends; an odd one, such as zero, has its first term at k = 1.
+        exact = max(len(shape.coefficients), 2) if isinstance(shape, Polynomial) else None
         terms = terms if exact is None else exact
         self.terms, self.parity = terms, shape.parity
         first = 1 if self.parity == -1 else 0

@@ -1,0 +1,280 @@
+"""A function of one variable as a piecewise polynomial, made only from its values, or the place where it is not smooth.
+
+The line is cut into panels.  On a panel the function must be a polynomial of degree 15 to 13 digits, or the panel is
+halved.  Three checks keep a feature of the function from hiding:
+
+- besides the panel itself, windows across its two edges are fitted: a kink that stands on an edge of the panels, or
+  closer to it than the outermost node, stands well inside one of these windows;
+- a panel that fits is called at many more points, one at random in each of the intervals into which `probe_positions`
+  cuts it: a bump between the nodes is found if it is wider than these intervals;
+- halving a panel divides the misfit of a smooth function by thousands, that of a kink by two.  A kink so small that
+  some panel fits in spite of it is known by the slow fall of the misfit on the way there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebval, chebvander
+from numpy.typing import NDArray
+
+from notsodeep.gaussian import quadrature
+
+Array = NDArray[np.float64]
+Function = Callable[[Array], Array]
+
+DEGREE = quadrature.NODES - 1
+# Largest misfit of a polynomial, relative to the values of the function on its panel.
+RESOLVED = 1e-13
+EPS = float(np.finfo(np.float64).eps)
+# Rounding errors of this size, relative to the values at ±x and nearer to zero, are no feature: 1 + erf(x) far below
+# zero is a small difference of large numbers.
+ROUNDING = 16.0 * EPS
+# Panels shorter than this, relative to their position, mean that the function is not smooth there.
+NARROWEST = 2.0**-30
+# How far the windows across an edge reach to its two sides, in lengths of the panel; no simple fractions.
+OUTSIDE, INSIDE = 0.31416, 0.57721
+# Distance of the points at which a panel is probed: PROBES · max(|x|, CORE).
+PROBES = 1e-4
+CORE = 0.1
+SEED = 20240229
+# A panel that fits after STEPS halvings or more must have seen its misfit fall by FALL in one of the last STEPS.  A
+# halving of the panel around a kink divides the misfit by 2 on average and by 7 at most, around a jump of the second
+# derivative by 4 and 12, of the third by 8 and 28; the bounds depend on where in the panel it stands.
+STEPS = 4
+FALL = 32.0
+
+
+class NotSmoothError(Exception):
+    """The function is not smooth near `position`."""
+
+    def __init__(self, position: float) -> None:
+        super().__init__(f"not smooth near {position:g}")
+        self.position = position
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A piecewise polynomial: edges (n + 1) and the Chebyshev coefficients (n × 16) between them."""
+
+    edges: Array
+    coefficients: Array
+
+    def derivative(self, x: Array, order: int) -> Array:
+        """The derivative of the given order of the polynomial around each x."""
+        panel = np.clip(np.searchsorted(self.edges, x) - 1, 0, len(self.edges) - 2)
+        left, right = self.edges[panel], self.edges[panel + 1]
+        table = np.asarray(chebder(self.coefficients, m=order, axis=1), np.float64)
+        value = _clenshaw(table, panel, (2.0 * x - left - right) / (right - left))
+        return np.asarray(value * (2.0 / (right - left)) ** order)
+
+    def nodes(self) -> Array:
+        """Points dense enough to see everything that the polynomials do."""
+        local = np.cos(np.pi * np.arange(DEGREE + 1) / DEGREE)
+        return np.asarray(
+            (self.edges[:-1, None] + np.diff(self.edges)[:, None] * (1.0 + local) / 2.0).ravel()
+        )
+
+
+def resolve(
+    function: Function, kinks: tuple[float, ...], limit: float, most: int, noise: Function | None = None
+) -> Panels:
+    """The function on [-limit, limit] as a piecewise polynomial whose panels end at the kinks.
+
+    Args:
+        function: takes and returns arrays of one shape.
+        kinks: where panels end, and no window reaches across.
+        limit: up to where.
+        most: number of panels beyond which the function counts as not smooth.
+        noise: a bound of the rounding errors of the function at x, where one is known.
+
+    Raises:
+        NotSmoothError: if the function is not smooth between the kinks.
+    """
+    return _Resolution(function, kinks, limit, most, noise).run()
+
+
+class _Resolution:
+    """The loop of `resolve`: all panels of one generation at once."""
+
+    def __init__(
+        self, function: Function, kinks: tuple[float, ...], limit: float, most: int, noise: Function | None
+    ) -> None:
+        self.function, self.most, self.noise = function, most, noise
+        inner = np.array([kink for kink in kinks if abs(kink) < limit])
+        self.ends = np.unique(np.concatenate([[-limit], inner, [limit]]))
+        graded = quadrature.graded_edges(1.0, np.inf, limit)
+        # Edges at odd numbers, so that a kink at a round number is seen by the first panel already.
+        odd = graded[np.abs(graded) < limit] * 0.9134 + 0.0871
+        self.start = np.union1d(odd, self.ends)
+        self.random = np.random.default_rng(SEED)
+        self.sizes = self._running_size()
+
+    def run(self) -> Panels:
+        """Halve panels until each is a polynomial."""
+        left, right = self.start[:-1], self.start[1:]
+        # Misfits of the panels that this one was a part of, the oldest first; infinite where there were none.
+        past = np.full((len(left), STEPS), np.inf)
+        done: list[tuple[Array, Array, Array]] = []
+        while len(left):
+            series, excess = self._fit(left, right)
+            fits = excess <= 1.0
+            excess[fits] = np.maximum(excess[fits], self._probe(left[fits], right[fits], series[fits]))
+            fits = excess <= 1.0
+            slow = fits & np.all(past <= FALL * np.column_stack([past[:, 1:], excess]), axis=1)
+            if slow.any():
+                self._refuse(left[slow], right[slow])
+            done.append((left[fits], right[fits], series[fits]))
+            left, right, excess, past = left[~fits], right[~fits], excess[~fits], past[~fits]
+            centre, half = (left + right) / 2.0, (right - left) / 2.0
+            narrow = half < NARROWEST * np.maximum(1.0, np.abs(centre))
+            if narrow.any():
+                self._refuse(left[narrow], right[narrow])
+            if 2 * len(left) + sum(len(part[0]) for part in done) > self.most:
+                self._refuse(left, right)
+            left, right = np.concatenate([left, centre]), np.concatenate([centre, right])
+            past = np.tile(np.column_stack([past[:, 1:], excess]), (2, 1))
+        lefts, rights, tables = (np.concatenate(parts) for parts in zip(*done, strict=True))
+        order = np.argsort(lefts)
+        return Panels(np.append(lefts[order], rights.max()), tables[order])
+
+    def _fit(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Chebyshev coefficients on each panel; the worst misfit on it and across its edges, over what is allowed."""
+        length = right - left
+        below = self.ends[np.searchsorted(self.ends, left, side="right") - 1]
+        above = self.ends[np.searchsorted(self.ends, right)]
+        windows = (
+            (left, right),
+            (np.maximum(left - OUTSIDE * length, below), left + INSIDE * length),
+            (right - INSIDE * length, np.minimum(right + OUTSIDE * length, above)),
+        )
+        fitted = self._fit_windows(
+            np.concatenate([window[0] for window in windows]),
+            np.concatenate([window[1] for window in windows]),
+        )
+        return fitted[0][: len(left)], fitted[1].reshape(3, -1).max(axis=0)
+
+    def _fit_windows(self, left: Array, right: Array) -> tuple[Array, Array]:
+        centre, half = (left + right)[:, None] / 2.0, (right - left)[:, None] / 2.0
+        nodes, transform = _interpolation()
+        probe = np.cos(np.pi * np.arange(1, DEGREE + 1) / (DEGREE + 1))
+        samples, probed = self.function(centre + half * nodes), self.function(centre + half * probe)
+        series = samples @ transform.T
+        fitted = chebval(probe, series.T)
+        misfit = np.maximum(np.abs(fitted - probed).max(axis=1), np.abs(series[:, -2:]).max(axis=1))
+        return series, misfit / self._allowed(left, right, samples)
+
+    def _allowed(self, left: Array, right: Array, samples: Array) -> Array:
+        """The misfit that counts as none, from the values at the Chebyshev nodes of each window."""
+        half, far = (right - left) / 2.0, np.maximum(np.abs(left), np.abs(right))
+        size = np.maximum(np.abs(samples).max(axis=1), 1e-3 * half)
+        # Rounding of x itself moves the value by slope · eps · |x|: not a lack of smoothness.
+        steepest = np.abs(np.diff(samples)).max(axis=1) / half
+        allowed = RESOLVED * size + 16.0 * EPS * far * steepest + ROUNDING * self._size_within(far)
+        if self.noise is not None:
+            nodes, _ = _interpolation()
+            places = ((left + right) / 2.0)[:, None] + half[:, None] * nodes
+            allowed = allowed + 4.0 * self.noise(places).max(axis=1)
+        return np.asarray(allowed)
+
+    def _probe(self, left: Array, right: Array, series: Array) -> Array:
+        """The worst misfit of these panels at many points, over what is allowed."""
+        if not len(left):
+            return np.empty(0)
+        x, panel = probe_positions(left, right, self.random)
+        local = (2.0 * x - left[panel] - right[panel]) / (right - left)[panel]
+        misfit = np.abs(_clenshaw(series, panel, local) - self.function(x))
+        nodes, _ = _interpolation()
+        allowed = self._allowed(left, right, np.asarray(chebval(nodes, series.T), np.float64))
+        first = np.searchsorted(panel, np.arange(len(left)))
+        return np.asarray(np.maximum.reduceat(misfit, first) / allowed)
+
+    def _running_size(self) -> tuple[Array, Array]:
+        """Distances from zero in ascending order, and the largest value seen up to each of them."""
+        places = np.concatenate([self.start, (self.start[1:] + self.start[:-1]) / 2.0])
+        sizes = np.abs(self.function(places))
+        order = np.argsort(np.abs(places))
+        return np.abs(places)[order], np.maximum.accumulate(sizes[order])
+
+    def _size_within(self, distance: Array) -> Array:
+        """The largest value of the function seen between -distance and distance."""
+        places, sizes = self.sizes
+        return np.asarray(sizes[np.clip(np.searchsorted(places, distance, side="right") - 1, 0, None)])
+
+    def _refuse(self, left: Array, right: Array) -> None:
+        """Raise for the first of these panels, with the place as exact as the values tell it."""
+        first = int(np.argmin(left))
+        raise NotSmoothError(self._kink_near(float(left[first]), float(right[first])))
+
+    def _kink_near(self, left: float, right: float) -> float:
+        """Where two polynomials, fitted to the left and to the right of a narrow panel, meet; else its centre.
+
+        Rounded to the digits that matter: a kink declared there would leave nothing to be seen.
+        """
+        centre, width = (left + right) / 2.0, right - left
+        below = self.ends[np.searchsorted(self.ends, left, side="right") - 1]
+        above = self.ends[np.searchsorted(self.ends, right)]
+        reach = max(32.0 * width, 1e-3 * max(1.0, abs(centre)))
+        sides = (max(centre - reach, below), left - width), (right + width, min(centre + reach, above))
+        if any(high - low < 8.0 * width for low, high in sides):
+            return centre
+        nodes = np.cos(np.pi * (np.arange(9) + 0.5) / 9.0)
+        places = [(low + high) / 2.0 + (high - low) / 2.0 * nodes for low, high in sides]
+        values = [self.function(x) for x in places]
+        fits = [np.polynomial.Polynomial.fit(x - centre, y, 4) for x, y in zip(places, values, strict=True)]
+        gap = [fits[1].deriv(k)(0.0) - fits[0].deriv(k)(0.0) for k in range(3)]
+        # Across the panel the difference of the two is a parabola, nearly straight: Newton's method from its centre.
+        step = 0.0
+        for _ in range(3):
+            slope = gap[1] + gap[2] * step
+            step -= (gap[0] + gap[1] * step + 0.5 * gap[2] * step**2) / slope if slope else 0.0
+        if not abs(step) <= 2.0 * width:
+            return centre
+        exact = 0.1 * RESOLVED * np.abs(values).max() / max(abs(gap[1]), 1e-300)
+        digits = int(np.ceil(-np.log10(np.clip(exact, 1e-16, 0.1 * width))))
+        return round(float(centre + step), digits)
+
+
+def probe_positions(left: Array, right: Array, random: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
+    """Points in the panels, one at random in each of many short intervals, and the panel of each.
+
+    The intervals are PROBES · max(|x|, CORE) long or shorter: as dense, relative to the standard deviation, for every
+    Gaussian variable whose mass lies beyond CORE.
+    """
+    low, high = _counted(left), _counted(right)
+    counts = np.ceil(high - low).astype(np.intp)
+    panel = np.repeat(np.arange(len(left)), counts)
+    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    share = (place + random.random(len(place))) / counts[panel]
+    return _uncounted(low[panel] + share * (high - low)[panel]), panel
+
+
+def _counted(x: Array) -> Array:
+    """How many intervals lie between 0 and x, with the sign of x."""
+    size = np.abs(x) / CORE
+    return np.asarray(np.sign(x) / PROBES * np.where(size < 1.0, size, 1.0 + np.log(np.maximum(size, 1.0))))
+
+
+def _uncounted(count: Array) -> Array:
+    """The x with that many intervals between 0 and x: the inverse of `_counted`."""
+    size = np.abs(count) * PROBES
+    return np.asarray(np.sign(count) * CORE * np.where(size < 1.0, size, np.exp(np.maximum(size, 1.0) - 1.0)))
+
+
+@lru_cache(maxsize=1)
+def _interpolation() -> tuple[Array, Array]:
+    """Chebyshev nodes on [-1, 1] and the matrix from values there to coefficients."""
+    nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    return nodes, np.asarray(np.linalg.inv(chebvander(nodes, DEGREE)), np.float64)
+
+
+def _clenshaw(table: Array, panel: NDArray[np.intp], local: Array) -> Array:
+    """Σ_k table[panel, k] T_k(local), each point with the coefficients of its own panel."""
+    later = np.zeros_like(local)
+    latest = np.zeros_like(local)
+    for k in range(table.shape[1] - 1, 0, -1):
+        later, latest = 2.0 * local * later - latest + table[panel, k], later
+    return np.asarray(table[panel, 0] + local * later - latest)
