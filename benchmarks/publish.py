@@ -14,7 +14,7 @@ from pathlib import Path
 from harness import filled, markdown_table, write_atomically
 
 from notsodeep.files import atomic_write
-from notsodeep.interfaces.report.values import seconds, shown
+from notsodeep.interfaces.value_formats import seconds, shown
 from notsodeep.papers import draw
 from notsodeep.papers.catalogue import EXPERIMENTS
 from notsodeep.papers.results_reader import Result, read_results

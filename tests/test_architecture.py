@@ -54,6 +54,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "rich": frozenset({"interfaces", "progress"}),
     "streamlit": frozenset({"interfaces"}),
     "filelock": frozenset({"files"}),
+    "jinja2": frozenset({"interfaces"}),
+    "markupsafe": frozenset({"interfaces"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.

@@ -10,27 +10,27 @@ from notsodeep.interfaces.app.compute import design_of, spectrum_of, twin_distan
 from notsodeep.interfaces.app.pictures import KINDS, Picture, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
 from notsodeep.interfaces.app.words import distance_words, spectrum_words
-from notsodeep.interfaces.report import Section, page
-from notsodeep.interfaces.report.included import design_section
-from notsodeep.interfaces.report.markup import Html, command, element, paragraph, picture
+from notsodeep.interfaces.report.rendering import Section, page, parts, picture
+from notsodeep.interfaces.report.sections import design_body
 
 
 def report_page(choice: Choice) -> str:
     """The page of one choice, without external references: it can be sent, printed, and read on a phone."""
-    made = design_of(choice)
+    make = parts()
     sentences = (distance_words(*twin_distance(choice)), spectrum_words(spectrum_of(choice)))
-    body: list[Html] = [paragraph(sentence) for sentence in sentences]
     # The design brings its own figure.
-    body += [
-        picture(one.svg(), one.words, one.caption) for one in _pictures(choice) if one.name != "activations"
+    shown = [one for one in _pictures(choice) if one.name != "activations"]
+    kernel = [
+        *(make.paragraph(sentence) for sentence in sentences),
+        *(picture(one.svg(), one.words, one.caption) for one in shown),
     ]
     sections = [
-        design_section(made, "The shallow network", "design"),
-        Section("Its kernel on these data", tuple(body), "kernel"),
-        Section("How to have it again", (element("h3", "Python"), command(as_python(choice))), "repeat"),
+        Section("The shallow network", (design_body(design_of(choice)),), "design"),
+        Section("Its kernel on these data", tuple(kernel), "kernel"),
+        Section("How to have it again", (make.heading("Python"), make.command(as_python(choice))), "repeat"),
     ]
     title = f"A DEQ with {choice.activation_text}, and its shallow twin"
-    return page(title, [], sections, as_commands(choice)).text
+    return page(title, [], sections, as_commands(choice))
 
 
 def figures_zip(choice: Choice) -> bytes:
@@ -45,6 +45,3 @@ def figures_zip(choice: Choice) -> bytes:
 
 def _pictures(choice: Choice) -> list[Picture]:
     return [picture_of(kind, choice) for kind in KINDS]
-
-
-__all__ = ["figures_zip", "report_page"]

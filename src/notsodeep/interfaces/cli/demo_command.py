@@ -24,11 +24,11 @@ from notsodeep.interfaces.cli.common import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from markupsafe import Markup
     from numpy.typing import NDArray
 
     from notsodeep.designs import Design
     from notsodeep.interfaces.report import Section
-    from notsodeep.interfaces.report.markup import Html
     from notsodeep.nets.race import Race
 
 _ACTIVATIONS = ("tanh", "relu", "swish")
@@ -101,7 +101,7 @@ def demo(
 
 def _tell_kernels(story: _Story, path: Path) -> None:
     """Exact kernels of three models: a table, and the figure."""
-    from notsodeep.interfaces.report.markup import paragraph, table
+    from notsodeep.interfaces.report.rendering import parts
 
     spectra: dict[str, NDArray[np.float64]] = {}
     cells: list[list[str]] = []
@@ -119,22 +119,22 @@ def _tell_kernels(story: _Story, path: Path) -> None:
     console.print(printed)
     story.tell(
         "1. A deep equilibrium model and its exact kernel",
-        paragraph(
+        parts().paragraph(
             "A deep equilibrium model outputs the fixed point z = φ(σ_a A z + σ_b B x)/√m: an infinitely deep network "
             "with one layer of weights. At infinite width its kernels are solved for exactly, here on "
             f"{len(story.rows)} handwritten digits. CK: inner products of the features. NTK: what gradient descent on "
             "all weights sees."
         ),
         *_drawn_kernels(story, first, spectra, path),
-        table(_KERNEL_COLUMNS, cells, "exact kernels"),
+        parts().table(_KERNEL_COLUMNS, cells, "exact kernels"),
     )
 
 
 def _drawn_kernels(
     story: _Story, kernel: Any, spectra: dict[str, NDArray[np.float64]], path: Path
-) -> list[Html]:
+) -> list[Markup]:
     """The figure, in its file and for the page; nothing where matplotlib is not installed."""
-    from notsodeep.interfaces.report.markup import picture
+    from notsodeep.interfaces.report.rendering import picture
 
     figures = story.figures
     if figures is None:
@@ -171,7 +171,7 @@ def _tell_equivalents(story: _Story) -> None:
     """How far four scalars, or the refined form, go on these digits."""
     from notsodeep.data import MixtureStatistics
     from notsodeep.equivalents import equivalence_error
-    from notsodeep.interfaces.report.markup import paragraph, table
+    from notsodeep.interfaces.report.rendering import parts
     from notsodeep.models import DEQ
 
     model = DEQ("tanh", story.sigma_a2)
@@ -185,13 +185,13 @@ def _tell_equivalents(story: _Story) -> None:
     )
     story.tell(
         "2. What of the model its kernel depends on",
-        paragraph(
+        parts().paragraph(
             "On high-dimensional data the kernel is close to one that depends on the activation through four scalars "
             "only, and is a sum of products of thin matrices: no n × n matrix is needed. Digits of 64 pixels are "
             "hardly high-dimensional; the refined form, which keeps what is lost at finite dimension, is close all the "
             "same."
         ),
-        table(
+        parts().table(
             ("equivalent of the tanh CK", "distance to the exact kernel, relative to its norm"),
             [("four scalars", f"{asymptotic:.1%}"), ("refined", f"{refined:.2%}")],
             "equivalents",
@@ -204,8 +204,8 @@ def _tell_twin(story: _Story) -> None:
     import numpy as np
 
     from notsodeep.designs import design as make_design
-    from notsodeep.interfaces.report.included import design_section
-    from notsodeep.interfaces.report.markup import paragraph
+    from notsodeep.interfaces.report.rendering import parts
+    from notsodeep.interfaces.report.sections import design_body
     from notsodeep.models import DEQ
 
     tau0 = float(np.sqrt(np.mean(np.einsum("ij,ij->i", story.rows, story.rows))))
@@ -214,18 +214,18 @@ def _tell_twin(story: _Story) -> None:
     near, far = print_distance(made, story.rows)["ck"]
     story.tell(
         "3. The shallow network with the same kernel",
-        paragraph(
+        parts().paragraph(
             f"On these digits the exact kernel of the designed network is {near:.2g} away from that of the DEQ "
             f"(relative to its norm), that of the DEQ's own activation in one plain layer {far:.2g}."
         ),
-        *design_section(made, "", "").body,
+        design_body(made),
     )
 
 
 def _tell_training(story: _Story) -> None:
     """A DEQ, its twin and a plain network, trained alike."""
-    from notsodeep.interfaces.report.included import training_section
-    from notsodeep.interfaces.report.markup import paragraph
+    from notsodeep.interfaces.report.rendering import parts
+    from notsodeep.interfaces.report.sections import training_body
 
     result = _race(story.sigma_a2)
     if result is None:
@@ -241,18 +241,18 @@ def _tell_training(story: _Story) -> None:
     rows = [shared | row for row in result.as_dicts()]
     story.tell(
         "4. Both trained",
-        paragraph(
+        parts().paragraph(
             f"Only the readout is trained, {_EPOCHS} epochs, with the same data and the same learning rate for all, on "
             f"one thread: {verdict}"
         ),
         *_drawn_race(story, rows),
-        *training_section(rows, "", "").body,
+        training_body(rows),
     )
 
 
-def _drawn_race(story: _Story, rows: list[dict[str, Any]]) -> list[Html]:
+def _drawn_race(story: _Story, rows: list[dict[str, Any]]) -> list[Markup]:
     """The race for the page; nothing where matplotlib is not installed."""
-    from notsodeep.interfaces.report.markup import picture
+    from notsodeep.interfaces.report.rendering import picture
     from notsodeep.papers import draw
 
     if story.figures is None:
@@ -297,9 +297,9 @@ def _race(sigma_a2: float) -> Race | None:
 
 def _write_page(story: _Story, path: Path, overwrite: bool) -> Path:
     from notsodeep.interfaces.report import page, write_page
-    from notsodeep.interfaces.report.markup import paragraph
+    from notsodeep.interfaces.report.rendering import parts
 
-    opening = paragraph(
+    opening = parts().paragraph(
         "A deep equilibrium model is an infinitely deep network. Here is what kernel it has, what that kernel depends "
         "on, and a shallow network that has the same one."
     )
