@@ -13,7 +13,7 @@ from notsodeep.designs.both import tangent_coefficients
 from notsodeep.designs.parts import Attempt, Polish, Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit, as_tau
+from notsodeep.models import Explicit, Model, as_tau
 
 FORMAT, VERSION = "notsodeep.designs", 1
 _KEYS = (
@@ -99,7 +99,7 @@ def _attempt(entry: Any) -> Attempt:
     return Attempt(str(entry[0]), serial.number(entry[1], "residual"), str(entry[2]))
 
 
-def _tangent(data: Any, network: Explicit, model: DEQ | Explicit | None, tau0: float) -> Tangent | None:
+def _tangent(data: Any, network: Explicit, model: Model | None, tau0: float) -> Tangent | None:
     if data is None:
         return None
     entry = serial.mapping(data, "the tangent part", ("multipliers", "target"))
