@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # Bottom to top. A module imports only from its own room or from rooms below.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("errors", "results", "validation", "files", "progress", "extras", "_version"),
+    ("errors", "results", "validation", "files", "memory", "progress", "extras", "_version"),
     ("gaussian",),
-    ("models",),
+    ("models", "fingerprint"),
     ("data",),
     ("kernels",),
     ("equivalents",),

@@ -11,7 +11,6 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep.scale.jobs import block_bytes, fitting_block
-from notsodeep.scale.memory import as_bytes, available_bytes, budget, in_words, resident_bytes
 
 PEAK = """
 import numpy as np, notsodeep as nsd
@@ -35,35 +34,6 @@ def test_the_limit_is_kept_and_the_matrix_never_held(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= limit * 1e6
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("4GB", 4e9),
-        ("4 GiB", 2**32),
-        ("500mb", 5e8),
-        ("1.5 g", 1.5e9),
-        (1234, 1234),
-        ("12", 12),
-        ("2TB", 2e12),
-    ],
-)
-def test_amounts_of_memory(text: str | int, size: float) -> None:
-    assert as_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", 0, -5, True, 1.5, "4 gigs", None])
-def test_what_is_no_amount_of_memory(text: object) -> None:
-    with pytest.raises(nsd.InputError, match="4GB"):
-        as_bytes(text)  # type: ignore[arg-type]
-
-
-def test_what_the_machine_has() -> None:
-    assert 10e6 < resident_bytes() < 100e9
-    assert 0 < budget(None) < available_bytes()
-    assert in_words(7.2e9) == "7.2 GB"
-    assert in_words(12) == "12 bytes"
 
 
 def test_blocks_fill_the_memory_there_is() -> None:

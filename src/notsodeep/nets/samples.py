@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import InputError
+from notsodeep.memory import available_bytes
 from notsodeep.nets.modules import Net
 
 # Rows per call where no gradient is wanted: large enough for the matrix products, small beside the data.
@@ -168,7 +168,7 @@ def refuse_too_large(sizes: Sequence[int], module: Net) -> None:
     """Say what the features need before they are allocated, if that is more than there is."""
     item = module.readout.element_size()
     needed, free = module.width * sum(sizes) * item, available_memory(module.readout.device)
-    if free is not None and needed > free:
+    if needed > free:
         raise InputError(
             f"The features of {sum(sizes)} samples at width {module.width} take {module.width} × {sum(sizes)} × {item} "
             f"bytes = {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Use fewer samples, a smaller "
@@ -176,15 +176,6 @@ def refuse_too_large(sizes: Sequence[int], module: Net) -> None:
         )
 
 
-def available_memory(device: torch.device) -> int | None:
-    """Free bytes of the device, or None where nobody tells."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return 1024 * int(line.split()[1])
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError):
-        return None
+def available_memory(device: torch.device) -> int:
+    """Free bytes of the device; on the CPU within the limit of the container."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_bytes()

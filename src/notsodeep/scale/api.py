@@ -12,11 +12,11 @@ import numpy as np
 from notsodeep import kernels
 from notsodeep.errors import InputError
 from notsodeep.kernels.api import CONJUGATE, TANGENT, Model, check_model, tangent_reading
+from notsodeep.memory import budget, in_words
 from notsodeep.progress import Report, silent
 from notsodeep.scale.cluster import Workers, connected, run_on_cluster, sent_bytes, workers_of
 from notsodeep.scale.drivers import InMemory, OnDisk, run_here
 from notsodeep.scale.jobs import STORAGES, Job, check_block, description, fitting_block, make_job
-from notsodeep.scale.memory import budget, in_words
 from notsodeep.scale.rows import Rows, is_elsewhere, rows_of, survey
 from notsodeep.scale.store import block_of, open_store
 from notsodeep.scale.stored import StoredKernel

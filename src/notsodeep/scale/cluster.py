@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
+from notsodeep.memory import as_bytes, available_bytes
 from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell
 from notsodeep.scale.drivers import OnDisk, Target
 from notsodeep.scale.jobs import Job
-from notsodeep.scale.memory import as_bytes, available_bytes
 from notsodeep.scale.rows import ArrayRows
 from notsodeep.scale.store import BlockArray, Entry
 

@@ -14,10 +14,10 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels.api import Model
 from notsodeep.kernels.programs import Samples
+from notsodeep.memory import in_words
 from notsodeep.models import DEQ
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
-from notsodeep.scale.memory import in_words
 from notsodeep.scale.rows import Rows, Survey, anchors
 
 Array = NDArray[np.float64]

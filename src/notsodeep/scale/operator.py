@@ -14,6 +14,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernels.api import Model, check_model
+from notsodeep.memory import RESERVE, budget, in_words
 from notsodeep.progress import Report, silent
 from notsodeep.scale.api import Means, compute
 from notsodeep.scale.jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
@@ -24,7 +25,6 @@ from notsodeep.scale.krylov import (
     leading_eigenpairs,
     spectral_measure,
 )
-from notsodeep.scale.memory import RESERVE, budget, in_words
 from notsodeep.scale.rows import Rows, Survey, rows_of, survey
 from notsodeep.scale.solving import Nystrom, Preconditioner, Solution, Unpreconditioned, conjugate_gradients
 from notsodeep.scale.sources import Blocks, ComputedBlocks, KeptBlocks, add_products, sweep

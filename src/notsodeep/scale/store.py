@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.files import append_whole, locked, said
+from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.jobs import run_hash
-from notsodeep.scale.memory import in_words
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32

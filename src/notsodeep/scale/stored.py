@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.errors import InputError
+from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell
-from notsodeep.scale.memory import in_words
 from notsodeep.scale.store import BlockArray, checksum, read_journal
 
 

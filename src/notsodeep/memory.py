@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from notsodeep.errors import InputError
@@ -15,6 +16,11 @@ _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 SHARE = 0.5
 # What loads or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
 RESERVE = 120 * 1000**2
+_PROCESSES, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+# Where the two versions of Linux' control groups say the limit, what is in use, and (in memory.stat) what of that is
+# pages of files that were not read lately, which the system gives back when memory is asked for.
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def as_bytes(size: str | int, name: str = "max_memory") -> int:
@@ -39,7 +45,7 @@ def in_words(size: float) -> str:
 def resident_bytes() -> int:
     """Memory that this process holds now; where the system does not say, the most it has held."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int((_PROCESSES / "self" / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return _highest_resident()
 
@@ -61,7 +67,7 @@ def available_bytes() -> int:
 
 def _of_machine() -> int | None:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (_PROCESSES / "meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         pass
@@ -73,11 +79,39 @@ def _of_machine() -> int | None:
 
 
 def _of_container() -> int | None:
-    folder = Path("/sys/fs/cgroup")
+    """What the control groups of this process leave: the least over its own group and all that contain it."""
+    found = [left for group, names in _groups() if (left := _left_in(group, names)) is not None]
+    return min(found, default=None)
+
+
+def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """The folders of the groups that limit the memory of this process, with the names of their files."""
     try:
-        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+        lines = (_PROCESSES / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    # In a container the path may be that of the host; what is mounted is then the container's group itself.
+    for line in [*lines, "0::/", "0:memory:/"]:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, names = (_GROUPS / "memory", _VERSION_1) if controllers else (_GROUPS, _VERSION_2)
+        own = top / path.lstrip("/")
+        yield from ((group, names) for group in (own, *own.parents) if group.is_relative_to(top))
+
+
+def _left_in(group: Path, names: tuple[str, str, str]) -> int | None:
+    """Bytes that a control group leaves to its processes; None where it sets no limit."""
+    limit, used, reclaimable = names
+    try:
+        left = int((group / limit).read_text()) - int((group / used).read_text())
     except (OSError, ValueError):
         return None
+    try:
+        statistics = (group / "memory.stat").read_text().splitlines()
+        return left + next(int(line.split()[1]) for line in statistics if line.startswith(f"{reclaimable} "))
+    except (OSError, ValueError, StopIteration):
+        return left
 
 
 def budget(max_memory: str | int | None) -> int:

@@ -1,0 +1,133 @@
+"""How much memory there is: amounts in words, and the limits of containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep import memory
+from notsodeep.memory import as_bytes, available_bytes, budget, in_words, resident_bytes
+from notsodeep.nets import samples
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4GB", 4e9),
+        ("4 GiB", 2**32),
+        ("500mb", 5e8),
+        ("1.5 g", 1.5e9),
+        (1234, 1234),
+        ("12", 12),
+        ("2TB", 2e12),
+    ],
+)
+def test_amounts_of_memory(text: str | int, size: float) -> None:
+    assert as_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", 0, -5, True, 1.5, "4 gigs", None])
+def test_what_is_no_amount_of_memory(text: object) -> None:
+    with pytest.raises(nsd.InputError, match="4GB"):
+        as_bytes(text)  # type: ignore[arg-type]
+
+
+def test_what_the_machine_has() -> None:
+    assert 10e6 < resident_bytes() < 100e9
+    assert 0 < budget(None) < available_bytes()
+    assert in_words(7.2e9) == "7.2 GB"
+    assert in_words(12) == "12 bytes"
+
+
+# --- containers: a machine with 64 GB free, in files as Linux has them -----------------------------------------
+
+Limit = Callable[..., None]
+
+
+@pytest.fixture
+def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Write the files of a control group: where it is, and what they hold."""
+    monkeypatch.setattr(memory, "_PROCESSES", tmp_path / "proc")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {64 * GB // 1024} kB\n")
+
+    def write(group: str, own: str, **files: object) -> None:
+        (tmp_path / "proc" / "self" / "cgroup").write_text(own)
+        folder = tmp_path / "cgroup" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / f"memory.{name}").write_text(f"{content}\n")
+
+    return write
+
+
+FREE = 64 * GB // 1024 * 1024
+GROUPS: dict[str, tuple[str, str, dict[str, object], int]] = {
+    "version 2, a container": ("", "0::/\n", {"max": 8 * GB, "current": 3 * GB}, 5 * GB),
+    "version 2, a group of the host": (
+        "user.slice/job",
+        "0::/user.slice/job\n",
+        {"max": 8 * GB, "current": 3 * GB},
+        5 * GB,
+    ),
+    "version 2, a group above": (
+        "user.slice",
+        "0::/user.slice/job\n",
+        {"max": 8 * GB, "current": 3 * GB},
+        5 * GB,
+    ),
+    "version 2, files read long ago": (
+        "",
+        "0::/\n",
+        {"max": 8 * GB, "current": 7 * GB, "stat": f"anon 5\ninactive_file {4 * GB}\nactive_file 9"},
+        5 * GB,
+    ),
+    "version 2, no limit": ("", "0::/\n", {"max": "max", "current": 3 * GB}, FREE),
+    "version 2, more than there is": ("", "0::/\n", {"max": 900 * GB, "current": 3 * GB}, FREE),
+    "version 2, used up": ("", "0::/\n", {"max": 8 * GB, "current": 9 * GB}, 0),
+    "version 1, a container": (
+        "memory",
+        "5:cpu:/x\n4:memory:/docker/abc\n0::/\n",
+        {"limit_in_bytes": 8 * GB, "usage_in_bytes": 3 * GB},
+        5 * GB,
+    ),
+    "version 1, a group of the host": (
+        "memory/slurm/job_7",
+        "5:cpu:/x\n4:memory,hugetlb:/slurm/job_7\n0::/\n",
+        {"limit_in_bytes": 8 * GB, "usage_in_bytes": 3 * GB, "stat": f"total_inactive_file {GB}"},
+        6 * GB,
+    ),
+    "version 1, no limit": (
+        "memory",
+        "4:memory:/\n",
+        {"limit_in_bytes": 9223372036854771712, "usage_in_bytes": 3 * GB},
+        FREE,
+    ),
+    "none": ("", "", {}, FREE),
+}
+
+
+@pytest.mark.parametrize(("group", "own", "files", "free"), GROUPS.values(), ids=list(GROUPS))
+def test_the_limit_of_a_container_is_the_limit(
+    limit: Limit, group: str, own: str, files: dict[str, object], free: int
+) -> None:
+    limit(group, own, **files)
+    assert available_bytes() == free
+    # One answer for kernels on disk and for features of networks.
+    assert budget(None) == int(0.5 * free) - memory.RESERVE
+    assert samples.available_memory(torch.device("cpu")) == free
+
+
+def test_features_keep_to_the_limit_of_a_container(limit: Limit) -> None:
+    net = nsd.nets.DEQNet(nsd.DEQ("tanh", 0.1), 3, 50, 2, train="readout")
+    limit("", "0::/\n", max=8 * GB, current=8 * GB - 50 * 20 * 4)
+    assert samples.compute_features(net, torch.ones(20, 3)).shape == (20, 50)
+    with pytest.raises(nsd.InputError, match=r"50 × 21 × 4 bytes.* are free"):
+        samples.compute_features(net, torch.ones(21, 3))
