@@ -151,6 +151,10 @@ def test_solutions_are_those_of_the_matrix(preconditioner: str | None, samples, 
     single = operator.solve(b[:, 0], 0.01, preconditioner=preconditioner, tolerance=1e-10, rank=60)
     np.testing.assert_allclose(single.x, expected[:, 0], rtol=0, atol=1e-8 * np.abs(expected).max())
     np.testing.assert_array_equal(np.asarray(single), single.x)
+    assert single.__array__(copy=False) is single.x
+    assert not np.shares_memory(single.__array__(copy=True), single.x)
+    with pytest.raises(ValueError, match="without a copy"):
+        single.__array__(np.dtype("float32"), copy=False)
 
 
 def test_the_equivalent_saves_iterations() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
-from notsodeep.errors import ConvergenceError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.progress import Report, silent
 
 Array = NDArray[np.float64]
@@ -48,8 +48,10 @@ class Solution:
     history: tuple[float, ...]
     preconditioner: str
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> Array:
-        return self.x if dtype is None else self.x.astype(dtype)  # type: ignore[call-overload]
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False and dtype is not None and np.dtype(dtype) != self.x.dtype:
+            raise InputError(f"x is {self.x.dtype}: it cannot become {np.dtype(dtype)} without a copy.")
+        return self.x.astype(self.x.dtype if dtype is None else dtype, copy=bool(copy))
 
 
 class Unpreconditioned:

@@ -116,8 +116,13 @@ class StoredKernel:
         return result
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise InputError(
+                f"{self.path} is on disk: its numbers cannot become an array without a copy, and copy=False asks for "
+                "none. Leave copy out, or take the part that is needed: K[:100, :100]."
+            )
         whole = self._window(slice(0, self.shape[0]), slice(0, self.shape[1]))
-        return whole if dtype is None else whole.astype(dtype)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
 def open_kernel(path: str | Path) -> StoredKernel:
