@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
+from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.validation import as_variance
+
+# How an activation is written where a model is: by default so that it can be read again.
+Write = Callable[[Activation], dict[str, Any]]
+Array = NDArray[np.float64]
+
+_VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
+# Layers that are followed, and the growth that is, where variances have no limit.
+_LAYERS, _LIMITLESS = 100, 1e6
 
 
 @dataclass(frozen=True, init=False)
@@ -56,6 +68,34 @@ class DEQ:
         forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
         return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
 
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """φ alone."""
+        return (self.activation,)
+
+    def to_dict(self, write: Write = activation_to_dict) -> dict[str, Any]:
+        """The whole model as plain JSON values, from which `model_from_dict` makes it again.
+
+        Raises:
+            InputError: for a custom callable, unless `write` knows what to do with it.
+        """
+        # + 0.0 turns -0.0 into 0.0: equal models have equal texts.
+        variances = {name: getattr(self, name) + 0.0 for name in _VARIANCES}
+        return {"kind": "deq", "activation": write(self.activation), **variances}
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`.
+
+        Where the variance has no limit, which a network of finite depth can do without: as far as it can be followed.
+        """
+        forcing = self.sigma_b2 * _norms_up_to(norm) ** 2 + self.bias2
+        try:
+            limit = solve_variance(self.activation, self.sigma_a2, forcing).q
+            return float(np.maximum(limit, forcing).max())
+        except (ConvergenceError, InputError):
+            layer = _weighted(self.activation, self.sigma_a2, forcing)
+            return _largest_variance(forcing, repeat(layer, _LAYERS))
+
     def __str__(self) -> str:
         bias = f", bias2={self.bias2:g}" if self.bias2 else ""
         return f"DEQ({self.activation}, sigma_a2={self.sigma_a2:g}, sigma_b2={self.sigma_b2:g}{bias})"
@@ -91,8 +131,45 @@ class Explicit:
             q = float(second_moment(shifted, q))
         return Explicit(centred)
 
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """Those of the layers, in order."""
+        return self.layers
+
+    def to_dict(self, write: Write = activation_to_dict) -> dict[str, Any]:
+        """The whole network as plain JSON values, from which `model_from_dict` makes it again.
+
+        Raises:
+            InputError: for a custom callable, unless `write` knows what to do with it.
+        """
+        return {"kind": "explicit", "layers": [write(layer) for layer in self.layers]}
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        layers = [_weighted(layer, 1.0, 0.0) for layer in self.layers[:-1]]
+        return _largest_variance(_norms_up_to(norm) ** 2, layers)
+
     def __str__(self) -> str:
         return f"Explicit([{', '.join(str(layer) for layer in self.layers)}])"
+
+
+def model_from_dict(data: Any) -> DEQ | Explicit:
+    """The model that its `to_dict` wrote down."""
+    kind = mapping(data, "a model").get("kind")
+    if kind == "explicit":
+        return network_from_list(mapping(data, "a model", ("kind", "layers"))["layers"])
+    if kind != "deq":
+        raise InputError(f"A stored model is of kind 'deq' or 'explicit', not {kind!r}.")
+    entry = mapping(data, "a model", ("kind", "activation", *_VARIANCES))
+    variances = (number(entry[key], key) for key in _VARIANCES)
+    return DEQ(activation_from_dict(entry["activation"]), *variances)
+
+
+def network_from_list(data: Any) -> Explicit:
+    """An explicit network from the list of its layers, each as `activation_to_dict` writes it."""
+    if not isinstance(data, list):
+        raise InputError(f"The layers of a network must be a list, not {type(data).__name__}.")
+    return Explicit([activation_from_dict(layer) for layer in data])
 
 
 def as_tau(tau0: float) -> float:
@@ -105,6 +182,31 @@ def as_tau(tau0: float) -> float:
     return value
 
 
+def _norms_up_to(norm: float) -> Array:
+    """Zero and some norms up to the largest: a smaller input can have the larger variance in a later layer."""
+    return norm * np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 9)])
+
+
+def _weighted(phi: Activation, weight: float, forcing: Any) -> Callable[[Array], Array]:
+    """From the variances before φ to those before the next activation: weight · S(q) + forcing."""
+    return lambda q: np.asarray(weight * second_moment(phi, q) + forcing)
+
+
+def _largest_variance(q: Array, layers: Iterable[Callable[[Array], Array]]) -> float:
+    """The largest variance on the way through the layers, as far as it can be computed."""
+    largest, limit = float(q.max()), _LIMITLESS * (1.0 + float(q.max()))
+    for layer in layers:
+        try:
+            q = layer(q)
+        except InputError:
+            # A callable that overflows: kernels say so.
+            break
+        largest = max(largest, float(q.max()))
+        if not largest <= limit:
+            break
+    return min(largest, limit)
+
+
 def _resolve(name: str | Activation) -> Activation:
     if isinstance(name, str | Activation):
         return activation(name)
@@ -113,4 +215,4 @@ def _resolve(name: str | Activation) -> Activation:
     )
 
 
-__all__ = ["DEQ", "Explicit", "as_tau", "replace_activation"]
+__all__ = ["DEQ", "Explicit", "as_tau", "model_from_dict", "network_from_list", "replace_activation"]

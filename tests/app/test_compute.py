@@ -128,3 +128,23 @@ def test_the_words_follow_the_numbers():
 )
 def test_text_of_users_is_no_markup(text: str):
     assert all(f"\\{sign}" in plain(text) for sign in text if not sign.isalnum() and sign not in " /")
+
+
+def test_what_is_remembered_belongs_to_one_model():
+    """Answers are kept by the model itself, whose every bit counts; tests/test_fingerprint.py has the same of texts."""
+    data = SMALL
+    tau0 = compute.samples_of(data).tau0
+    clip, text = nsd.activation("hard_tanh", c=1.0), "x * sigmoid(1.702 * x)"
+    models = [
+        nsd.DEQ("tanh", 0.2),
+        nsd.DEQ("tanh", float(np.nextafter(0.2, 1.0))),
+        nsd.DEQ(clip, 0.2),
+        nsd.DEQ(nsd.activation("hard_tanh", c=float(np.nextafter(1.0, 2.0))), 0.2),
+        nsd.DEQ(nsd.activation("formula", expression=text), 0.2),
+        nsd.DEQ(nsd.activation("formula", expression=text.replace("1.702", "1.7020000000000002")), 0.2),
+    ]
+    found = [compute.kernel_of(model, data, "ck") for model in models]
+    assert len({id(matrix) for matrix in found}) == len(models)
+    assert len({id(compute._design(model, tau0, "ck", "auto")) for model in models}) == len(models)
+    again = nsd.DEQ(nsd.activation("formula", expression=text), 0.2)
+    assert compute.kernel_of(again, data, "ck") is found[4]

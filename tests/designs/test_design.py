@@ -302,6 +302,19 @@ def test_a_family_of_ones_own() -> None:
     assert "starting point" in stuck.explain()
 
 
+def test_layers_without_parameters_cannot_be_polished(mixture: tuple[np.ndarray, float]) -> None:
+    def relu(x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+    def layers(parameters: object) -> list:
+        gain, amplitude = parameters  # type: ignore[misc]
+        return [custom_activation(relu).scaled(amplitude, gain)]
+
+    family = Family("one's own", layers, [(0.1, 3.0), (0.1, 3.0)])
+    with pytest.raises(InputError, match="Polishing moves the parameters"):
+        design(DEQ("tanh", 0.2), 1.0, family=family, X=mixture[0][:20])
+
+
 def test_a_custom_activation_can_be_designed_for() -> None:
     deq = DEQ(custom_activation(lambda x: x / np.sqrt(1.0 + x**2)), 0.2)
     check_exact(design(deq, 1.0), deq, "ck")

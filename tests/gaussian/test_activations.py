@@ -10,7 +10,8 @@ from oracles import ALL, Reference
 from tolerances import Oracle, assert_close
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian import activation
+from notsodeep.gaussian import activation, custom_activation
+from notsodeep.gaussian.activations import rebuilt
 
 # Away from every kink of the references, on both sides, near 0 and far out.
 POINTS = np.array([-40.0, -7.3, -2.4, -0.71, -0.04, 0.03, 0.37, 1.1, 1.9, 3.6, 12.5, 60.0])
@@ -90,6 +91,29 @@ def test_piecewise_linear_takes_a_value_at_zero() -> None:
 def test_misuse_is_refused(name: str, parameters: dict[str, object]) -> None:
     with pytest.raises(InputError):
         activation(name, **parameters)
+
+
+def test_a_function_of_ones_own_may_bear_the_name_of_a_built_in_one() -> None:
+    def polynomial(x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+    for f in (polynomial, sigmoid):
+        phi = custom_activation(f)
+        assert rebuilt(phi) is None
+        assert str(phi) == f.__name__
+        assert str(phi.scaled(2.0)) == f"2·{f.__name__}"
+    assert rebuilt(activation("sigmoid").scaled(3.0)) == activation("sigmoid")
+
+
+def test_numbers_of_numpy_mean_what_they_are() -> None:
+    # Compared with 0.1 as a float32, this is 0.1.
+    slope = np.float32(0.1)
+    phi = activation("leaky_relu", a=slope, b=0.1)
+    assert phi == activation("leaky_relu", a=float(slope), b=0.1)
+    np.testing.assert_array_equal(phi([-1.0, 1.0]), [-0.1, float(slope)])
 
 
 def test_a_misspelt_name_is_answered_with_the_names_there_are() -> None:

@@ -53,7 +53,7 @@ def stored_fields(text: str) -> dict[str, Any]:
     network, target = serial.network_from_list(data["layers"]), serial.coefficients_from_dict(data["target"])
     tau0, kernel = as_tau(serial.number(data["tau0"], "tau0")), _kernel(data["kernel"])
     matched = "ck" if kernel == "both" else kernel
-    model = serial.model_from_dict(data["model"])
+    model = None if data["model"] is None else serial.model_from_dict(data["model"])
     if target.kernel != matched or target.tau0 != tau0:
         raise InputError("The stored target belongs to another kernel or another tau0 than the design.")
     _agree(serial.coefficients_from_dict(data["reached"]), coefficients(network, tau0, matched), "network")

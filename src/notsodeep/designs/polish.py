@@ -36,6 +36,12 @@ def polish_design(design: Design, X: ArrayLike, samples: int) -> Design:
         raise InputError(
             "Polishing on data works for kernel='ck', 'ntk' or 'ntk_paper', with the model at hand."
         )
+    fixed = [str(layer) for layer in design.network.layers if not layer.parameters]
+    if fixed:
+        raise InputError(
+            f"Polishing moves the parameters of the layers, and {', '.join(fixed)} has none. Leave X out, or have the "
+            "family build layers with parameters, such as leaky_relu, hard_tanh or piecewise_linear."
+        )
     rows = as_rows(X)
     if len(rows) < 4:
         raise InputError(f"Polishing needs at least 4 rows, got {len(rows)}.")

@@ -115,7 +115,7 @@ class Design:
             {
                 "format": FORMAT,
                 "version": VERSION,
-                "model": None if self.model is None else serial.model_to_dict(self.model),
+                "model": serial.model_to_dict(self.model),
                 "tau0": self.tau0,
                 "kernel": self.kernel,
                 "family": self.family,

@@ -71,8 +71,7 @@ class Activation:
     def __str__(self) -> str:
         inner = ", ".join(f"{key}={_short(value)}" for key, value in self.parameters)
         text = f"{self.name}({inner})" if inner else self.name
-        base = _plain(self.name, dict(self.parameters)) if self.name in BUILDERS else None
-        reference = base or Activation(self.shape, self.name)
+        reference = rebuilt(self) or Activation(self.shape, self.name)
         gain, amplitude = self.gain / reference.gain, self.amplitude / reference.amplitude
         if gain != 1.0:
             text = f"{text}∘({gain:.6g}·x)"
@@ -188,7 +187,23 @@ DEFAULTS: dict[str, dict[str, float]] = {
 
 
 def _plain(name: str, parameters: dict[str, Any]) -> Activation:
-    return BUILDERS[name](**{**DEFAULTS.get(name, {}), **parameters})
+    # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
+    numbers = {
+        key: value.item() if isinstance(value, np.generic) else value for key, value in parameters.items()
+    }
+    return BUILDERS[name](**{**DEFAULTS.get(name, {}), **numbers})
+
+
+def rebuilt(phi: Activation) -> Activation | None:
+    """What name and parameters make, before scaling and shifting; None for a callable, whatever name it bears."""
+    if phi.name not in BUILDERS:
+        return None
+    try:
+        made = _plain(phi.name, dict(phi.parameters))
+    except (TypeError, InputError):
+        # A user's function may be called polynomial: the builder misses its coefficients.
+        return None
+    return made if made.shape == phi.shape else None
 
 
 def register_activation(name: str, builder: Callable[..., Activation]) -> None:

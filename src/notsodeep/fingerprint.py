@@ -1,0 +1,138 @@
+"""What tells two models apart: one description and its hash, used by stores on disk, checkpoints and results.
+
+A model of named activations and formulas is described completely, by its serial form (`to_dict`) with every digit:
+different models have different fingerprints, equal ones the same. A callable has no text, and neither its name nor its
+code says what it computes. It is described by what it does: its values at many points over the range that the data
+need, its declared kinks, and the values of its derivative where one was given.
+
+What cannot be excluded for callables: that two of them differ only between the points, in a stretch narrower than about
+a hundredth of its distance from zero; only outside of the range; or by less than about 1e-11 of the largest value
+nearby. The last digits are left out because the libraries of two machines differ in them. Should these still disagree
+(a value that lies just between two roundings), a store of the one is refused on the other, and never mixed up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.gaussian.activations import Activation, rebuilt
+from notsodeep.gaussian.custom import FIRST_LOOK
+from notsodeep.gaussian.quadrature import REACH
+from notsodeep.gaussian.serial import activation_to_dict, affine_to_dict
+
+Array = NDArray[np.float64]
+
+DIGITS = 32
+# Points in each of so many ranges, every range half as wide as the one before: fine detail near zero counts for samples
+# of small norm.
+_POINTS, _RANGES = 233, 24
+_GOLDEN, _ODD = 0.6180339887498949, 1.0173
+# Values are compared in units of this part of the largest one in their range.
+_UNIT = 2.0**-37
+# What stands for a value that is not finite; no finite one comes near it.
+_NOT_FINITE = 2.0**62
+
+
+class Described(Protocol):
+    """What a model has to offer for its fingerprint."""
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activations in it."""
+
+    def to_dict(self, write: Callable[[Activation], dict[str, Any]]) -> dict[str, Any]:
+        """All of it as plain JSON values, each activation as `write` has it."""
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation for inputs of norms up to `norm`."""
+
+
+def fingerprint(model: Described, largest_norm: float = 0.0) -> str:
+    """A hash of `describe`, in hexadecimal digits: different for different models.
+
+    Args:
+        model: a DEQ, an Explicit network, or anything that describes itself as they do.
+        largest_norm: of the samples that the model is used on. It decides how far out callables are compared; within
+            ±64 they always are.
+    """
+    return digest(describe(model, largest_norm))
+
+
+def describe(model: Described, largest_norm: float = 0.0) -> dict[str, Any]:
+    """Everything that decides what a model computes, as plain JSON values; see `fingerprint` for the arguments."""
+    if all(rebuilt(phi) is not None for phi in model.activations):
+        return model.to_dict(activation_to_dict)
+    reach = REACH * float(np.sqrt(model.largest_variance(largest_norm)))
+    return model.to_dict(lambda phi: _activation(phi, reach))
+
+
+def digest(description: Any) -> str:
+    """The hash of a JSON value, the same however its keys are ordered; numbers count to the last bit."""
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def differences(there: Any, here: Any, where: str = "") -> list[str]:
+    """Where two descriptions differ, in words: "activation.parameters.c: 7.0 there, 9.0 here"."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = sorted(set(there) | set(here))
+        pairs = [(f"{where}.{key}" if where else key, there.get(key), here.get(key)) for key in keys]
+    elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        pairs = [(f"{where}[{place}]", *both) for place, both in enumerate(zip(there, here, strict=True), 1)]
+    else:
+        return [] if there == here else [f"{where}: {there} there, {here} here"]
+    return [words for place, one, other in pairs for words in differences(one, other, place)]
+
+
+# --- callables ----------------------------------------------------------------------------------------------------
+
+
+def _activation(phi: Activation, reach: float) -> dict[str, Any]:
+    """An activation that takes inputs within ±reach: its serial form, or what it does there."""
+    if rebuilt(phi) is not None:
+        return activation_to_dict(phi)
+    # The ranges over which a callable is resolved before it is integrated.
+    limit = FIRST_LOOK
+    while limit < abs(phi.gain) * reach:
+        limit *= 2.0
+    shape = phi.shape
+    derivative = getattr(shape, "derivative", None)
+    values = {
+        "limit": limit,
+        "values": _values(getattr(shape, "function", shape), limit),
+        "derivative": None if derivative is None else _values(derivative, limit),
+        "kinks": [float(kink) + 0.0 for kink in shape.kinks],
+    }
+    return {"callable": values, **affine_to_dict(phi)}
+
+
+def _values(function: Callable[[Array], Any], limit: float) -> str:
+    """A hash of the values of a function at points within ±limit."""
+    points = _points(limit)
+    with np.errstate(all="ignore"):
+        # One call for all points, of a copy: a callable may write into its argument.
+        values = np.asarray(function(points.ravel().copy()), dtype=np.float64).reshape(points.shape)
+    size = np.max(np.abs(values), axis=1, initial=0.0, where=np.isfinite(values), keepdims=True)
+    # A power of two, so that dividing rounds nothing, and not the one at which many activations level off.
+    unit = _UNIT * 2.0 ** np.ceil(np.log2(np.maximum(_ODD * size, 1e-200)))
+    counts = np.where(np.isfinite(values), np.rint(values / unit), _NOT_FINITE)
+    return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()[:DIGITS]
+
+
+def _points(limit: float) -> Array:
+    """Points over ±limit and over smaller and smaller ranges, one range in each row.
+
+    Multiples of the golden ratio, modulo 1: spread evenly, and in step with no wave that a function may contain.
+    """
+    # The odd factor fills the last digits: values of x itself are then no ties between two roundings.
+    spread = (2.0 * np.modf(_GOLDEN * np.arange(1.0, _POINTS + 1.0))[0] - 1.0) / _ODD
+    return np.asarray(limit * 2.0 ** -np.arange(float(_RANGES))[:, None] * spread)
+
+
+__all__ = ["Described", "describe", "differences", "digest", "fingerprint"]
