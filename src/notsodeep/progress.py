@@ -14,7 +14,17 @@ _SECONDS_BETWEEN_UPDATES = 0.1
 
 
 def silent(done: int, total: int, news: News) -> None:
-    """The report that nobody reads."""
+    """A progress callback that does nothing."""
+
+
+@contextmanager
+def reported(progress: bool | Report, title: str) -> Iterator[Report]:
+    """What `progress=` means everywhere: True is a bar on stderr, a function is called, False is neither."""
+    if progress is True:
+        with progress_bar(title) as report:
+            yield report
+    else:
+        yield progress or silent
 
 
 @contextmanager
@@ -39,4 +49,4 @@ def progress_bar(title: str) -> Iterator[Report]:
         yield report
 
 
-__all__ = ["News", "Report", "progress_bar", "silent"]
+__all__ = ["News", "Report", "progress_bar", "reported", "silent"]

@@ -7,19 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import dask.array
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.scale import open_kernel
+from notsodeep.scale.rows import MappedRows
 from notsodeep.scale.store import JOURNAL
 
 DEQ = nsd.DEQ("relu", 0.2)
@@ -160,3 +164,68 @@ def test_a_scheduler_that_goes_away(samples, expected, distant, tmp_path: Path) 
     )
     assert len(computed) - 1 == 21 - kept
     assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
+
+
+def on_a_worker() -> bool:
+    try:
+        return get_worker() is not None
+    except ValueError:
+        return False
+
+
+def nowhere_else(monkeypatch: pytest.MonkeyPatch, private: Path) -> list[str]:
+    """Workers cannot read what is under `private`, as if it were on another machine; returns what they do read."""
+    read, seen = MappedRows.read, []
+
+    def on_this_machine(self: MappedRows, rows: slice) -> np.ndarray:
+        if on_a_worker():
+            seen.append(self.path)
+            if Path(self.path).is_relative_to(private):
+                return read(replace(self, path=str(private / "unmounted" / "rows.npy")), rows)
+        return read(self, rows)
+
+    monkeypatch.setattr(MappedRows, "read", on_this_machine)
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    return seen
+
+
+@pytest.mark.parametrize("use", ["kernel", "operator", "rectangle"])
+def test_rows_of_dask_are_staged_where_workers_see_them(
+    samples, expected, tmp_path: Path, monkeypatch, use: str
+) -> None:
+    """The temporary folder of the process that starts a run is its own; the folder of the store is everybody's."""
+    private, shared = tmp_path / "private", tmp_path / "shared"
+    private.mkdir()
+    seen = nowhere_else(monkeypatch, private)
+    rows = dask.array.from_array(samples, chunks=(110, 9))
+    out = shared / "G.zarr"
+    if use == "operator":
+        operator = nsd.KernelOperator.of(DEQ, rows, out=out, block=BLOCK, client="threads")
+        found = operator @ np.eye(len(samples))
+    elif use == "kernel":
+        found = np.asarray(nsd.conjugate_kernel(DEQ, rows, out=out, block=BLOCK, client="threads"))
+    else:
+        found = np.asarray(nsd.conjugate_kernel(DEQ, samples, rows, out=out, block=BLOCK, client="threads"))
+    assert_close(found, expected, Oracle.IDENTITY)
+    assert seen
+    assert all(Path(path).is_relative_to(shared) for path in seen)
+
+
+def test_rows_of_dask_travel_where_no_folder_is_shared(
+    samples, expected, tmp_path: Path, monkeypatch
+) -> None:
+    seen = nowhere_else(monkeypatch, tmp_path)
+    rows = dask.array.from_array(samples, chunks=(110, 9))
+    found = nsd.conjugate_kernel(DEQ, rows, block=BLOCK, client="threads")
+    assert_close(found, expected, Oracle.IDENTITY)
+    found = nsd.conjugate_kernel(DEQ, samples, rows, block=BLOCK, client="threads")
+    assert_close(found, expected, Oracle.IDENTITY)
+    assert seen == []
+
+
+def test_rows_that_workers_do_not_see_are_named(samples, tmp_path: Path, monkeypatch) -> None:
+    nowhere_else(monkeypatch, tmp_path)
+    np.save(tmp_path / "X.npy", samples)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    with pytest.raises(nsd.InputError, match=r"unmounted.rows.npy cannot be read here.*file system that all"):
+        nsd.conjugate_kernel(DEQ, mapped, block=BLOCK, client="threads")

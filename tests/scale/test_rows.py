@@ -182,7 +182,7 @@ def test_rows_by_path(samples, tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_dask_array_goes_when_it_is_no_longer_needed(samples, tmp_path: Path) -> None:
-    with rows_of(in_dask(samples, tmp_path), folder=tmp_path) as rows:
+    with rows_of(in_dask(samples, tmp_path), out=tmp_path / "G.zarr") as rows:
         assert list(tmp_path.glob(".rows*"))
         np.testing.assert_array_equal(rows.read(slice(100, 120)), samples[100:120])
     assert not list(tmp_path.iterdir())

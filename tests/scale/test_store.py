@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -20,8 +21,9 @@ from zarr.storage import LocalStore
 
 import notsodeep as nsd
 from notsodeep import kernels
+from notsodeep.fingerprint import digest
 from notsodeep.scale import open_kernel
-from notsodeep.scale.store import JOURNAL
+from notsodeep.scale.store import JOURNAL, remove_store
 
 DEQ = nsd.DEQ("relu", 0.2)
 
@@ -173,6 +175,79 @@ def test_a_store_of_another_run_is_refused_and_left_alone(
     assert contents(tmp_path) == before
 
 
+CLIPPED = nsd.activation("hard_tanh", c=7)
+ALIKE: dict[str, tuple[nsd.Activation, nsd.Activation, str]] = {
+    # Alike on [-6, 6] and in their names; on these rows the kernels differ by a third and more.
+    "parameters": (
+        CLIPPED,
+        nsd.activation("hard_tanh", c=9),
+        r"model.activation.parameters.c: 7.0 there, 9.0 here",
+    ),
+    "callables": (
+        nsd.custom_activation(lambda x: np.clip(x, -7, 7), kinks=(-9, -7, 7, 9)),
+        nsd.custom_activation(lambda x: np.clip(x, -9, 9), kinks=(-9, -7, 7, 9)),
+        "model.activation.callable.values",
+    ),
+    "six digits": (
+        CLIPPED,
+        nsd.activation("hard_tanh", c=7.00000001),
+        "parameters.c: 7.0 there, 7.00000001 here",
+    ),
+    "far out": (
+        nsd.custom_activation(lambda x: np.clip(x, -70, 70), kinks=(-90, -70, 70, 90)),
+        nsd.custom_activation(lambda x: np.clip(x, -90, 90), kinks=(-90, -70, 70, 90)),
+        "model.activation.callable.values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "words"), ALIKE.values(), ids=list(ALIKE))
+def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(
+    samples, tmp_path: Path, one: nsd.Activation, other: nsd.Activation, words: str
+) -> None:
+    """Run again, or resumed, with another model in the same folder: refused, and the store left alone."""
+    X = 30.0 * samples[:70]
+
+    def stop(done: int, total: int, news: object) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "G.zarr", block=64)
+    with pytest.raises(KeyboardInterrupt):
+        nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64, progress=stop)
+    before = contents(tmp_path)
+    for name in ("G.zarr", "H.zarr"):
+        with pytest.raises(nsd.InputError, match=f"another model.*{words}"):
+            nsd.conjugate_kernel(nsd.DEQ(other, 0.2), X, out=tmp_path / name, block=64)
+    assert contents(tmp_path) == before
+    # The same model goes on.
+    resumed = nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64)
+    assert resumed.run == open_kernel(tmp_path / "G.zarr").run
+    found = kernels.conjugate_kernel(nsd.DEQ(other, 0.2), X)
+    assert np.abs(found - np.asarray(resumed)).max() > 1e-9 * np.abs(found).max()
+
+
+def test_a_store_of_the_format_before_is_refused_and_can_be_removed(samples, tmp_path: Path) -> None:
+    compute(samples, tmp_path / "G.zarr")
+    file = tmp_path / "G.zarr" / "zarr.json"
+    content = json.loads(file.read_text())
+    noted = {
+        **content["attributes"]["notsodeep"],
+        "format": 1,
+        "model": {"kind": "DEQ", "activation": "relu 1234"},
+    }
+    noted.pop("run")
+    content["attributes"]["notsodeep"] = {"run": digest(noted), **noted}
+    file.write_text(json.dumps(content))
+    before = contents(tmp_path)
+    for use in (lambda: compute(samples, tmp_path / "G.zarr"), lambda: open_kernel(tmp_path / "G.zarr")):
+        with pytest.raises(nsd.InputError, match=r"format 1, this one has 2.*Compute the kernel again"):
+            use()
+    assert contents(tmp_path) == before
+    remove_store(tmp_path / "G.zarr")
+    assert not (tmp_path / "G.zarr").exists()
+
+
 def folder_of_mine(path: Path) -> None:
     path.mkdir()
     (path / "thesis.txt").write_text("mine")
@@ -190,7 +265,14 @@ def file_of_mine(path: Path) -> None:
     path.write_text("mine")
 
 
-@pytest.mark.parametrize("make", [folder_of_mine, zarr_of_mine, group_of_mine, file_of_mine])
+def download_of_mine(path: Path) -> None:
+    path.mkdir()
+    (path / "film.partial").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    "make", [folder_of_mine, zarr_of_mine, group_of_mine, file_of_mine, download_of_mine]
+)
 def test_what_is_not_a_kernel_is_left_alone(samples, tmp_path: Path, make) -> None:
     make(tmp_path / "G.zarr")
     before = contents(tmp_path)
@@ -280,6 +362,67 @@ def test_two_runs_at_once(samples, tmp_path: Path) -> None:
                 compute(samples, tmp_path / "G.zarr")
 
     assert compute(samples, tmp_path / "G.zarr", progress=second).shape == (300, 300)
+
+
+RACER = """
+import json, pathlib, sys, time
+import numpy as np, notsodeep as nsd, zarr
+X, me, other = np.load("X.npy"), sys.argv[1], sys.argv[2]
+deq, create = nsd.DEQ("relu", 0.2), zarr.create_array
+nsd.conjugate_kernel(deq, X, out=f"warm-{me}.zarr", block=64)
+def on_a_slow_disk(*given, **more):
+    time.sleep(0.1)
+    return create(*given, **more)
+zarr.create_array = on_a_slow_disk
+for number in range(6):
+    pathlib.Path(f"ready-{number}-{me}").touch()
+    while not pathlib.Path(f"ready-{number}-{other}").exists():
+        pass
+    try:
+        nsd.conjugate_kernel(deq, X, out=f"G{number}.zarr", block=64)
+        print(json.dumps("finished"), flush=True)
+    except BaseException as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+"""
+
+
+def test_two_processes_that_start_on_one_store_together(samples, expected, tmp_path: Path) -> None:
+    """Six races on a slow disk: one makes the store, the other is told of it (or finds it finished)."""
+    np.save(tmp_path / "X.npy", samples)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, *names], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        for names in (("a", "b"), ("b", "a"))
+    ]
+    told = [[json.loads(line) for line in racer.communicate(timeout=120)[0].splitlines()] for racer in racers]
+    assert [len(lines) for lines in told] == [6, 6]
+    for number, both in enumerate(zip(*told, strict=True)):
+        assert "finished" in both
+        lost = [words for words in both if words != "finished"]
+        assert all(re.match(r"InputError: .* is in use by process", words) for words in lost), lost
+        assert_close(np.asarray(open_kernel(tmp_path / f"G{number}.zarr")), expected, Oracle.IDENTITY)
+
+
+def test_a_run_that_died_while_it_made_its_store(samples, expected, tmp_path: Path) -> None:
+    (tmp_path / "G.zarr").mkdir()
+    (tmp_path / "G.zarr" / ".lock").write_text("process 1 since then")
+    (tmp_path / "G.zarr" / "zarr.0123456789abcdef.partial").write_text("{")
+    assert_close(np.asarray(compute(samples, tmp_path / "G.zarr")), expected, Oracle.IDENTITY)
+    assert not list((tmp_path / "G.zarr").rglob("*.partial"))
+
+
+def test_an_array_without_a_copy_cannot_be_had(samples, expected, tmp_path: Path) -> None:
+    """As NumPy's protocol has it: copy=False raises where a copy is needed."""
+    kernel = compute(samples, tmp_path / "G.zarr")
+    with pytest.raises(ValueError, match="on disk"):
+        kernel.__array__(copy=False)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        with pytest.raises(ValueError, match="copy=False"):
+            np.asarray(kernel, copy=False)
+    for copy in (None, True):
+        assert_close(kernel.__array__(np.dtype("float32"), copy=copy), expected, Oracle.IDENTITY)
+        assert kernel.__array__(copy=copy).dtype == np.float64
 
 
 def test_there_is_no_kernel(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows, spinner
+from notsodeep.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows
 from notsodeep.errors import InputError
 from notsodeep.files import free_path, written_whole
 
@@ -110,12 +110,12 @@ def _in_memory(
     import numpy as np
 
     from notsodeep.kernels import conjugate_kernel, tangent_kernel
+    from notsodeep.progress import progress_bar
 
     target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
-    with spinner() as progress:
-        progress.add_task(f"{len(rows)} × {len(rows)} pairs")
-        compute = tangent_kernel if tangent else conjugate_kernel
-        matrix, info = compute(model, rows, depth=depth, return_info=True)
+    compute = tangent_kernel if tangent else conjugate_kernel
+    with progress_bar(f"{len(rows)} × {len(rows)} pairs") as report:
+        matrix, info = compute(model, rows, depth=depth, return_info=True, progress=report)
     with written_whole(target) as temporary:
         np.save(temporary, matrix, allow_pickle=False)
     return matrix, info, target

@@ -11,6 +11,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels.programs import Program, Samples, prepare
 from notsodeep.kernels.tiles import for_each_tile
 from notsodeep.models import DEQ, Explicit
+from notsodeep.progress import Report, reported, silent
 from notsodeep.results import KernelInfo
 from notsodeep.validation import as_rows, as_rows_like, one_of
 
@@ -23,7 +24,13 @@ TANGENT = ("network", "paper", "preactivations")
 
 @overload
 def conjugate_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ...
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    progress: bool | Report = ...,
 ) -> Array: ...
 @overload
 def conjugate_kernel(
@@ -34,6 +41,7 @@ def conjugate_kernel(
     *,
     depth: int | None = ...,
     return_info: Literal[True],
+    progress: bool | Report = ...,
 ) -> tuple[Array, KernelInfo]: ...
 @overload
 def conjugate_kernel(
@@ -44,6 +52,7 @@ def conjugate_kernel(
     *,
     depth: int | None = ...,
     return_info: bool,
+    progress: bool | Report = ...,
 ) -> Any: ...
 def conjugate_kernel(
     model: Model,
@@ -53,6 +62,7 @@ def conjugate_kernel(
     *,
     depth: int | None = None,
     return_info: bool = False,
+    progress: bool | Report = False,
 ) -> Any:
     """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
 
@@ -63,17 +73,24 @@ def conjugate_kernel(
         of: "features" is ⟨z_i, z_j⟩; "preactivations" is Λ, what enters the activation.
         depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
         return_info: also return the evidence: iterations, residual and error bound.
+        progress: True for a bar on stderr, or a function that is told of each tile (see `notsodeep.progress`).
 
     Returns:
         The kernel (n, n) or (n, k), and a `KernelInfo` if asked for.
     """
-    kernels, info = _compute(model, X, Y, (one_of(of, CONJUGATE, "of"),), depth)
+    kernels, info = _compute(model, X, Y, (one_of(of, CONJUGATE, "of"),), depth, progress)
     return (kernels[0], info) if return_info else kernels[0]
 
 
 @overload
 def tangent_kernel(
-    model: Model, X: ArrayLike, Y: ArrayLike | None = ..., of: str = ..., *, depth: int | None = ...
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None = ...,
+    of: str = ...,
+    *,
+    depth: int | None = ...,
+    progress: bool | Report = ...,
 ) -> Array: ...
 @overload
 def tangent_kernel(
@@ -84,6 +101,7 @@ def tangent_kernel(
     *,
     depth: int | None = ...,
     return_info: Literal[True],
+    progress: bool | Report = ...,
 ) -> tuple[Array, KernelInfo]: ...
 @overload
 def tangent_kernel(
@@ -94,6 +112,7 @@ def tangent_kernel(
     *,
     depth: int | None = ...,
     return_info: bool,
+    progress: bool | Report = ...,
 ) -> Any: ...
 def tangent_kernel(
     model: Model,
@@ -103,6 +122,7 @@ def tangent_kernel(
     *,
     depth: int | None = None,
     return_info: bool = False,
+    progress: bool | Report = False,
 ) -> Any:
     """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
@@ -114,11 +134,12 @@ def tangent_kernel(
             the papers define it; "preactivations" is Λ/(1 - σ_a² D).
         depth: cut the DEQ after this many layers whose weights are not tied.
         return_info: also return the evidence: iterations, residual and error bound.
+        progress: True for a bar on stderr, or a function that is told of each tile (see `notsodeep.progress`).
 
     Returns:
         The kernel (n, n) or (n, k), and a `KernelInfo` if asked for.
     """
-    kernels, info = _compute(model, X, Y, (tangent_reading(of),), depth)
+    kernels, info = _compute(model, X, Y, (tangent_reading(of),), depth, progress)
     return (kernels[0], info) if return_info else kernels[0]
 
 
@@ -130,9 +151,10 @@ def both_kernels(
     *,
     depth: int | None = None,
     return_info: bool = False,
+    progress: bool | Report = False,
 ) -> Any:
     """Conjugate kernel (of features) and tangent kernel in one pass, and the evidence if asked for."""
-    kernels, info = _compute(model, X, Y, ("features", tangent_reading(of)), depth)
+    kernels, info = _compute(model, X, Y, ("features", tangent_reading(of)), depth, progress)
     return (*kernels, info) if return_info else tuple(kernels)
 
 
@@ -142,7 +164,12 @@ def tangent_reading(of: str) -> str:
 
 
 def _compute(
-    model: Model, X: ArrayLike, Y: ArrayLike | None, wanted: tuple[str, ...], depth: int | None
+    model: Model,
+    X: ArrayLike,
+    Y: ArrayLike | None,
+    wanted: tuple[str, ...],
+    depth: int | None,
+    progress: bool | Report,
 ) -> tuple[list[Array], KernelInfo]:
     check_model(model, depth)
     left = as_rows(X)
@@ -151,11 +178,12 @@ def _compute(
     gram = left @ (left if right is None else right).T
     sides = _samples(left, right, gram)
     program = prepare(model, *sides, depth, any(name not in CONJUGATE for name in wanted))
-    return evaluate(program, gram, wanted, symmetric=right is None)
+    with reported(progress, "kernel") as report:
+        return evaluate(program, gram, wanted, symmetric=right is None, report=report)
 
 
 def evaluate(
-    program: Program, gram: Array, wanted: tuple[str, ...], *, symmetric: bool
+    program: Program, gram: Array, wanted: tuple[str, ...], *, symmetric: bool, report: Report = silent
 ) -> tuple[list[Array], KernelInfo]:
     """All tiles of a Gram matrix through a program: the wanted kernels, the first in place of the Gram matrix."""
     outputs = [gram, *(np.empty_like(gram) for _ in wanted[1:])]
@@ -174,7 +202,7 @@ def evaluate(
             output[rows, columns] = part
         return block.info
 
-    info = for_each_tile(work, *gram.shape, symmetric=symmetric)
+    info = for_each_tile(work, *gram.shape, symmetric=symmetric, report=report)
     return outputs, info
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
+from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 
 TILE = 256
@@ -30,17 +31,34 @@ def tiles(rows: int, columns: int, symmetric: bool) -> Iterator[tuple[slice, sli
 
 
 def for_each_tile(
-    work: Callable[[slice, slice], KernelInfo], rows: int, columns: int, *, symmetric: bool
+    work: Callable[[slice, slice], KernelInfo],
+    rows: int,
+    columns: int,
+    *,
+    symmetric: bool,
+    report: Report = silent,
 ) -> KernelInfo:
-    """Run `work` on every tile and merge the evidence; an error in any tile stops the rest and is raised."""
+    """Run `work` on every tile and merge the evidence; an error in any tile stops the rest and is raised.
+
+    `report` is called by this thread alone, with the tiles done and all tiles.
+    """
     jobs = list(tiles(rows, columns, symmetric))
     count = min(threads(), len(jobs))
     if count == 1:
-        return reduce(KernelInfo.merge, (work(*job) for job in jobs))
+        return reduce(KernelInfo.merge, _reported((work(*job) for job in jobs), len(jobs), report))
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(work, *job) for job in jobs]
         try:
-            return reduce(KernelInfo.merge, (future.result() for future in futures))
+            results = (future.result() for future in futures)
+            return reduce(KernelInfo.merge, _reported(results, len(jobs), report))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _reported(results: Iterable[KernelInfo], total: int, report: Report) -> Iterator[KernelInfo]:
+    """The results as they come, with a word on how many there are."""
+    report(0, total, lambda: "")
+    for done, result in enumerate(results, 1):
+        report(done, total, lambda: "")
+        yield result

@@ -13,7 +13,7 @@ from notsodeep import kernels
 from notsodeep.errors import InputError
 from notsodeep.kernels.api import CONJUGATE, TANGENT, Model, check_model, tangent_reading
 from notsodeep.memory import budget, in_words
-from notsodeep.progress import Report, silent
+from notsodeep.progress import Report, reported
 from notsodeep.scale.cluster import Workers, connected, run_on_cluster, sent_bytes, workers_of
 from notsodeep.scale.drivers import InMemory, OnDisk, run_here
 from notsodeep.scale.jobs import STORAGES, Job, check_block, description, fitting_block, make_job
@@ -33,7 +33,7 @@ class Means:
         max_memory: what the process, or with a client each worker, may hold.
         storage: the precision that is kept.
         block: rows and columns of a block; chosen by memory if not given.
-        progress: told of each block.
+        progress: True for a bar on stderr, or a function that is told of each block.
     """
 
     out: str | Path | None = None
@@ -41,7 +41,7 @@ class Means:
     max_memory: str | int | None = None
     storage: str = "float64"
     block: int | None = None
-    progress: Report = silent
+    progress: bool | Report = False
 
     def are_plain(self, X: Any, Y: Any) -> bool:
         """Whether the functions of memory do it all."""
@@ -64,7 +64,7 @@ def conjugate_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
-    progress: Report = silent,
+    progress: bool | Report = False,
 ) -> Any:
     """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
 
@@ -83,7 +83,8 @@ def conjugate_kernel(
             half of what is free.
         storage: "float64" or "float32", the precision kept; blocks are always computed in float64.
         block: rows and columns of a block; chosen by memory if not given.
-        progress: called after each block, see `notsodeep.progress`.
+        progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is told of each block, or of
+            each tile where the whole kernel is computed in memory.
 
     Returns:
         The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
@@ -91,7 +92,9 @@ def conjugate_kernel(
     """
     means = Means(out, client, max_memory, storage, block, progress)
     if means.are_plain(X, Y):
-        return kernels.conjugate_kernel(model, X, Y, of, depth=depth, return_info=return_info)
+        return kernels.conjugate_kernel(
+            model, X, Y, of, depth=depth, return_info=return_info, progress=progress
+        )
     kernel, info = compute(model, X, Y, one_of(of, CONJUGATE, "of"), depth, means)
     return (kernel, info) if return_info else kernel
 
@@ -109,7 +112,7 @@ def tangent_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
-    progress: Report = silent,
+    progress: bool | Report = False,
 ) -> Any:
     """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
@@ -126,7 +129,7 @@ def tangent_kernel(
         max_memory: what the process may hold in all.
         storage: "float64" or "float32".
         block: rows and columns of a block.
-        progress: called after each block.
+        progress: True for a bar, or a function.
 
     Returns:
         The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
@@ -134,7 +137,9 @@ def tangent_kernel(
     """
     means = Means(out, client, max_memory, storage, block, progress)
     if means.are_plain(X, Y):
-        return kernels.tangent_kernel(model, X, Y, of, depth=depth, return_info=return_info)
+        return kernels.tangent_kernel(
+            model, X, Y, of, depth=depth, return_info=return_info, progress=progress
+        )
     kernel, info = compute(model, X, Y, tangent_reading(one_of(of, TANGENT, "of")), depth, means)
     return (kernel, info) if return_info else kernel
 
@@ -145,21 +150,19 @@ def compute(model: Model, X: Any, Y: Any, reading: str, depth: int | None, means
     one_of(means.storage, STORAGES, "storage")
     path = None if means.out is None else Path(means.out)
     with ExitStack() as stack:
-        # A dask array is put into a file: beside the store, where workers of other machines see it as well.
-        beside = None if path is None else path.absolute().parent
-        if beside is not None:
-            beside.mkdir(parents=True, exist_ok=True)
-        left = stack.enter_context(rows_of(X, folder=beside))
-        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", beside))
+        sent = means.client is not None
+        left = stack.enter_context(rows_of(X, out=path, sent=sent))
+        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", out=path, sent=sent))
         _check_features(left, right)
         client = None if means.client is None else stack.enter_context(connected(means.client))
         job, described = _job(model, reading, depth, (left, right), means, path, client)
+        report = stack.enter_context(reported(means.progress, "kernel"))
         if path is None:
             target = InMemory(job.grid, job.storage)
-            _run(job, target, client, means.progress)
+            _run(job, target, client, report)
             return target.matrix, target.info
         with open_store(path, described) as store:
-            _run(job, OnDisk(store), client, means.progress)
+            _run(job, OnDisk(store), client, report)
         # What the run has found sound or written itself is not read once more to be verified.
         kernel = StoredKernel(path, store.repaired, store.finished)
         return kernel, kernel.info

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -11,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation
+from notsodeep.fingerprint import describe, digest
 from notsodeep.kernels.api import Model
 from notsodeep.kernels.programs import Samples
 from notsodeep.memory import in_words
-from notsodeep.models import DEQ
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
 from notsodeep.scale.rows import Rows, Survey, anchors
@@ -24,14 +22,13 @@ Array = NDArray[np.float64]
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
-FORMAT = 1
+# 1 told models apart by too little.
+FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
 # Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
 # while they are made.
 _TABLE_BYTES = 40_000
-# Points at which an activation is told apart from others; callables have no other name.
-_PROBES = np.linspace(-6.0, 6.0, 97)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +122,10 @@ def _up(n: int) -> int:
 
 def description(job: Job, fingerprints: tuple[str, str | None]) -> dict[str, Any]:
     """Everything that decides the numbers of a store, as JSON would have it."""
+    largest = max(float(job.left_squares.max()), float(job.right_squares.max()))
     return {
         "format": FORMAT,
-        "model": _model(job.model),
+        "model": describe(job.model, math.sqrt(largest)),
         "kernel": job.reading,
         "depth": job.depth,
         "rows": fingerprints[0],
@@ -140,28 +138,11 @@ def description(job: Job, fingerprints: tuple[str, str | None]) -> dict[str, Any
 
 def run_hash(described: dict[str, Any]) -> str:
     """The hash that names a run."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _model(model: Model) -> dict[str, Any]:
-    if isinstance(model, DEQ):
-        return {
-            "kind": "DEQ",
-            "activation": _activation(model.activation),
-            "sigma_a2": repr(model.sigma_a2),
-            "sigma_b2": repr(model.sigma_b2),
-            "bias2": repr(model.bias2),
-        }
-    return {"kind": "Explicit", "layers": [_activation(phi) for phi in model.layers]}
-
-
-def _activation(phi: Activation) -> str:
-    # Twelve digits: libraries of two machines may differ in the last ones.
-    values = " ".join(f"{value:.11e}" for value in phi(_PROBES))
-    return f"{phi.name} {hashlib.sha256(values.encode()).hexdigest()[:16]}"
+    return digest(described)
 
 
 __all__ = [
+    "FORMAT",
     "STORAGES",
     "Job",
     "block_bytes",

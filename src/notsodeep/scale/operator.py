@@ -15,7 +15,7 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernels.api import Model, check_model
 from notsodeep.memory import RESERVE, budget, in_words
-from notsodeep.progress import Report, silent
+from notsodeep.progress import Report, reported
 from notsodeep.scale.api import Means, compute
 from notsodeep.scale.jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
 from notsodeep.scale.krylov import (
@@ -83,11 +83,11 @@ class KernelOperator(LinearOperator):
     fit into half of the memory allowed stay there after the first sweep.
 
     Attributes:
-        progress: told of each block of a sweep.
+        progress: True for a bar on stderr for each sweep, or a function that is told of each of its blocks.
     """
 
     def __init__(
-        self, blocks: Blocks, origin: Origin | None = None, *, room: int = 0, progress: Report = silent
+        self, blocks: Blocks, origin: Origin | None = None, *, room: int = 0, progress: bool | Report = False
     ) -> None:
         grid = blocks.grid
         if not grid.symmetric:
@@ -109,7 +109,7 @@ class KernelOperator(LinearOperator):
         max_memory: str | int | None = None,
         storage: str = "float64",
         block: int | None = None,
-        progress: Report = silent,
+        progress: bool | Report = False,
     ) -> KernelOperator:
         """The kernel of a model on samples.
 
@@ -123,7 +123,7 @@ class KernelOperator(LinearOperator):
             max_memory: what the process may hold in all.
             storage: "float64" or "float32": the precision of blocks on disk or kept.
             block: rows and columns of a block.
-            progress: told of each block.
+            progress: True for a bar on stderr, or a function that is told of each block.
         """
         check_model(model, depth)
         one_of(kernel, tuple(READINGS), "kernel")
@@ -131,7 +131,7 @@ class KernelOperator(LinearOperator):
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
         with ExitStack() as stack:
-            rows = stack.enter_context(rows_of(X))
+            rows = stack.enter_context(rows_of(X, out=None if out is None else Path(out)))
             if out is not None:
                 means = Means(out, client, max_memory, storage, block, progress)
                 stored, _ = compute(model, rows, None, READINGS[kernel], depth, means)
@@ -155,7 +155,7 @@ class KernelOperator(LinearOperator):
         kernel: str | Path | StoredKernel,
         *,
         max_memory: str | int | None = None,
-        progress: Report = silent,
+        progress: bool | Report = False,
     ) -> KernelOperator:
         """The operator of a kernel on disk."""
         found = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)
@@ -166,12 +166,13 @@ class KernelOperator(LinearOperator):
     def _matmat(self, block: Array) -> Array:
         grid, right = self.blocks.grid, np.ascontiguousarray(block, dtype=np.float64)
         result = np.zeros(right.shape)
-        for number, (cell, part) in enumerate(sweep(self.blocks)):
-            self.progress(number, grid.count, lambda: "")
-            rows, columns = grid.slices(cell)
-            below = right[rows] if grid.mirrored(cell) else None
-            add_products(part, right[columns], below, result[rows], result[columns])
-        self.progress(grid.count, grid.count, lambda: "")
+        with reported(self.progress, "sweep over the kernel") as report:
+            for number, (cell, part) in enumerate(sweep(self.blocks)):
+                report(number, grid.count, lambda: "")
+                rows, columns = grid.slices(cell)
+                below = right[rows] if grid.mirrored(cell) else None
+                add_products(part, right[columns], below, result[rows], result[columns])
+            report(grid.count, grid.count, lambda: "")
         return result
 
     def _matvec(self, vector: Array) -> Array:

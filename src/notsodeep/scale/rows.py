@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
+from notsodeep.files import said
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
@@ -67,19 +68,41 @@ class MappedRows:
 
     def read(self, rows: slice) -> Array:
         """These rows as a C-contiguous float64 array."""
-        mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+        try:
+            mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"The rows in {self.path} cannot be read here ({error}). Workers must see the file under the same path "
+                "as the process that started the run: put it on a file system that all of them share."
+            ) from error
         return np.array(mapped[rows], dtype=np.float64, order="C")
 
 
 @contextmanager
-def rows_of(X: Any, name: str = "X", folder: Path | None = None) -> Iterator[Rows]:
-    """The rows of X; a dask array is computed once, chunk after chunk, into a file that goes when the block ends."""
-    if _is_dask(X):
-        _check(X.shape, X.dtype, name)
-        with TemporaryDirectory(prefix=".rows-", dir=folder) as staging:
-            yield _staged(X, Path(staging) / "rows.npy")
-    else:
+def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = False) -> Iterator[Rows]:
+    """The rows of X while the block lasts. A dask array is computed once, chunk after chunk.
+
+    Args:
+        X: the samples, wherever they are.
+        name: what to call them in an error.
+        out: the store of the run. A dask array goes into a file beside it, where workers on other machines see it as
+            well as they see the store; without a store into a temporary file of this machine.
+        sent: whether workers need the rows and there is no store: what is in no file that they see is kept in memory
+            and travels.
+    """
+    if not _is_dask(X):
         yield plain_rows(X, name)
+        return
+    _check(X.shape, X.dtype, name)
+    if sent and out is None:
+        yield ArrayRows(_filled(np.empty(X.shape), X))
+        return
+    folder = None if out is None else out.absolute().parent
+    if folder is not None:
+        with said(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".rows-", dir=folder) as staging:
+        yield _staged(X, Path(staging) / "rows.npy")
 
 
 def plain_rows(X: Any, name: str = "X") -> Rows:
@@ -144,15 +167,20 @@ def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
 
 
 def _staged(X: Any, path: Path) -> Rows:
-    """A dask array in a file, written block of rows after block of rows."""
+    """A dask array in a file."""
     file = np.lib.format.open_memmap(path, "w+", np.float64, X.shape)
-    start = 0
-    for size in X.chunks[0]:
-        file[start : start + size] = X[start : start + size].compute()
-        start += size
-    file.flush()
+    _filled(file, X).flush()
     del file
     return plain_rows(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _filled(target: Any, X: Any) -> Any:
+    """The target with a dask array in it, computed block of rows after block of rows."""
+    start = 0
+    for size in X.chunks[0]:
+        target[start : start + size] = X[start : start + size].compute()
+        start += size
+    return target
 
 
 def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import append_whole, locked, said
+from notsodeep.files import LOCK, append_whole, locked, said
+from notsodeep.fingerprint import differences
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.jobs import run_hash
+from notsodeep.scale.jobs import FORMAT, run_hash
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32
@@ -86,6 +87,7 @@ class BlockArray:
         self.path = path
         self.array = _open(path)
         self.described = _described(self.array, path)
+        _refuse_other_format(self.described, path)
         self.run = run_hash(self.described)
         if run is not None and run != self.run:
             raise InputError(
@@ -178,26 +180,44 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
-    with said(path):
-        fresh = not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    if fresh:
+    # What is not a store is refused before anything is put into it, the lock included.
+    if is_vacant(path):
         _refuse_small_disk(path, described)
-        _create(path, described)
-    _refuse_another(path, described)
+        needed("zarr", "A kernel on disk (out=…)")
+        with said(path):
+            path.mkdir(parents=True, exist_ok=True)
+    else:
+        _refuse_another(path, described)
     with locked(path):
+        # Looked at again: of two runs that found the folder vacant one has made the store by now.
+        if is_vacant(path):
+            _create(path, described)
+        _refuse_another(path, described)
         yield KernelStore(path, run_hash(described))
+
+
+def is_vacant(path: Path) -> bool:
+    """Whether a store can be made there: there is nothing yet, or no more than a run leaves before it has made one."""
+    with said(path):
+        if not path.is_dir():
+            return not path.exists()
+        return all(_precedes(entry.name) for entry in path.iterdir())
+
+
+def _precedes(name: str) -> bool:
+    """Whether a file can be there before the array is: the lock, and what zarr writes before it renames it."""
+    return name == LOCK or (name.startswith("zarr.") and name.endswith(".partial"))
 
 
 def block_of(path: Path) -> int | None:
     """The block size of the store at a path, None if there is none yet."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return None
-    return BlockArray(path).grid.block
+    return None if is_vacant(path) else BlockArray(path).grid.block
 
 
 def remove_store(path: Path) -> None:
-    """Remove a store, and nothing that is not one."""
-    with locked(BlockArray(path).path):
+    """Remove a store of this or of an earlier format, and nothing that is not one."""
+    _described(_open(path), path)
+    with locked(path):
         shutil.rmtree(path)
 
 
@@ -242,15 +262,21 @@ def _described(array: Any, path: Path) -> dict[str, Any]:
     return noted
 
 
+def _refuse_other_format(described: dict[str, Any], path: Path) -> None:
+    if described["format"] != FORMAT:
+        raise InputError(
+            f"{path} was written by another version of notsodeep (format {described['format']}, this one has "
+            f"{FORMAT}); in format 1 a run could go on with another model. Nothing was changed. Compute the kernel "
+            "again: name another folder, or remove that one (notsodeep kernel --overwrite does)."
+        )
+
+
 def _refuse_another(path: Path, described: dict[str, Any]) -> None:
     found = BlockArray(path).described
     different = [words for key, words in _WORDS.items() if found[key] != described[key]]
     if different:
-        details = "; ".join(
-            f"{key}: there {found[key]}, here {described[key]}"
-            for key in ("kernel", "depth", "shape", "storage", "block")
-            if found[key] != described[key]
-        )
+        told = ("model", "kernel", "depth", "shape", "storage", "block")
+        details = "; ".join(words for key in told for words in differences(found[key], described[key], key))
         raise InputError(
             f"{path} holds the kernel of another run: {', '.join(different)}"
             + (f" ({details})" if details else "")

@@ -1,0 +1,84 @@
+"""Progress of kernels in memory: told tile by tile, a bar if one is asked for, and a way to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+from notsodeep import kernels, progress
+from notsodeep.kernels import tiles
+
+DEQ = nsd.DEQ("relu", 0.2)
+X = np.random.default_rng(0).standard_normal((600, 10)) / np.sqrt(10)
+FUNCTIONS = (nsd.conjugate_kernel, nsd.tangent_kernel, kernels.conjugate_kernel, kernels.tangent_kernel)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("compute", [*FUNCTIONS, kernels.both_kernels])
+def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatch) -> None:
+    monkeypatch.setattr(tiles, "threads", lambda: threads)
+    seen: list[tuple[int, int, str]] = []
+    found = compute(DEQ, X, progress=lambda done, total, news: seen.append((done, total, news())))
+    # Three by three tiles, of which the lower half is computed.
+    assert [done for done, _, _ in seen] == list(range(7))
+    assert {total for _, total, _ in seen} == {6}
+    np.testing.assert_array_equal(found, compute(DEQ, X))
+    seen.clear()
+    compute(DEQ, X, X[:300], progress=lambda done, total, news: seen.append((done, total, news())))
+    assert [done for done, _, _ in seen] == list(range(7))
+
+
+@pytest.mark.parametrize("compute", FUNCTIONS)
+def test_true_is_a_bar(compute: Callable[..., Any], monkeypatch) -> None:
+    shown: list[int] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[progress.Report]:
+        assert title
+        yield lambda done, total, news: shown.append(done)
+
+    monkeypatch.setattr(progress, "progress_bar", bar)
+    compute(DEQ, X, progress=False)
+    assert shown == []
+    compute(DEQ, X, progress=True)
+    assert shown == list(range(7))
+
+
+def test_the_bar_of_blocks_and_sweeps(tmp_path, monkeypatch) -> None:
+    titles: list[str] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[progress.Report]:
+        titles.append(title)
+        yield progress.silent
+
+    monkeypatch.setattr(progress, "progress_bar", bar)
+    nsd.conjugate_kernel(DEQ, X, out=tmp_path / "G.zarr", progress=True)
+    operator = nsd.KernelOperator.of(DEQ, X, out=tmp_path / "G.zarr", progress=True)
+    assert titles == ["kernel", "kernel"]
+    operator @ np.ones(len(X))
+    assert titles == ["kernel", "kernel", "sweep over the kernel"]
+
+
+class Stopped(Exception):
+    """Raised by a page that was closed."""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_report_that_raises_ends_the_work(threads: int, monkeypatch) -> None:
+    monkeypatch.setattr(tiles, "threads", lambda: threads)
+    seen: list[int] = []
+
+    def stop(done: int, total: int, news: object) -> None:
+        seen.append(done)
+        if done == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        nsd.tangent_kernel(DEQ, X, progress=stop)
+    assert seen == [0, 1, 2]
