@@ -74,10 +74,11 @@ FIELDS: dict[str, set[str]] = {
     "activation": {"kernel", "label", "layer", "scale", "t", "value"},
     "error": {"data", "activation", "kernel", "form", "n", "p", "seed", "relative", "absolute", "norm"},
     "training": {"data", "rate", "width", "seed", "n", "d", "lr", "steps", "losses", "norms", "least"},
-    "accuracy": {"data", "activation", "width", "seed", "model", "network", "accuracy", "agreement"},
+    "accuracy": {"data", "activation", "width", "seed", "model", "network", "accuracy", "agreement"}
+    | {"fingerprint"},
     "prediction": {"activation", "kernel", "form", "kolmogorov", "isolated", "isolated_exact", "edges"},
     "race": {"data", "activation", "mode", "width", "seed", "model", "accuracy", "agreement", "memory"}
-    | {"epoch_seconds", "feature_seconds", "inference_seconds"},
+    | {"epoch_seconds", "feature_seconds", "inference_seconds", "network", "fingerprint"},
     "width": {"activation", "model", "kernel", "width", "seed", "relative", "absolute", "norm"},
     "draws": {"activation", "kernel", "width", "draws", "seed", "relative"},
 }

@@ -15,6 +15,7 @@ from tolerances import Oracle, assert_close
 from notsodeep.data import Preprocessing
 from notsodeep.designs import design
 from notsodeep.errors import InputError
+from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import DEQNet, ExplicitNet
@@ -53,10 +54,12 @@ def test_models_are_made_as_said(result: Race) -> None:
     rows = Preprocessing.fit(TRAIN[0]).apply(TRAIN[0])
     tau0 = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
     assert_close(result.tau0, tau0, Oracle.IDENTITY)
-    centred = DEQ_SPEC.centred(tau0)
-    made = design(centred, tau0, "ck")
-    expected = [centred, made.network, Explicit(["relu"] * len(made.network.layers)).centred(tau0)]
+    centred = DEQ_SPEC.centred(result.tau0)
+    made = design(centred, result.tau0, "ck")
+    plain = Explicit(["relu"] * len(made.network.layers)).centred(result.tau0)
+    expected = [centred, made.network, plain]
     assert [standing.network for standing in result.standings] == [str(spec) for spec in expected]
+    assert [standing.fingerprint for standing in result.standings] == [fingerprint(spec) for spec in expected]
 
 
 def test_twins_of_full_training_are_designed_for_the_tangent_kernel() -> None:
@@ -111,6 +114,14 @@ def test_divergence_is_said() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("twin",), loss="squared", lr=1e30, **SETTINGS)
     assert "not finite" in result.standings[0].stopped
     assert result.standings[0].seconds_per_epoch is None
+
+
+def test_checkpoints_of_a_model_that_looks_alike_are_refused(tmp_path: Path) -> None:
+    settings = SETTINGS | {"seeds": 1, "lr": 0.1, "models": ("twin",), "checkpoint_dir": tmp_path}
+    race(DEQ("relu", 0.2), TRAIN, TEST, **settings)
+    # Printed with six digits the twin of this one is the same network.
+    with pytest.raises(InputError, match="belongs to another training"):
+        race(DEQ("relu", 0.20000001), TRAIN, TEST, **settings)
 
 
 def test_checkpoints_are_gone_on_from(result: Race, tmp_path: Path) -> None:

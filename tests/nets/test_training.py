@@ -21,6 +21,7 @@ from tolerances import Oracle, assert_close
 from torch.nn import functional
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation, activation, custom_activation
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.checkpoints import Checkpoint
@@ -338,7 +339,8 @@ OTHER: dict[str, tuple[dict[str, Any], str]] = {
     "data": ({"train": blobs(50, seed=5)}, "train data"),
     "test data": ({"test": None}, "test data"),
     "weights": ({"module": deq(seed=1)}, "other weights"),
-    "model": ({"module": deq(sigma_a2=0.2)}, "sigma_a2=0.1.*sigma_a2=0.2"),
+    "model": ({"module": deq(sigma_a2=0.2)}, "model.sigma_a2: 0.1 there, 0.2 here"),
+    "ninth digit": ({"module": deq(sigma_a2=0.100000001)}, "model.sigma_a2: 0.1 there, 0.100000001 here"),
     "solver": ({"module": deq(solver=SolverOptions("anderson"))}, "solver"),
     "kind": ({"module": explicit()}, "network"),
     "fewer epochs": ({"epochs": 1}, "2 epochs on; 1"),
@@ -361,6 +363,78 @@ def test_a_checkpoint_of_another_training_is_refused(
     assert file.read_bytes() == content
     fit(**other, checkpoint=file, resume=False)
     assert file.read_bytes() != content
+
+
+def net_of(phi: Activation) -> DEQNet:
+    return DEQNet(DEQ(phi, 0.1), FEATURES, WIDTH, CLASSES)
+
+
+ALIKE = {
+    "callables of one name": (
+        custom_activation(lambda x: np.tanh(x)),
+        custom_activation(lambda x: 0.3 * np.arctan(x)),
+    ),
+    "a name and a callable": (activation("tanh"), custom_activation(lambda x: 0.3 * np.arctan(x))),
+    "a callable with that name": (activation("tanh"), replace(custom_activation(np.sin), name="tanh")),
+    "the eighth digit": (activation("hard_tanh", c=7), activation("hard_tanh", c=7.0000001)),
+    "a small shift": (activation("tanh"), activation("tanh").shifted(1e-9).scaled(1.0 + 1e-9)),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=list(ALIKE))
+def test_a_training_does_not_go_on_with_a_model_that_looks_alike(
+    one: Activation, other: Activation, tmp_path: Path
+) -> None:
+    file = tmp_path / "training.pt"
+    settings: dict[str, Any] = {"lr": 0.5, "batch_size": 25, "checkpoint": file}
+    fit(net_of(one), TRAIN, TEST, epochs=1, **settings)
+    content = file.read_bytes()
+    with pytest.raises(InputError, match=r"another training \(model\."):
+        fit(net_of(other), TRAIN, TEST, epochs=2, **settings)
+    assert file.read_bytes() == content
+    assert fit(net_of(one), TRAIN, TEST, epochs=2, **settings).resumed == 1
+
+
+def test_a_callable_may_be_renamed(tmp_path: Path) -> None:
+    def renamed(x: np.ndarray) -> np.ndarray:
+        return np.arctan(x)
+
+    settings: dict[str, Any] = {"lr": 0.5, "checkpoint": tmp_path / "training.pt"}
+    fit(net_of(custom_activation(lambda x: np.arctan(x))), TRAIN, epochs=1, **settings)
+    assert fit(net_of(custom_activation(renamed)), TRAIN, epochs=2, **settings).resumed == 1
+
+
+def test_multipliers_are_part_of_a_network(tmp_path: Path) -> None:
+    """They are factors beside the weights, so that equal weights do not mean equal networks."""
+    settings: dict[str, Any] = {"lr": 0.1, "checkpoint": tmp_path / "training.pt"}
+    first, other = explicit(), explicit(multipliers=(1.0, 2.0, 1.0))
+    other.load_state_dict(first.state_dict())
+    fit(first, TRAIN, epochs=1, **settings)
+    with pytest.raises(InputError, match=r"factors\[2\]: 1.0 there, 1.41421"):
+        fit(other, TRAIN, epochs=2, **settings)
+
+
+def test_a_callable_of_a_readout_training_with_features(tmp_path: Path) -> None:
+    """The rows are not known then; callables are compared all the same."""
+    settings: dict[str, Any] = {"lr": 0.5, "checkpoint": tmp_path / "training.pt"}
+    one, other = (
+        DEQNet(DEQ(custom_activation(f), 0.1), FEATURES, WIDTH, CLASSES, train="readout")
+        for f in (lambda x: np.tanh(x), lambda x: np.arctan(x))
+    )
+    features = compute_features(one, TRAIN[0])
+    fit(one, (None, TRAIN[1]), epochs=1, features=(features, None), **settings)
+    with pytest.raises(InputError, match=r"model.activation.callable"):
+        fit(other, (None, TRAIN[1]), epochs=2, features=(features, None), **settings)
+
+
+def test_a_checkpoint_of_the_format_before_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "training.pt"
+    fit(deq(), TRAIN, lr=0.5, epochs=1, checkpoint=file)
+    content = torch.load(file, weights_only=True)
+    torch.save(content | {"format": 1}, file)
+    with pytest.raises(InputError, match=r"format 1, this one has 2.*resume=False"):
+        fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file)
+    assert fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file, resume=False).resumed == 0
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

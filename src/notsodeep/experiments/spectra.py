@@ -33,6 +33,7 @@ from notsodeep.experiments.measures import (
     spectrum_row,
 )
 from notsodeep.experiments.rows import kolmogorov, six_digits
+from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
@@ -204,6 +205,7 @@ def _match_rows(
         second=source,
         main=source == "twin",
         network=str(network),
+        fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
     )
     if sample.seed != 0:
         yield row

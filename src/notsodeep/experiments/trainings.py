@@ -17,6 +17,7 @@ from notsodeep.data import Preprocessing, load
 from notsodeep.designs import design
 from notsodeep.experiments.base import Row
 from notsodeep.experiments.measures import leaky_layer_for
+from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import DEQNet, ExplicitNet, Net
 from notsodeep.nets.race import race
@@ -106,6 +107,7 @@ def accuracy_rows(
             "seed": seed,
             "model": model,
             "network": str(spec),
+            "fingerprint": fingerprint(spec, float(parts.X.norm(dim=1).max())),
             "layers": 1 if isinstance(spec, DEQ) else len(spec.layers),
             "accuracy": float(np.mean(predicted[model] == parts.y_test.numpy())),
             "train_accuracy": None if last is None else last.accuracy,
@@ -149,7 +151,7 @@ def race_rows(
         seeds=seeds,
         epochs=epochs,
     )
-    networks = {standing.model: standing.network for standing in result.standings}
+    standings = {standing.model: standing for standing in result.standings}
     deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
     for run in result.runs:
         # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
@@ -163,7 +165,8 @@ def race_rows(
             "width": width,
             "seed": run.seed,
             "model": run.model,
-            "network": networks[run.model],
+            "network": standings[run.model].network,
+            "fingerprint": standings[run.model].fingerprint,
             "accuracy": run.accuracy,
             "agreement": None
             if run.model == "deq" and seeds < 2

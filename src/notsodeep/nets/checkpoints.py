@@ -1,7 +1,8 @@
 """Checkpoints of a training: one file, whole or not there, that holds nothing but tensors and numbers.
 
-A file belongs to one training: its settings, data and initial weights are kept as text and hashes, and a training
-that differs in any of them is refused rather than continued into something that neither of them is.
+A file belongs to one training: its model (as `notsodeep.fingerprint` describes it), settings, data and initial weights
+are kept as text and hashes, and a training that differs in any of them is refused rather than continued into something
+that neither of them is.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from torch import Tensor
 
 from notsodeep.errors import InputError
 from notsodeep.files import written_whole
+from notsodeep.fingerprint import differences
 
-Facts = Mapping[str, str]
+# Text, or plain JSON values.
+Facts = Mapping[str, Any]
 State = dict[str, Any]
 
-_FORMAT = 1
+# 1 told models apart by six digits.
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,12 @@ class Checkpoint:
         """Read a file; nothing in it is executed."""
         try:
             content = torch.load(path, map_location=device, weights_only=True)
-            if content.pop("format") != _FORMAT:
-                raise InputError(f"{path} was written by another version of notsodeep. Train anew.")
+            if (version := content.pop("format")) != _FORMAT:
+                raise InputError(
+                    f"{path} was written by another version of notsodeep (format {version}, this one has {_FORMAT}); "
+                    "in format 1 a training could go on with another model. Train anew: pass resume=False to replace "
+                    "it, or name another file."
+                )
             content["generator"] = content["generator"].cpu()
             return cls(**content)
         except (
@@ -77,12 +85,9 @@ class Checkpoint:
 
         The weights may also be those of the checkpoint, as when one process trains on.
         """
-        names = sorted(set(settings) | set(self.settings))
-        different = [name for name in names if settings.get(name) != self.settings.get(name)]
+        different = differences(dict(self.settings), dict(settings))
         if different:
-            said = "; ".join(
-                f"{name}: {self.settings.get(name)} there, {settings.get(name)} here" for name in different
-            )
+            said = "; ".join(different)
             raise InputError(
                 f"{path} belongs to another training ({said}). Use its settings and data, name another file, or pass "
                 "resume=False to start anew."

@@ -8,7 +8,6 @@ one would take without a design.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import sqrt
@@ -25,6 +24,7 @@ from torch.nn import functional
 from notsodeep.data import Preprocessing
 from notsodeep.designs import Design, design
 from notsodeep.errors import InputError
+from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.history import History
 from notsodeep.nets.measure import inference_seconds, training_memory
@@ -33,7 +33,7 @@ from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
 from notsodeep.nets.solvers import SolverOptions
 from notsodeep.nets.training import checked_plan, fit
-from notsodeep.progress import Report, progress_bar, silent
+from notsodeep.progress import Report, reported
 from notsodeep.validation import one_of
 
 MODELS = ("deq", "twin", "plain")
@@ -71,6 +71,7 @@ class Standing:
     Attributes:
         model: "deq", "twin" or "plain".
         network: the model in words.
+        fingerprint: what tells the model apart from all others (`notsodeep.fingerprint`).
         accuracy: on the test part, mean over seeds.
         accuracy_sd: its standard deviation over seeds; None with one seed.
         agreement: share of the test samples with the class that the DEQ of the same seed predicts, mean over seeds.
@@ -84,6 +85,7 @@ class Standing:
 
     model: str
     network: str
+    fingerprint: str
     accuracy: float
     accuracy_sd: float | None
     agreement: float | None
@@ -177,12 +179,12 @@ def race(
     settings = {"optimizer": optimizer, "lr": rate, "epochs": epochs, "batch_size": batch_size, "loss": loss}
     contests = [(model, seed) for seed in range(seeds) for model in models]
     runs = []
-    with progress_bar("") if progress is True else nullcontext(progress or silent) as report:
+    with reported(progress, "") as report:
         for number, (model, seed) in enumerate(contests):
             file = None if checkpoint_dir is None else Path(checkpoint_dir) / f"{model}-{seed}.pt"
             part = _part_of(report, number, len(contests), f"{model}, seed {seed},")
             runs.append(field.run(model, seed, settings, file, part))
-    standings = tuple(_standing(model, field.network(model), runs) for model in models)
+    standings = tuple(_standing(model, field, runs) for model in models)
     return Race(standings, tuple(runs), field.design, rate, field.tau0)
 
 
@@ -230,6 +232,11 @@ class _Field:
         if model == "twin":
             return self.design.network
         return Explicit([self.deq.activation] * len(self.design.network.layers)).centred(self.tau0)
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest norm of a sample of either part."""
+        return max(float(X.norm(dim=1).max()) for X, _ in (self.train, self.test))
 
     def build(self, model: str, seed: int) -> Net:
         """A fresh network."""
@@ -299,7 +306,7 @@ def _part_of(report: Report, number: int, count: int, title: str) -> Report:
     return part
 
 
-def _standing(model: str, network: DEQ | Explicit, runs: Sequence[Run]) -> Standing:
+def _standing(model: str, field: _Field, runs: Sequence[Run]) -> Standing:
     own = [run for run in runs if run.model == model]
     accuracies = [run.accuracy for run in own]
     agreements = [float(np.mean(one == other)) for one, other in _compared(model, runs)]
@@ -308,7 +315,8 @@ def _standing(model: str, network: DEQ | Explicit, runs: Sequence[Run]) -> Stand
     stopped = [f"seed {run.seed}, {run.history.stopped}" for run in own if run.history.stopped is not None]
     return Standing(
         model=model,
-        network=str(network),
+        network=str(field.network(model)),
+        fingerprint=fingerprint(field.network(model), field.largest_norm),
         accuracy=fmean(accuracies),
         accuracy_sd=stdev(accuracies) if len(own) > 1 else None,
         agreement=fmean(agreements) if agreements else None,

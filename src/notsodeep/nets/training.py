@@ -10,7 +10,6 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.fingerprint import describe
 from notsodeep.nets.checkpoints import Checkpoint, checkpoint_path, fingerprint, snapshot
 from notsodeep.nets.history import Epoch, History
-from notsodeep.nets.modules import DEQNet, Net
+from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
 from notsodeep.nets.rates import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.samples import Samples, SolverLog, as_samples, compute_features, refuse_too_large
-from notsodeep.progress import Report, progress_bar, silent
+from notsodeep.progress import Report, reported
 from notsodeep.validation import one_of
 
 
@@ -99,7 +99,7 @@ def fit(
     plan = checked_plan(optimizer, lr, epochs, batch_size, loss, seed, checkpoint, resume)
     parts = _Parts(module, train, test, loss, features)
     training = _Training(module, parts, plan)
-    with progress_bar("training") if progress is True else nullcontext(progress or silent) as report:
+    with reported(progress, "training") as report:
         return training.run(report)
 
 
@@ -327,7 +327,7 @@ class _Training:
         return f"epoch {len(self.rows) + 1}/{self.plan.epochs}: {now}"
 
     # --- checkpoints ---------------------------------------------------------------------------------
-    def _identify(self) -> tuple[dict[str, str], str, Checkpoint | None]:
+    def _identify(self) -> tuple[dict[str, Any], str, Checkpoint | None]:
         """What makes this training the one it is, a hash of its initial weights, and the checkpoint to go on from."""
         path = self.plan.checkpoint
         if path is None:
@@ -360,16 +360,21 @@ class _Training:
         self.generator.set_state(found.generator)
         self.rows = [Epoch(**row) for row in found.rows]
 
-    def _network(self) -> dict[str, str]:
+    def _network(self) -> dict[str, Any]:
         module = self.module
         sizes = f"{module.in_features}-{module.width}-{module.out_features}"
+        # Features may come without the rows they were computed from; then nothing is known of these.
+        known = [] if self.parts.features is not None else [self.parts.train, self.parts.test]
+        norms = [float(part.inputs.norm(dim=1).max()) for part in known if part is not None]
         return {
-            "network": f"{type(module).__name__} {module.spec} {sizes}, train={module.train_mode}",
+            "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
+            "model": describe(module.spec, max(norms, default=0.0)),
+            "factors": list(module.factors) if isinstance(module, ExplicitNet) else None,
             "precision": str(module.readout.dtype),
             "solver": module.solver_settings if isinstance(module, DEQNet) else "none",
         }
 
-    def _save(self, settings: dict[str, str], start: str) -> None:
+    def _save(self, settings: dict[str, Any], start: str) -> None:
         if self.plan.checkpoint is not None:
             rows = [asdict(row) for row in self.rows]
             state = self.module.state_dict()
