@@ -22,7 +22,7 @@ from notsodeep.designs import design
 from notsodeep.equivalents import limiting_density
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
-from notsodeep.nets.race import race
+from notsodeep.nets.race import RaceSettings, race
 
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "overview.png"
 SAMPLES, DIMENSION, WIDTH = 2000, 1600, 2048
@@ -54,7 +54,8 @@ def drawn() -> Figure:
     figures.plot_spectrum(predicted, exact, spectrum, title="eigenvalues of its exact kernel")
 
     parts = [load("digits", split=split, dtype="float32") for split in ("train", "test")]
-    result = race(deq, *((part.X, part.y) for part in parts), width=WIDTH, seeds=2, epochs=10, progress=True)
+    settings = RaceSettings(width=WIDTH, seeds=2, epochs=10)
+    result = race(deq, *((part.X, part.y) for part in parts), settings, progress=True)
     figures.plot_race(
         [{"kind": "race", "data": "digits", **row} for row in result.as_dicts()], "inference_seconds", time
     )

@@ -19,7 +19,8 @@ from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import DEQNet, ExplicitNet
-from notsodeep.nets.race import MODELS, Race, race
+from notsodeep.nets.race import MODELS, Race, RaceSettings
+from notsodeep.nets.race import race as race_with
 from notsodeep.nets.training import fit
 
 DEQ_SPEC = DEQ("relu", 0.2)
@@ -35,6 +36,14 @@ def blobs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 TRAIN, TEST = blobs(120, 0), blobs(60, 1)
 SETTINGS: dict[str, Any] = {"width": 32, "epochs": 4, "batch_size": 40}
+
+
+def race(
+    deq: DEQ, train: Any, test: Any, *, checkpoint_dir: Any = None, progress: Any = False, **settings: Any
+) -> Race:
+    return race_with(
+        deq, train, test, RaceSettings(**kw), checkpoint_dir=checkpoint_dir, progress=progress
+    )
 
 
 @pytest.fixture(scope="module")

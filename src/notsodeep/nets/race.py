@@ -119,22 +119,56 @@ class Race:
         return [asdict(standing) for standing in self.standings]
 
 
+@dataclass(frozen=True)
+class RaceSettings:
+    """How the models of a race are built and trained.
+
+    Attributes:
+        models: which of "deq", "twin", "plain".
+        width: of all networks.
+        mode: "readout" or "all": what is trained.
+        seeds: the number of seeds; 0, 1, … are the seeds of weights and shuffling.
+        epochs: as in `fit`, like the next four.
+        optimizer: "sgd", "momentum", "adam" or "gd".
+        lr: one rate for all; by default that of the DEQ.
+        batch_size: samples per step.
+        loss: "cross_entropy" or "squared".
+        solver: of the DEQ.
+        contractive: as in `DEQNet`.
+    """
+
+    models: Sequence[str] = MODELS
+    width: int = 1024
+    mode: str = "readout"
+    seeds: int = 3
+    epochs: int = 20
+    optimizer: str = "sgd"
+    lr: float | None = None
+    batch_size: int = 128
+    loss: str = "cross_entropy"
+    solver: SolverOptions | None = None
+    contractive: bool | float = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name in self.models:
+            one_of(name, MODELS, "models")
+        if not self.models or len(set(self.models)) < len(self.models):
+            raise InputError(
+                f"models lists each model once, at least one of {', '.join(MODELS)}; got {self.models!r}."
+            )
+        one_of(self.mode, tuple(KERNEL), "mode")
+        if self.seeds < 1:
+            raise InputError(f"seeds={self.seeds}: at least one is needed, and two for a standard deviation.")
+        checked_plan(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
+
+
 def race(
     deq: DEQ,
     train: tuple[ArrayLike, ArrayLike],
     test: tuple[ArrayLike, ArrayLike],
+    settings: RaceSettings | None = None,
     *,
-    models: Sequence[str] = MODELS,
-    width: int = 1024,
-    mode: str = "readout",
-    seeds: int = 3,
-    epochs: int = 20,
-    optimizer: str = "sgd",
-    lr: float | None = None,
-    batch_size: int = 128,
-    loss: str = "cross_entropy",
-    solver: SolverOptions | None = None,
-    contractive: bool | float = False,
     checkpoint_dir: str | Path | None = None,
     progress: bool | Report = False,
 ) -> Race:
@@ -146,50 +180,30 @@ def race(
         deq: the model; the other two are made from it.
         train: (X, y) as read: samples in rows, and labels, any whole numbers.
         test: the same; its labels must occur in the training part.
-        models: which of "deq", "twin", "plain".
-        width: of all networks.
-        mode: "readout" or "all": what is trained.
-        seeds: how many; 0, 1, … are the seeds of weights and shuffling.
-        epochs: as in `fit`, like the next five.
-        optimizer: "sgd", "momentum", "adam" or "gd".
-        lr: one rate for all; by default that of the DEQ.
-        batch_size: samples per step.
-        loss: "cross_entropy" or "squared".
-        solver: of the DEQ.
-        contractive: as in `DEQNet`.
+        settings: how the models are built and trained.
         checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call goes on.
         progress: True for a bar on stderr, or a function to report to.
     """
-    for name in models:
-        one_of(name, MODELS, "models")
-    if not models or len(set(models)) < len(models):
-        raise InputError(
-            f"models lists each model once, at least one of {', '.join(MODELS)}; got {models!r}."
-        )
-    one_of(mode, tuple(KERNEL), "mode")
-    if seeds < 1:
-        raise InputError(f"seeds={seeds}: at least one is needed, and two for a standard deviation.")
     if checkpoint_dir is not None and not Path(checkpoint_dir).is_dir():
         raise InputError(
             f"The folder {checkpoint_dir} for checkpoints is not there. Make it, or name another."
         )
-    checked_plan(optimizer, lr, epochs, batch_size, loss)
-    field = _Field.of(deq, train, test, width, mode, solver, contractive)
-    rate = field.default_lr(optimizer, loss, batch_size) if lr is None else lr
-    settings = {"optimizer": optimizer, "lr": rate, "epochs": epochs, "batch_size": batch_size, "loss": loss}
-    contests = [(model, seed) for seed in range(seeds) for model in models]
+    settings = settings or RaceSettings()
+    contest = _Contest.of(deq, train, test, settings)
+    rate = contest.default_lr() if settings.lr is None else settings.lr
+    starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]
     runs = []
     with reported(progress, "") as report:
-        for number, (model, seed) in enumerate(contests):
+        for number, (model, seed) in enumerate(starts):
             file = None if checkpoint_dir is None else Path(checkpoint_dir) / f"{model}-{seed}.pt"
-            part = _part_of(report, number, len(contests), f"{model}, seed {seed},")
-            runs.append(field.run(model, seed, settings, file, part))
-    standings = tuple(_standing(model, field, runs) for model in models)
-    return Race(standings, tuple(runs), field.design, rate, field.tau0)
+            part = _part_of(report, number, len(starts), f"{model}, seed {seed},")
+            runs.append(contest.run(model, seed, rate, file, part))
+    standings = tuple(_standing(model, contest, runs) for model in settings.models)
+    return Race(standings, tuple(runs), contest.design, rate, contest.tau0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Field:
+class _Contest:
     """What all models share: the data, prepared, and the specifications."""
 
     deq: DEQ
@@ -198,10 +212,7 @@ class _Field:
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
     classes: int
-    width: int
-    mode: str
-    solver: SolverOptions | None
-    contractive: bool | float
+    settings: RaceSettings
 
     @classmethod
     def of(
@@ -209,11 +220,8 @@ class _Field:
         deq: DEQ,
         train: tuple[ArrayLike, ArrayLike],
         test: tuple[ArrayLike, ArrayLike],
-        width: int,
-        mode: str,
-        solver: SolverOptions | None,
-        contractive: bool | float,
-    ) -> _Field:
+        settings: RaceSettings,
+    ) -> _Contest:
         names, y_train = np.unique(np.asarray(train[1]), return_inverse=True)
         y_test = _renumbered(np.asarray(test[1]), names)
         preprocessing = Preprocessing.fit(train[0])
@@ -222,8 +230,8 @@ class _Field:
         centred = deq.centred(tau0)
         parts = [(X_train, y_train), (preprocessing.apply(test[0]), y_test)]
         ready = [(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)) for X, y in parts]
-        made = design(centred, tau0, KERNEL[mode])
-        return cls(centred, made, tau0, ready[0], ready[1], len(names), width, mode, solver, contractive)
+        made = design(centred, tau0, KERNEL[settings.mode])
+        return cls(centred, made, tau0, ready[0], ready[1], len(names), settings)
 
     def network(self, model: str) -> DEQ | Explicit:
         """The specification of a model."""
@@ -240,29 +248,44 @@ class _Field:
 
     def build(self, model: str, seed: int) -> Net:
         """A fresh network."""
-        spec, sizes = self.network(model), (self.train[0].shape[1], self.width, self.classes)
+        wanted = self.settings
         return network_of(
-            spec, *sizes, train=self.mode, seed=seed, solver=self.solver, contractive=self.contractive
+            self.network(model),
+            self.train[0].shape[1],
+            wanted.width,
+            self.classes,
+            train=wanted.mode,
+            seed=seed,
+            solver=wanted.solver,
+            contractive=wanted.contractive,
         )
 
-    def default_lr(self, optimizer: str, loss: str, batch_size: int) -> float:
+    def default_lr(self) -> float:
         """The rate that suits the DEQ."""
-        net = self.build("deq", 0)
+        net, wanted = self.build("deq", 0), self.settings
         inputs = self.train[0][:: max(1, len(self.train[0]) // _RATE_ROWS)]
-        if self.mode == "readout" and optimizer != "adam":
+        if wanted.mode == "readout" and wanted.optimizer != "adam":
             inputs = compute_features(net, inputs)
-        return default_lr(net, inputs, optimizer, loss, batch_size)
+        return default_lr(net, inputs, wanted.optimizer, wanted.loss, wanted.batch_size)
 
-    def run(
-        self, model: str, seed: int, settings: dict[str, Any], checkpoint: Path | None, report: Report
-    ) -> Run:
+    def run(self, model: str, seed: int, lr: float, checkpoint: Path | None, report: Report) -> Run:
         """Train one network and measure it."""
-        net = self.build(model, seed)
+        net, wanted = self.build(model, seed), self.settings
         history = fit(
-            net, self.train, self.test, seed=seed, checkpoint=checkpoint, progress=report, **settings
+            net,
+            self.train,
+            self.test,
+            optimizer=wanted.optimizer,
+            lr=lr,
+            epochs=wanted.epochs,
+            batch_size=wanted.batch_size,
+            loss=wanted.loss,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=report,
         )
         predictions = _predictions(net, self.test[0])
-        rows = slice(settings["batch_size"])
+        rows = slice(wanted.batch_size)
         target = functional.one_hot(self.train[1][rows], self.classes).to(net.readout.dtype)
         return Run(
             model,
@@ -271,7 +294,7 @@ class _Field:
             predictions,
             history,
             inference_seconds(net, self.test[0]),
-            training_memory(net, self.train[0][rows], target, settings["loss"]),
+            training_memory(net, self.train[0][rows], target, wanted.loss),
         )
 
 
@@ -304,7 +327,7 @@ def _part_of(report: Report, number: int, count: int, title: str) -> Report:
     return part
 
 
-def _standing(model: str, field: _Field, runs: Sequence[Run]) -> Standing:
+def _standing(model: str, contest: _Contest, runs: Sequence[Run]) -> Standing:
     own = [run for run in runs if run.model == model]
     accuracies = [run.accuracy for run in own]
     agreements = [float(np.mean(one == other)) for one, other in _compared(model, runs)]
@@ -313,8 +336,8 @@ def _standing(model: str, field: _Field, runs: Sequence[Run]) -> Standing:
     stopped = [f"seed {run.seed}, {run.history.stopped}" for run in own if run.history.stopped is not None]
     return Standing(
         model=model,
-        network=str(field.network(model)),
-        fingerprint=fingerprint(field.network(model), field.largest_norm),
+        network=str(contest.network(model)),
+        fingerprint=fingerprint(contest.network(model), contest.largest_norm),
         accuracy=fmean(accuracies),
         accuracy_sd=stdev(accuracies) if len(own) > 1 else None,
         agreement=fmean(agreements) if agreements else None,
@@ -337,4 +360,4 @@ def _compared(model: str, runs: Sequence[Run]) -> Iterator[tuple[Labels, Labels]
             yield run.predictions, references[run.seed]
 
 
-__all__ = ["KERNEL", "MODELS", "Race", "Run", "Standing", "race"]
+__all__ = ["KERNEL", "MODELS", "Race", "RaceSettings", "Run", "Standing", "race"]

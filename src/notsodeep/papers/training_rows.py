@@ -18,7 +18,7 @@ from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import DEQNet, ExplicitNet, Net
-from notsodeep.nets.race import race
+from notsodeep.nets.race import RaceSettings, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.papers.experiment import Row
@@ -146,10 +146,7 @@ def race_rows(
         DEQ(name, sigma_a2),
         (train.X, train.y),
         (test.X, test.y),
-        width=width,
-        mode=mode,
-        seeds=seeds,
-        epochs=epochs,
+        RaceSettings(width=width, mode=mode, seeds=seeds, epochs=epochs),
     )
     standings = {standing.model: standing for standing in result.standings}
     deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}

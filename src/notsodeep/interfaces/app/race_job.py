@@ -41,17 +41,15 @@ class RacePlan:
     def run(self, report: Report) -> Race:
         """Train the three networks, reporting after each batch."""
         from notsodeep.data import load
-        from notsodeep.nets.race import race
+        from notsodeep.nets.race import RaceSettings, race
 
         parts = [
             load("digits", split="train", dtype="float32"),
             load("digits", split="test", dtype="float32"),
         ]
         train, test = ((part.X, part.y) for part in parts)
-        return race(
-            self.model, train, test,
-            width=self.width, mode=self.mode, seeds=1, epochs=self.epochs, progress=report,
-        )  # fmt: skip
+        settings = RaceSettings(width=self.width, mode=self.mode, seeds=1, epochs=self.epochs)
+        return race(self.model, train, test, settings, progress=report)
 
 
 class Stopped(Exception):

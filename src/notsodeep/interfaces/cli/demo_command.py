@@ -280,7 +280,7 @@ def _race(sigma_a2: float) -> Race | None:
         return None
     from notsodeep.data import load
     from notsodeep.models import DEQ
-    from notsodeep.nets.race import race
+    from notsodeep.nets.race import RaceSettings, race
 
     parts = [load("digits", split=split, dtype="float32") for split in ("train", "test")]
     train, test = ((part.X, part.y) for part in parts)
@@ -288,9 +288,8 @@ def _race(sigma_a2: float) -> Race | None:
     # Several threads that wait for each other on a busy machine would make times that mean nothing.
     torch.set_num_threads(1)
     try:
-        return race(
-            DEQ("tanh", sigma_a2), train, test, width=_WIDTH, seeds=_SEEDS, epochs=_EPOCHS, progress=True
-        )
+        settings = RaceSettings(width=_WIDTH, seeds=_SEEDS, epochs=_EPOCHS)
+        return race(DEQ("tanh", sigma_a2), train, test, settings, progress=True)
     finally:
         torch.set_num_threads(threads)
 

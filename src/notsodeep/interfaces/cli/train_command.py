@@ -80,9 +80,9 @@ def train(
     names = [name.strip() for name in model.split(",")]
     _set_threads(threads)
     result = _race(
-        data, activation, sigma_a2, samples, data_dir,
+        data, activation, sigma_a2, samples, data_dir, checkpoint_dir,
         models=names, width=width, mode=mode, seeds=seeds, epochs=epochs, optimizer=optimizer, lr=lr,
-        batch_size=batch_size, loss=loss, contractive=contractive, checkpoint_dir=checkpoint_dir, progress=True,
+        batch_size=batch_size, loss=loss, contractive=contractive,
     )  # fmt: skip
     if as_json:
         shared = {
@@ -106,17 +106,24 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _race(
-    data: str, activation: str, sigma_a2: float, samples: int | None, data_dir: Path | None, **settings: Any
+    data: str,
+    activation: str,
+    sigma_a2: float,
+    samples: int | None,
+    data_dir: Path | None,
+    checkpoint_dir: Path | None,
+    **settings: Any,
 ) -> Race:
     from notsodeep.data import load, parse_spec
     from notsodeep.models import DEQ
-    from notsodeep.nets.race import race
+    from notsodeep.nets.race import RaceSettings, race
 
-    deq = DEQ(read_activation(activation), sigma_a2)
+    deq, wanted = DEQ(read_activation(activation), sigma_a2), RaceSettings(**settings)
     name, classes = parse_spec(data)
     train = load(name, classes=classes, n=samples, data_dir=data_dir, dtype="float32")
     test = load(name, classes=classes, split="test", data_dir=data_dir, dtype="float32")
-    return race(deq, (train.X, train.y), (test.X, test.y), **settings)
+    parts = (train.X, train.y), (test.X, test.y)
+    return race(deq, *parts, wanted, checkpoint_dir=checkpoint_dir, progress=True)
 
 
 def _print(result: Race, seeds: int) -> None:
