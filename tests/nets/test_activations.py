@@ -7,7 +7,6 @@ import pytest
 import torch
 from tolerances import Oracle, assert_close, tolerance
 
-import notsodeep.designs  # noqa: F401  (registers smooth_sum)
 from notsodeep.gaussian.activations import BUILDERS, Activation, activation, custom_activation
 from notsodeep.nets.activations import TorchActivation, lipschitz
 

@@ -13,7 +13,6 @@ import torch
 from nets_oracles import as_array, dense_equilibrium, gaussian_rows
 from tolerances import Oracle, assert_close, assert_within_noise
 
-import notsodeep.designs  # noqa: F401  (registers smooth_sum)
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import BUILDERS, activation
 from notsodeep.kernels import conjugate_kernel

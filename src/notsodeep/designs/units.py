@@ -19,7 +19,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.designs.shapes import smooth_layer
 from notsodeep.gaussian.activations import Activation, activation
 
 Array = NDArray[np.float64]
@@ -306,5 +305,7 @@ class SmoothSum(Unit):
         m = _smooth_moments(sharpness, clip)
         bend, bounded = layer.even / m.even_size, layer.odd / m.odd_size
         linear = layer.linear - bounded * m.odd_slope - 0.5 * sharpness * bend
-        made = smooth_layer(linear=linear, bend=bend, sharpness=sharpness, bounded=bounded, clip=clip)
+        made = activation(
+            "smooth_sum", linear=linear, bend=bend, sharpness=sharpness, bounded=bounded, clip=clip
+        )
         return made.scaled(amplitude=output_scale, gain=1.0 / input_scale)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.shapes import MAX_ORDER, PiecewiseLinear, Polynomial, Shape, Wave
-from notsodeep.gaussian.smooth import Smooth
+from notsodeep.gaussian.smooth import Smooth, SmoothSum
 
 Array = NDArray[np.float64]
 
@@ -138,6 +138,11 @@ def _elu(alpha: float = 1.0) -> Activation:
     return _made(Smooth("elu", (float(alpha),)), "elu", **({} if alpha == 1.0 else {"alpha": alpha}))
 
 
+def _smooth_sum(linear: float, bend: float, sharpness: float, bounded: float, clip: float) -> Activation:
+    shape = SmoothSum(*(float(number) for number in (linear, bend, sharpness, bounded, clip)))
+    return _made(shape, "smooth_sum", **vars(shape))
+
+
 def _general_piecewise(knots: Sequence[float], slopes: Sequence[float], value: float = 0.0) -> Activation:
     shape = _piecewise(knots, slopes, value)
     extra = {"value": shape.value} if shape.value else {}
@@ -179,6 +184,7 @@ BUILDERS: dict[str, Callable[..., Activation]] = {
     "mish": _smooth("mish"),
     "arctan": _smooth("arctan"),
     "softsign": _smooth("softsign"),
+    "smooth_sum": _smooth_sum,
     "sin": lambda: _made(Wave(sine=True), "sin"),
     "cos": lambda: _made(Wave(sine=False), "cos"),
     "polynomial": _polynomial,
@@ -211,18 +217,13 @@ def rebuilt(phi: Activation) -> Activation | None:
     return made if made.shape == phi.shape else None
 
 
-def register_activation(name: str, builder: Callable[..., Activation]) -> None:
-    """Let `activation(name, **parameters)` call `builder`: what it makes can then be stored as text."""
-    if BUILDERS.setdefault(name, builder) is not builder:
-        raise InputError(f"There is already an activation {name!r}: choose another name.")
-
-
 def activation(name: str | Activation, **parameters: Any) -> Activation:
     """The activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
-    tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients), and
-    formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read, not executed.
+    tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
+    smooth_sum(linear, bend, sharpness, bounded, clip): linear x + bend softplus(sharpness x) + bounded tanh(clip x),
+    and formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read, not executed.
     `amplitude`, `gain` and `offset` give amplitude · φ(gain · x) + offset.
     """
     if isinstance(name, Activation):

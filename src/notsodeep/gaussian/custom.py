@@ -33,8 +33,8 @@ class Custom(Shape):
     caveat = (
         f"The activation is known only where it was called, at points {panels.PROBES:g}·|x| apart "
         f"({panels.PROBES * panels.CORE:g} near zero) and to {-np.log10(panels.RESOLVED):.0f} "
-        f"digits: a feature narrower than that, and a kink that changes the slope by less than {WEAKEST_KINK:g} of the function's size, cannot be "
-        "excluded."
+        f"digits: a feature narrower than that, and a kink that changes the slope by less than {WEAKEST_KINK:g} of the "
+        "function's size, cannot be excluded."
     )
 
     def __init__(

@@ -178,7 +178,7 @@ def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
 
 
 def over_power(value: Array, scales: Array, power: int) -> Array:
-    """value / scales^power: zero where the value is, however small the scale; infinite where only the power vanishes."""
+    """value / scales^power: zero where the value is, however small the scale; infinite where only the power is."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         return np.where(value == 0.0, 0.0, value / scales**power)
 

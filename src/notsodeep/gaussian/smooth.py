@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from notsodeep.errors import InputError
 from notsodeep.gaussian.shapes import Shape, bell, hermite
 
 Array = NDArray[np.float64]
@@ -153,6 +154,44 @@ def _mish(x: Array, order: int) -> Array:
     composed = chain_rule(t, u)
     lower = order * composed[order - 1] if order else 0.0
     return np.asarray(x * composed[order] + lower)
+
+
+@dataclass(frozen=True)
+class SmoothSum(Shape):
+    """linear · x + bend · softplus(sharpness · x) + bounded · tanh(clip · x): of linear growth, without a kink."""
+
+    linear: float
+    bend: float
+    sharpness: float
+    bounded: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not np.isfinite(value):
+                raise InputError(f"smooth_sum needs finite numbers, but {name} = {value}.")
+        if self.sharpness <= 0 or self.clip <= 0:
+            raise InputError(
+                f"smooth_sum needs sharpness > 0 and clip > 0, got {self.sharpness} and {self.clip}; "
+                "put signs in bend and bounded."
+            )
+
+    @property
+    def parity(self) -> int:  # type: ignore[override]
+        """Odd without the softplus."""
+        return -1 if self.bend == 0.0 else 0
+
+    @property
+    def feature(self) -> float:  # type: ignore[override]
+        """The shorter of the lengths over which its two bent terms are smooth."""
+        return min(SMOOTH["softplus"].feature / self.sharpness, SMOOTH["tanh"].feature / self.clip)
+
+    def __call__(self, x: Array, order: int = 0) -> Array:
+        value = self.bend * self.sharpness**order * _softplus(self.sharpness * x, order)
+        value = value + self.bounded * self.clip**order * _tanh(self.clip * x, order)
+        if order == 0:
+            return np.asarray(value + self.linear * x)
+        return np.asarray(value + self.linear if order == 1 else value)
 
 
 SMOOTH: dict[str, SmoothEntry] = {

@@ -16,13 +16,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.designs.shapes import SmoothSumShape
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.custom import FIRST_LOOK, Custom
 from notsodeep.gaussian.expressions import FUNCTIONS, derivative, walk
 from notsodeep.gaussian.formula import Formula
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
-from notsodeep.gaussian.smooth import Smooth
+from notsodeep.gaussian.smooth import Smooth, SmoothSum
 from notsodeep.nets.formulas import PLAIN, TensorSlopes, TensorValues
 
 Elementwise = Callable[[Tensor], Tensor]
@@ -136,7 +135,7 @@ def _torch_shape(shape: Shape) -> _TorchShape:
         return _TorchShape(torch.cos, lambda x: -torch.sin(x), torch.cos_)
     if isinstance(shape, Smooth) and shape.name in _SMOOTH:
         return _SMOOTH[shape.name](*shape.parameters)
-    if isinstance(shape, SmoothSumShape):
+    if isinstance(shape, SmoothSum):
         return _smooth_sum(shape)
     if isinstance(shape, Formula):
         return _formula(shape)
@@ -223,7 +222,7 @@ def _polynomial(shape: Polynomial) -> _TorchShape:
     return _TorchShape(horner(series), horner([k * c for k, c in enumerate(series)][1:] or [0.0]))
 
 
-def _smooth_sum(shape: SmoothSumShape) -> _TorchShape:
+def _smooth_sum(shape: SmoothSum) -> _TorchShape:
     linear, bend, sharpness, bounded, clip = (
         shape.linear,
         shape.bend,
