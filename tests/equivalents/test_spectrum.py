@@ -17,7 +17,8 @@ from notsodeep.equivalents.resolvent import Noise, solve_on_axis
 from notsodeep.equivalents.shapes import Commuting, General, shapes_of
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.errors import InputError
-from notsodeep.kernels import conjugate_kernel
+from notsodeep.gaussian.activations import activation
+from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]
@@ -28,6 +29,10 @@ GRAM = Explicit(["identity"])
 
 def centred(name: str, gmm: GaussianMixture, n: int) -> DEQ:
     return DEQ(name, 0.2).centred(ClassStatistics.of_mixture(gmm, gmm.class_sizes(n)).tau0)
+
+
+def exact_eigenvalues(model: DEQ | Explicit, X: Array, kernel: str = "ck") -> Array:
+    return np.linalg.eigvalsh((conjugate_kernel if kernel == "ck" else tangent_kernel)(model, X))
 
 
 def one_class(p: int, mean: float = 0.0, variance: float = 1.0) -> GaussianMixture:
@@ -350,6 +355,63 @@ class TestPrediction:
         spectrum = limiting_density(model, gmm, n, form="refined")
         assert kolmogorov(spectrum.quantiles(), exact) < 0.04
         np.testing.assert_allclose(spectrum.isolated[-2:], exact[-2:], rtol=0.06)
+
+    @pytest.mark.parametrize("kernel", ["ck", "ntk"])
+    @pytest.mark.parametrize("name", ["cos", "abs"])
+    def test_refined_eigenvalues_without_a_linear_part(self, name: str, kernel: str) -> None:
+        """Even activations, M_1 = 0: the limit is one atom; at finite n the norms and c_ij² spread it."""
+        gmm = GaussianMixture.paper(400, mean=3.0, gap=2.0)
+        model = centred(name, gmm, 500)
+        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0], kernel)
+        refined = limiting_density(model, gmm, 500, kernel, form="refined")
+        assert not refined.atoms
+        assert kolmogorov(refined.quantiles(), exact) < 0.04
+        assert kolmogorov(limiting_density(model, gmm, 500, kernel).quantiles(), exact) > 0.5
+        np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
+        assert sum(refined.counts) + len(refined.isolated) == 500
+
+    @pytest.mark.parametrize("name", ["cos", "abs"])
+    def test_refined_eigenvalues_without_a_linear_part_on_a_sphere(self, name: str) -> None:
+        """All norms are one: what is left of the spread is the semicircle of c_ij²."""
+        model = DEQ(name, 0.2).centred(1.0)
+        exact = exact_eigenvalues(model, UnitSphere(400).sample(500, seed=0))
+        refined = limiting_density(model, UnitSphere(400), 500, form="refined")
+        assert kolmogorov(refined.quantiles(), exact) < 0.03
+        np.testing.assert_allclose(refined.edges[0], exact[[0, -2]], rtol=0.02)
+        np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
+
+    def test_refined_without_a_linear_part_improves_with_the_dimension(self) -> None:
+        distances = []
+        for n in (200, 1600):
+            gmm = GaussianMixture.paper(n)
+            model = centred("cos", gmm, n)
+            exact = exact_eigenvalues(model, gmm.sample(n, seed=0)[0])
+            distances.append(kolmogorov(limiting_density(model, gmm, n, form="refined").quantiles(), exact))
+        assert distances[1] < 0.6 * distances[0]
+
+    @pytest.mark.parametrize("slope", [0.0, 1e-9, 0.01, 0.3, 1.0])
+    def test_refined_with_less_and_less_of_a_linear_part(self, slope: float) -> None:
+        """One layer x² - q + slope·x, for which M_1 = slope: no step where XXᵀ ceases to set the unit."""
+        gmm = GaussianMixture.paper(400, mean=3.0, gap=2.0)
+        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
+        model = Explicit([activation("polynomial", coefficients=[-q, slope, 1.0])])
+        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
+        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.04
+
+    def test_refined_where_the_slope_vanishes_at_this_norm_alone(self) -> None:
+        """x³ - 3qx + (x² - q)/2: M_1 = 0 at the mean norm, and M_1 ≠ 0 at every other."""
+        gmm = GaussianMixture.paper(400)
+        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
+        model = Explicit([activation("polynomial", coefficients=[-0.5 * q, -3.0 * q, 0.5, 1.0])])
+        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
+        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.07
+
+    def test_refined_refuses_a_kernel_of_third_order(self) -> None:
+        """x³ - 3x at norm 1: M_1 = M_2 = 0."""
+        model = Explicit([activation("polynomial", coefficients=[0.0, -3.0, 0.0, 1.0])])
+        with pytest.raises(InputError, match="third order"):
+            limiting_density(model, UnitSphere(100), 80, form="refined")
+        assert limiting_density(model, UnitSphere(100), 80).atom_counts == (80,)
 
     def test_asymptotic_without_an_atom(self) -> None:
         n = 500

@@ -28,16 +28,21 @@ from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.shapes import shapes_of
+from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 
 # Groups of all classes together, and of one at least.
 _GROUPS, _LEAST_GROUPS = 24, 4
 # The least radius, in units of XXᵀ's own spread, of the independent entries that smooth over the groups.
 _SMOOTH = 1e-3
+# The radius of that smoothing, in steps from group to group, where the diagonal rules the spectrum.
+_UNCOUPLED_STEPS = 2.0
 # The smallest squared norm of a group, relative to its class: in few dimensions a Gaussian reaches below 0.
 _SMALLEST_NORM = 0.1
 # Norms at which the scalars are computed, and the last coefficients of their series that show it to suffice.
 _NODES, _TAIL = 10, 1e-9
+# Parts of a kernel below this fraction of its diagonal are rounding.
+_NO_WIDTH = 1e-12
 # Room below the lowest offset, in units of the spread that XXᵀ gives to the spectrum.
 _MARGIN = 0.01
 
@@ -87,6 +92,23 @@ def _centres(number: int) -> FloatArray:
     return np.asarray(-number * np.diff(np.exp(-(bounds**2) / 2.0)) / np.sqrt(2.0 * np.pi))
 
 
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`.
+
+    Attributes:
+        noise: the samples without their means, in groups.
+        perturbation: what the means, t, T and the norms of the groups add.
+        origin: the place of z = 0 on the scale of the kernel.
+        stretch: the length of a unit of z there.
+    """
+
+    noise: Noise
+    perturbation: Perturbation
+    origin: float
+    stretch: float
+
+
 def refined(
     model: DEQ | Explicit,
     gmm: GaussianMixture,
@@ -94,18 +116,34 @@ def refined(
     scalars: Coefficients,
     *,
     one_norm: bool = False,
-) -> tuple[Noise, Perturbation, float]:
-    """Noise and perturbation of the finite-n form, and the place of z = 0 on the scale of the kernel."""
+) -> Refined:
+    """The finite-n form of a kernel on a mixture.
+
+    The unit is that of XXᵀ, α₁ τ0². Where XXᵀ acts less than the other two do (even activations, whose α₁ is zero, and
+    others at the scale where M_1 = 0) it is the width that the diagonal and the independent entries give the spectrum.
+
+    Raises:
+        InputError: where neither XXᵀ nor c_ij² acts, M_1 = M_2 = 0.
+    """
     groups = Groups.of(gmm, stats, one_norm=one_norm)
-    smallest = _SMALLEST_NORM * stats.tau0**2
-    norms = np.sqrt(np.maximum(groups.squares, smallest))
+    square = stats.tau0**2
+    semicircle = 4.0 * np.sqrt(2.0 * float(((scalars.trace * stats.T / stats.p) ** 2 @ stats.sizes).max()))
+    if max(scalars.linear * square, semicircle) <= _NO_WIDTH * scalars.diagonal:
+        raise InputError(
+            f"At τ0 = {stats.tau0:.4g} this kernel has no linear part (M_1 = 0) and no part in c_ij² (M_2 = 0): its "
+            "spectrum is decided by terms of third order, which the refined form does not have. Use "
+            "form='asymptotic', where they vanish, or the eigenvalues of the exact kernel."
+        )
+    norms = np.sqrt(np.maximum(groups.squares, _SMALLEST_NORM * square))
     linear, diagonal = _at_norms(model, norms, scalars.kernel)
-    own = linear / scalars.linear
-    gain = own + _tilt(gmm, stats, scalars)[groups.member]
-    diagonal = diagonal - gain * scalars.linear * groups.squares
-    noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal)
-    perturbation = _perturbation(gmm, stats, scalars, groups, noise, own)
-    return noise, perturbation, float(diagonal.min() - scalars.linear * stats.tau0**2 * room)
+    stretch = max(scalars.linear * square, semicircle + float(np.ptp(diagonal - linear * groups.squares)))
+    own = linear * square / stretch
+    # Without XXᵀ there is no α₁ for a slope to add to, and one of negative sign has no root.
+    gain = np.maximum(own + _tilt(gmm, stats, scalars, stretch)[groups.member], 0.0)
+    diagonal = diagonal - gain * stretch / square * groups.squares
+    noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal, stretch)
+    perturbation = _perturbation(gmm, stats, scalars, groups, noise, own, stretch)
+    return Refined(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
 
 
 def _noise(
@@ -115,14 +153,16 @@ def _noise(
     groups: Groups,
     gain: FloatArray,
     diagonal: FloatArray,
+    stretch: float,
 ) -> tuple[Noise, float]:
     """The noise, and how far above z = 0 its lowest offset stands."""
     between = np.ix_(groups.member, groups.member)
-    stretch = scalars.linear * stats.tau0**2
     offset = (diagonal - diagonal.min()) / stretch
-    scatter = 2.0 / gmm.p * (scalars.trace / scalars.linear * stats.T[between] / stats.tau0**2) ** 2
-    # A semicircle as wide as the step from group to group: the norms are continuous, only the groups are not.
-    radius = max(_SMOOTH, float(offset.max()) * gmm.classes / len(groups.sizes))
+    scatter = 2.0 / gmm.p * (scalars.trace * stats.T[between] / stretch) ** 2
+    # A semicircle as wide as the step from group to group: the norms are continuous, only the groups are not. Where
+    # XXᵀ does not couple the groups, that of a single one is narrower, and more is needed to reach the next.
+    steps = 1.0 if stretch == scalars.linear * stats.tau0**2 else _UNCOUPLED_STEPS
+    radius = max(_SMOOTH, steps * float(offset.max()) * gmm.classes / len(groups.sizes))
     scatter = np.maximum(scatter, radius**2 / 4.0 * gmm.p / stats.n)
     room = _MARGIN + 2.0 * float(np.sqrt((scatter @ groups.sizes).max() / gmm.p))
     traces = np.array([gmm.trace(a) for a in range(gmm.classes)]) / gmm.p
@@ -145,29 +185,30 @@ def _perturbation(
     groups: Groups,
     noise: Noise,
     own: FloatArray,
+    stretch: float,
 ) -> Perturbation:
     """Means, T and norms of the groups; what α₃ c_ij² is at the means stands beside T, not in their scale."""
     between = np.ix_(groups.member, groups.member)
     square = stats.tau0**2
-    second = scalars.trace / scalars.linear * (stats.T + gmm.mean_gram**2 / gmm.p) / square
+    second = scalars.trace * (stats.T + gmm.mean_gram**2 / gmm.p) / stretch
     surplus = np.outer(noise.mean_scale, noise.mean_scale) - np.sqrt(np.outer(own, own))
     return Perturbation(
         noise=noise,
         trace_part=second[between] - surplus * gmm.mean_gram[between] / square,
-        norm_part=np.sqrt(scalars.norm / scalars.linear * gmm.p / square) * (groups.squares - square),
+        norm_part=np.sqrt(scalars.norm * gmm.p / stretch) * (groups.squares - square),
         norm_weights=np.zeros(len(groups.sizes)),
     )
 
 
-def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients) -> FloatArray:
-    """What the means add to α₁, relative, in each class: α₃ c_ij² has the slope 2 α₃ μ_aᵀμ_b/p at the means.
+def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, stretch: float) -> FloatArray:
+    """What the means add to α₁ in each class, in units: α₃ c_ij² has the slope 2 α₃ μ_aᵀμ_b/p at the means.
 
     A matrix α₁ + ε_ab between classes acts on the bulk, to first order, like α₁ + e_a + e_b with the same
     averages over the partners b: e_a = ε̄_a - ε̄/2.
     """
     slopes = 2.0 * scalars.trace * gmm.mean_gram / gmm.p
     rows = slopes @ stats.weights
-    return np.asarray((2.0 * rows - stats.weights @ rows) / scalars.linear)
+    return np.asarray((2.0 * rows - stats.weights @ rows) * stats.tau0**2 / stretch)
 
 
 def _at_norms(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> tuple[FloatArray, FloatArray]:

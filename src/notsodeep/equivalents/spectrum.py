@@ -22,7 +22,7 @@ from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
 from notsodeep.data.validation import FloatArray, count, frozen
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.groups import refined
+from notsodeep.equivalents.groups import Refined, refined
 from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.shapes import shapes_of
@@ -159,7 +159,7 @@ def limiting_density(
         kernel: as in `coefficients`.
         form: "asymptotic" is the limit itself. "refined" adds the corrections that are known without data:
             each sample's own norm, the means and the noise in c_ij² (`groups`). An atom then becomes a
-            narrow bulk. Without a linear part (even activations) the two are the same.
+            narrow bulk, also the one at γ² that is the whole limit where XXᵀ does not act (even activations).
         points: points of the grid on each interval of the bulk, besides some where it is not smooth.
 
     Raises:
@@ -173,14 +173,14 @@ def limiting_density(
         gmm = GaussianMixture(np.zeros((1, gmm.p)), 1.0)
     stats = _statistics(gmm, n)
     scalars = coefficients(model, stats.tau0, kernel)
-    if scalars.linear * stats.tau0**2 <= _NO_LINEAR * scalars.diagonal:
-        return _flat(Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes), stats, scalars)
     if form == "refined":
-        noise, perturbation, origin = refined(model, gmm, stats, scalars, one_norm=on_sphere)
-    else:
-        noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
-        perturbation, origin = Perturbation.of(noise, stats, scalars), scalars.identity
-    return _assembled(noise, perturbation, scalars, origin, points)
+        found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
+        return _assembled(found, scalars, points)
+    noise, stretch = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes), scalars.linear * stats.tau0**2
+    if stretch <= _NO_LINEAR * scalars.diagonal:
+        return _flat(noise, stats, scalars)
+    limit = Refined(noise, Perturbation.of(noise, stats, scalars), scalars.identity, stretch)
+    return _assembled(limit, scalars, points)
 
 
 def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:
@@ -200,15 +200,13 @@ def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:
     return stats
 
 
-def _assembled(
-    noise: Noise, perturbation: Perturbation, scalars: Coefficients, origin: float, points: int
-) -> LimitingSpectrum:
+def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSpectrum:
+    noise, perturbation, origin, stretch = parts.noise, parts.perturbation, parts.origin, parts.stretch
     rank = noise.rank()
     bulks, gaps = find_bulks(noise, rank)
     isolated = [one for gap in gaps for one in perturbation.roots(gap)]
     at_zero, counts = _populations(perturbation, gaps, bulks, rank)
     isolated, counts = _absorbed(isolated, counts, bulks, noise)
-    stretch = scalars.linear * scalars.tau0**2
     z = np.concatenate([_grid(bulk, points) for bulk in bulks])
     density = sum((bulk.density(z) for bulk in bulks), np.zeros_like(z)) / stretch
     edges = np.array([(bulk.low, bulk.high) for bulk in bulks])
