@@ -15,12 +15,19 @@ class KernelInfo:
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series, fit error
             and residual.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
+        ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with the
+            bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "integral" (Price's), "quadrature".
     """
 
     iterations: int
     residual: float
     error_bound: float
     careful_pairs: int
+    ways: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Files bring it back as a list.
+        object.__setattr__(self, "ways", tuple(self.ways))
 
     def merge(self, other: KernelInfo) -> KernelInfo:
         """The evidence of two parts of one computation."""
@@ -29,4 +36,5 @@ class KernelInfo:
             max(self.residual, other.residual),
             max(self.error_bound, other.error_bound),
             self.careful_pairs + other.careful_pairs,
+            tuple(sorted({*self.ways, *other.ways})),
         )

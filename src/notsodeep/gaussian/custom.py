@@ -29,6 +29,7 @@ class Custom(Shape):
     """A user's callable, with declared kinks and, if given, its derivative."""
 
     most_panels = 20_000
+    features_at_zero = False
 
     def __init__(
         self,
@@ -205,6 +206,12 @@ class Custom(Shape):
             reach *= 2.0
         edges, _ = self._panels(reach)
         return edges
+
+    def local_length(self, x: float) -> float:
+        """Length of the panel around x on which the callable was resolved."""
+        edges = self.breakpoints(abs(x) + 1.0)
+        place = min(max(int(np.searchsorted(edges, x, side="right")), 1), len(edges) - 1)
+        return float(edges[place] - edges[place - 1])
 
     def rule(self, scales: Array, degree: int = 0) -> tuple[Array, Array]:
         """One row of nodes for each scale, split at the resolved panels."""

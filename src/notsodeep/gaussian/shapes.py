@@ -42,12 +42,14 @@ class Shape:
         parity: +1 even, -1 odd, 0 neither.
         feature: length ℓ over which the function is smooth, for the grading of panels.
         dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
+        features_at_zero: away from zero the function is smooth over lengths of the distance to zero.
     """
 
     kinks: tuple[float, ...] = ()
     parity: int = 0
     feature: float = 1.0
     dual: str = "general"
+    features_at_zero: bool = True
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         """The derivative of the given order (0 to 4), away from the kinks."""
@@ -62,6 +64,10 @@ class Shape:
     def breakpoints(self, limit: float) -> Array:
         """Where panels of the variable x = sξ should end, up to |x| ≤ limit."""
         return quadrature.graded_edges(self.feature, np.inf, limit)
+
+    def local_length(self, x: float) -> float:
+        """Length of a panel around x on which the function is resolved by 16 nodes."""
+        return max(self.feature, abs(x))
 
     def jumps(self, order: int) -> Array:
         """φ^(order)(κ+) - φ^(order)(κ-) at every kink κ."""
