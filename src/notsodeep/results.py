@@ -15,6 +15,8 @@ class KernelInfo:
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series, fit error
             and residual.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
+        ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with the
+            bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "integral" (Price's), "quadrature".
         caveat: what the error bound takes for granted; empty for built-in activations, a sentence for a function of
             the user's, of which nothing is known but its values.
     """
@@ -23,7 +25,12 @@ class KernelInfo:
     residual: float
     error_bound: float
     careful_pairs: int
+    ways: tuple[str, ...] = ()
     caveat: str = ""
+
+    def __post_init__(self) -> None:
+        # Files bring it back as a list.
+        object.__setattr__(self, "ways", tuple(self.ways))
 
     def merge(self, other: KernelInfo) -> KernelInfo:
         """The evidence of two parts of one computation."""
@@ -32,6 +39,7 @@ class KernelInfo:
             max(self.residual, other.residual),
             max(self.error_bound, other.error_bound),
             self.careful_pairs + other.careful_pairs,
+            tuple(sorted({*self.ways, *other.ways})),
             " ".join(dict.fromkeys(part for part in (self.caveat, other.caveat) if part)),
         )
 

@@ -36,6 +36,7 @@ class Custom(Shape):
         f"digits: a feature narrower than that, and a kink that changes the slope by less than {WEAKEST_KINK:g} of the "
         "function's size, cannot be excluded."
     )
+    features_at_zero = False
 
     def __init__(
         self,
@@ -179,6 +180,12 @@ class Custom(Shape):
     def breakpoints(self, limit: float) -> Array:
         """The edges of the panels on which the callable was resolved."""
         return self._panels(_octave(limit)).edges
+
+    def local_length(self, x: float) -> float:
+        """Length of the panel around x on which the callable was resolved."""
+        edges = self.breakpoints(abs(x) + 1.0)
+        place = min(max(int(np.searchsorted(edges, x, side="right")), 1), len(edges) - 1)
+        return float(edges[place] - edges[place - 1])
 
     def rule(self, scales: Array, degree: int = 0) -> tuple[Array, Array]:
         """One row of nodes for each scale, split at the resolved panels."""

@@ -44,6 +44,7 @@ class Shape:
         dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
         inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
         caveat: what error bounds take for granted about the function; empty if nothing.
+        features_at_zero: away from zero the function is smooth over lengths of the distance to zero.
     """
 
     kinks: tuple[float, ...] = ()
@@ -52,6 +53,7 @@ class Shape:
     dual: str = "general"
     inaccuracy: float = 0.0
     caveat: str = ""
+    features_at_zero: bool = True
 
     def __call__(self, x: Array, order: int = 0) -> Array:
         """The derivative of the given order (0 to 4), away from the kinks."""
@@ -66,6 +68,10 @@ class Shape:
     def breakpoints(self, limit: float) -> Array:
         """Where panels of the variable x = sξ should end, up to |x| ≤ limit."""
         return quadrature.graded_edges(self.feature, np.inf, limit)
+
+    def local_length(self, x: float) -> float:
+        """Length of a panel around x on which the function is resolved by 16 nodes."""
+        return max(self.feature, abs(x))
 
     def jumps(self, order: int) -> Array:
         """φ^(order)(κ+) - φ^(order)(κ-) at every kink κ."""

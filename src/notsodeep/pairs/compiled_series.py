@@ -207,3 +207,124 @@ def fit_tile(  # type: ignore[no-untyped-def]
                         p[j] = p[j] * z[j] + (low + above[j] * gap)
                 for j in range(width):
                     slope[i, start + j] = p[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def table_tile(  # type: ignore[no-untyped-def]
+    c, kappa, shift_left, shift_right, root_left, root_right, row_tables, column_vectors, energy_left, energy_right,
+    steep_left, steep_right, epsilon, start, stop, floor, odd, want_slope, lower, value, slope, todo,
+):  # fmt: skip
+    """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.28) to (3.31).
+
+    `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of F' and of the ends of r,
+    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and the
+    smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`: these
+    are marked in `todo`.
+    """
+    rows, columns = c.shape
+    orders = (row_tables.shape[1] - 2) // 2
+    z, sign, one, two = np.zeros(WIDTH), np.ones(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+    near, far, ratio = np.ones(WIDTH), np.ones(WIDTH), np.ones(WIDTH)
+    mantissa, exponent = np.ones(WIDTH), np.zeros(WIDTH)
+    ratio_bits, mantissa_bits = ratio.view(np.int64), mantissa.view(np.int64)
+    series = np.ones((row_tables.shape[1], WIDTH))
+    smallest, largest, opposite = 1.0, 0.0, 1.0
+    left_over = 0
+    scale = 2.0 / (stop - start)
+    for i in range(rows):
+        if lower:
+            columns = i
+        for strip in range((columns + WIDTH - 1) // WIDTH):
+            first = strip * WIDTH
+            width = min(WIDTH, columns - first)
+            np.dot(row_tables[i], column_vectors[strip], series)
+            inverse = 1.0 / root_left[i]
+            for j in range(width):
+                target = kappa * c[i, first + j] + shift_left[i] + shift_right[first + j]
+                z[j] = target * inverse / root_right[first + j]
+            _distances(z, sign, near, far, series[2 * orders], series[2 * orders + 1], odd)
+            for j in range(width):
+                smallest = min(smallest, near[j])
+            for j in range(width):
+                largest = max(largest, near[j])
+            for j in range(width):
+                opposite = min(opposite, far[j])
+            if smallest < floor:
+                for j in range(width):
+                    todo[i, first + j] = near[j] < floor
+                    left_over += near[j] < floor
+            for j in range(WIDTH):
+                x, y = np.sqrt(near[j]), np.sqrt(far[j])
+                above = x + np.sqrt(near[j] + epsilon * epsilon)
+                ratio[j] = above / (y + np.sqrt(far[j] + epsilon * epsilon))
+            _logarithm(ratio_bits, mantissa_bits, mantissa, exponent, z)
+            for j in range(WIDTH):
+                z[j] = min(max((z[j] - start) * scale - 1.0, -1.0), 1.0)
+            _clenshaw(series, 0, orders, z, one, two)
+            for j in range(width):
+                value[i, first + j] = sign[j] * one[j] * energy_left[i] * energy_right[first + j]
+            if want_slope:
+                _clenshaw(series, orders, orders, z, one, two)
+                for j in range(width):
+                    slope[i, first + j] = one[j] * steep_left[i] * steep_right[first + j]
+    return smallest, largest, opposite, left_over
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _distances(r, sign, near, far, plus, minus, odd):  # type: ignore[no-untyped-def]
+    """d and 1 - d, the relative distances of r to its ends; of |r| for an odd function, whose sign is kept apart."""
+    if odd:
+        for j in range(WIDTH):
+            sign[j] = -1.0 if r[j] < 0.0 else 1.0
+        for j in range(WIDTH):
+            inverse = 0.5 / plus[j]
+            near[j] = min(max((plus[j] - abs(r[j])) * inverse, 0.0), 1.0)
+            far[j] = min(max((plus[j] + abs(r[j])) * inverse, 0.0), 1.0)
+    else:
+        for j in range(WIDTH):
+            inverse = 1.0 / (plus[j] - minus[j])
+            near[j] = min(max((plus[j] - r[j]) * inverse, 0.0), 1.0)
+            far[j] = min(max((r[j] - minus[j]) * inverse, 0.0), 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _clenshaw(series, first, orders, z, one, two):  # type: ignore[no-untyped-def]
+    """one_j = Σ_k series[first + k, j] T_k(z_j)."""
+    for j in range(WIDTH):
+        one[j] = 0.0
+        two[j] = 0.0
+    for k in range(first + orders - 1, first, -1):
+        for j in range(WIDTH):
+            fresh = 2.0 * z[j] * one[j] - two[j] + series[k, j]
+            two[j] = one[j]
+            one[j] = fresh
+    for j in range(WIDTH):
+        one[j] = series[first, j] + z[j] * one[j] - two[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _logarithm(bits, mantissa_bits, mantissa, exponent, result):  # type: ignore[no-untyped-def]
+    """Natural logarithm on a strip, written out so that it is vectorised.
+
+    x = 2^e m with m in [1/√2, √2), and log m = 2 atanh f, f = (m - 1)/(m + 1), |f| < 0.172.
+    """
+    for j in range(WIDTH):
+        exponent[j] = float((bits[j] >> 52) - 1023)
+        mantissa_bits[j] = (bits[j] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
+    for j in range(WIDTH):
+        m, e = mantissa[j], exponent[j]
+        large = m > 1.4142135623730951
+        m = 0.5 * m if large else m
+        e = e + 1.0 if large else e
+        f = (m - 1.0) / (m + 1.0)
+        s = f * f
+        p = 1.0 / 19.0
+        p = p * s + 1.0 / 17.0
+        p = p * s + 1.0 / 15.0
+        p = p * s + 1.0 / 13.0
+        p = p * s + 1.0 / 11.0
+        p = p * s + 1.0 / 9.0
+        p = p * s + 1.0 / 7.0
+        p = p * s + 1.0 / 5.0
+        p = p * s + 1.0 / 3.0
+        result[j] = e * 0.6931471805599453 + 2.0 * f * (1.0 + s * p)

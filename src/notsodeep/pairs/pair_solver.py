@@ -1,14 +1,17 @@
 """All pairs of two sets of samples through one activation: F and F', with or without feedback.
 
 A `PairSolver` is prepared once from the variances of the samples and then applied to tiles of the Gram matrix, from
-any number of threads.  Three ways, from fast to careful: a fitted polynomial (activations with one kink at zero),
-the Mehler series with as many terms as its error bound asks for, and the evaluators of `gaussian.bivariate` for the
-rest.
+any number of threads.  Four ways, from fast to careful: a fitted polynomial (activations with one kink at zero), the
+Mehler series with as many terms as its error bound asks for, a table of the solution over the norms and angles that
+the data have, and the evaluators of `gaussian.bivariate` for the rest.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +20,32 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.price import price_integral
 from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.sample_moments import Equation, Side
+from notsodeep.pairs.solution_table import END, Range, SolutionTable, solution_table
 from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]
+# F and F' at covariances, of those pairs that the second argument selects.
+Evaluator = Callable[[Array, Any], tuple[Array, Array]]
 
 LEVELS: tuple[int, ...] = (
     *range(4, 16, 2), *range(16, 32, 4), *range(32, 64, 8), *range(64, 128, 16), *range(128, 256, 32),
     *range(256, 512, 64), *range(512, 1025, 128),
 )  # fmt: skip
 TRUNCATION = 1e-14
+# Beyond this many terms a table is cheaper than the series, where there is one.
+SERIES_WORTH = 64
+# Fewer pairs than this are not worth a table.
+TABLE_WORTH = 24
+# A tile with more than this share of pairs beyond the series says that the next tiles will be alike.
+SHARE = 0.01
+# log2 of the odds d/(1-d) below which a table is not tried again with fewer near pairs.
+LEAST_NEAR = -4
 
 
 class PairSolver:
@@ -48,6 +63,10 @@ class PairSolver:
         self._lock = threading.Lock()
         self._table: MehlerTable | None = None
         self._fit = None
+        self._tabulated = has_table(phi.shape)
+        self._floor = -END
+        self._solution: SolutionTable | None = None
+        self._series_first = True
         if isinstance(phi.shape, PiecewiseLinear) and phi.shape.dual == "homogeneous":
             self._fit = homogeneous.fit(phi.shape, self.feedback)
 
@@ -106,11 +125,15 @@ class PairSolver:
             c, self.kappa, *self._sides(rows, columns), fit.highest, fit.middle, fit.lowest,
             fit.upper.value, fit.lower.value, fit.upper.slope, fit.lower.slope, self.want_slope, lower, value, slope,
         )  # fmt: skip
-        return KernelInfo(0, 0.0, fit.error, 0)
+        return KernelInfo(0, 0.0, fit.error, 0, ("fit",))
 
     def _series(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
+        if not self._series_first:
+            info = self._looked_up(c, rows, columns, value, slope, lower=lower)
+            if info is not None:
+                return info
         todo = np.zeros(c.shape, dtype=np.bool_)
         table = self._grown(0.2)
         while True:
@@ -118,17 +141,72 @@ class PairSolver:
                 c, self.kappa, *self._sides(rows, columns), table.left, table.right, rows.start, columns.start,
                 self.feedback, table.levels, table.limits, table.parity, self.want_slope, lower, value, slope, todo,
             )  # fmt: skip
-            if left_over == 0 or table.complete:
+            if left_over == 0 or table.complete or (self._tabulated and table.terms >= SERIES_WORTH):
                 break
             larger = self._grown(highest)
             if larger is table:
                 break
             table = larger
-        careful = KernelInfo(0, 0.0, 0.0, 0)
-        if left_over:
-            careful = self._careful(c, rows, columns, value, slope, np.nonzero(todo))
+        if left_over > TABLE_WORTH and self._tabulated:
+            self._series_first = left_over < SHARE * c.size
+            info = self._looked_up(c, rows, columns, value, slope, lower=lower)
+            if info is not None:
+                return info
         amplified = (TRUNCATION + residual) / self._margin()
-        return KernelInfo(steps, residual, amplified, 0).merge(careful)
+        info = KernelInfo(steps, residual, amplified, 0, ("series",))
+        if left_over:
+            info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
+        return info
+
+    def _looked_up(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo | None:
+        """The whole tile from the solution table, which is extended until it covers the tile; None without a table."""
+        seen = (0.25, 0.5, 0.5)
+        table = self._solution
+        todo = np.zeros(c.shape, dtype=np.bool_)
+        energy, steep = self._roots(rows, columns)
+        while True:
+            if table is None:
+                table = self._tabulate(*seen)
+            if table is None:
+                return None
+            *seen, left_over = compiled.table_tile(
+                c, self.kappa, *self._sides(rows, columns), table.row_tables(self.left.logs[rows]),
+                table.column_vectors(self.right.logs[columns], compiled.WIDTH), *energy, *steep, table.epsilon,
+                table.start, table.stop, table.floor, table.odd, self.want_slope, lower, value, slope, todo,
+            )  # fmt: skip
+            if table.covers(*seen) or (self._floor > -END and table.covers(1.0, *seen[1:])):
+                break
+            table = None
+        info = KernelInfo(0, 0.0, table.error / self._margin(), 0, ("table",))
+        if left_over:
+            info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
+        return info
+
+    def _roots(self, rows: slice, columns: slice) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """√S and √E1 of the rows and the columns."""
+        sides = (self.left, rows), (self.right, columns)
+        energy = tuple(np.sqrt(side.energy[part]) for side, part in sides)
+        steep = tuple(np.sqrt(side.slope_energy[part]) for side, part in sides)
+        return (energy[0], energy[1]), (steep[0], steep[1])
+
+    def _tabulate(self, smallest: float, largest: float, opposite: float) -> SolutionTable | None:
+        """A table that covers these distances and what earlier ones covered; None if it cannot be resolved."""
+        with self._lock:
+            logs = np.concatenate([self.left.logs, self.right.logs])
+            extent = Range.of(logs, smallest, largest, opposite, self._solution)
+            while True:
+                extent = replace(extent, near=max(extent.near, self._floor))
+                table = solution_table(self.phi.shape, self.feedback, extent)
+                if table.resolved:
+                    self._solution = table
+                    return table
+                if extent.near >= LEAST_NEAR:
+                    self._tabulated = False
+                    return None
+                # Kinks away from zero make a cone at equal norms and angle zero: the nearest pairs go another way.
+                self._floor = min(extent.near + 3, LEAST_NEAR)
 
     def _margin(self) -> float:
         """1 - σ_a² max|F'|: what an error of F is divided by on its way through the equation."""
@@ -139,7 +217,10 @@ class PairSolver:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""
         with self._lock:
             table = self._table
-            while table is None or not (table.complete or table.limits[-1] >= correlation):
+            most = SERIES_WORTH if self._tabulated else LEVELS[-1]
+            while table is None or not (
+                table.complete or table.terms >= most or table.limits[-1] >= correlation
+            ):
                 terms = 16 if table is None else min(2 * table.terms, LEVELS[-1])
                 if correlation > 0.5:
                     terms = max(terms, 64)
@@ -159,15 +240,44 @@ class PairSolver:
         """Newton's method on the listed pairs with the evaluators that hold at any correlation."""
         i, j = where
         shift_left, shift_right, root_left, root_right = self._sides(rows, columns)
-        q1, q2 = self.left.inner[rows][i], self.right.inner[columns][j]
         bound = root_left[i] * root_right[j]
         target = self.kappa * c[i, j] + shift_left[i] + shift_right[j]
-        covariance, steps, residual = solve_pairs(self.phi.shape, q1, q2, target, bound, self.feedback)
-        f, df = shape_dual(self.phi.shape, q1, q2, covariance)
+        evaluate = self._evaluator(rows.start + i, columns.start + j)
+        covariance, steps, residual = solve_pairs(evaluate, target, bound, self.feedback)
+        f, df = evaluate(covariance, slice(None))
         value[i, j] = f
         if self.want_slope:
             slope[i, j] = df
-        return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i))
+        way = "integral" if self.phi.shape.dual == "piecewise" else "quadrature"
+        return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i), (way,))
+
+    def _evaluator(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> Evaluator:
+        """F and F' of these samples as a function of their covariances, for a selection of the pairs."""
+        shape, left, right = self.phi.shape, self.left, self.right
+        if isinstance(shape, PiecewiseLinear):
+            piecewise = shape
+            scales = left.root[i], right.root[j]
+            means = left.mean[i], right.mean[j], left.rise[i], right.rise[j]
+
+            def by_integral(covariance: Array, chosen: Any) -> tuple[Array, Array]:
+                return price_integral(
+                    piecewise,
+                    scales[0][chosen],
+                    scales[1][chosen],
+                    covariance,
+                    [part[chosen] for part in means],
+                )
+
+            return by_integral
+        q1, q2 = left.inner[i], right.inner[j]
+        return lambda covariance, chosen: shape_dual(shape, q1[chosen], q2[chosen], covariance)
+
+
+def has_table(shape: Shape) -> bool:
+    """Whether the solution may be tabulated: closed forms that oscillate and kinks of callables are left out."""
+    return shape.dual in ("erf", "piecewise") or (
+        shape.dual == "general" and all(kink == 0.0 for kink in shape.kinks)
+    )
 
 
 def _mirrored(lower: Array, diagonal: Array) -> Array:
@@ -179,16 +289,16 @@ def _mirrored(lower: Array, diagonal: Array) -> Array:
 
 
 def solve_pairs(
-    shape: Shape, q1: Array, q2: Array, target: Array, bound: Array, feedback: float
+    evaluate: Evaluator, target: Array, bound: Array, feedback: float
 ) -> tuple[Array, int, float]:
-    """Λ = feedback · F(q1, q2, Λ) + target by Newton's method; returns Λ, steps and the worst relative residual."""
+    """Λ = feedback · F(Λ) + target by Newton's method; returns Λ, steps and the worst relative residual."""
     covariance = np.clip(target, -bound, bound)
     if feedback == 0.0:
         return covariance, 0, 0.0
     active = np.arange(len(target))
     worst = 0.0
     for step in range(1, 61):
-        f, df = shape_dual(shape, q1[active], q2[active], covariance[active])
+        f, df = evaluate(covariance[active], active)
         gap = feedback * f + target[active] - covariance[active]
         sizes = np.abs(gap) / bound[active]
         worst = float(sizes.max())

@@ -1,0 +1,185 @@
+"""F and F' on a grid: all pairs of a few variances at a few angles, with quadrature nodes that all of them share.
+
+One pair by itself costs a two-dimensional quadrature, a millisecond.  On a grid the work separates.  With
+u = s1 ξ and v = s2 (ξ cos α + η sin α),
+
+    F = E_ξ[φ(s1 ξ) H(ξ)],     H(ξ) = E_η φ(s2 (ξ cos α + η sin α)),
+
+H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of H
+depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) to (3.27).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.gaussian import quadrature
+from notsodeep.gaussian.bivariate import shape_dual
+from notsodeep.gaussian.shapes import Shape
+
+Array = NDArray[np.float64]
+
+# Up to this |ρ| the Mehler series is cheap: 512 terms leave less than 1e-17.
+SERIES_UP_TO = 0.9
+SERIES_TERMS = 400
+# Beyond nine standard deviations the weight is below 1e-18.
+REACH = 9.0
+# Gauss-Legendre nodes of a panel.
+NODES = 16
+# Gauss-Hermite nodes that resolve a function of length scale ℓ under a bell of width w, by the largest w/ℓ.
+HERMITE_NODES = ((0.004, 6), (0.02, 8), (0.06, 12), (0.12, 18), (0.25, 28), (0.5, 48))
+
+
+def dual_grid(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Array]:
+    """F and F' of a shape for u and v of every two `variances` and at every angle α = arccos ρ: (angles, n, n).
+
+    The two variables play different parts, so that the asymmetry of the result measures its error.
+    """
+    rho = np.cos(angles)
+    if shape.dual != "general":
+        return _by_formula(shape, variances, rho)
+    value = np.empty((len(angles), len(variances), len(variances)))
+    slope = np.empty_like(value)
+    far = np.abs(rho) <= SERIES_UP_TO
+    if far.any():
+        value[far], slope[far] = _by_series(shape, variances, rho[far])
+    if not far.all():
+        value[~far], slope[~far] = _by_conditioning(shape, variances, angles[~far])
+    return value, slope
+
+
+def aligned(shape: Shape, variances: Array) -> tuple[Array, Array]:
+    """F at ρ = 1 and at ρ = -1 for every two variances: one-dimensional integrals."""
+    if shape.dual != "general":
+        value, _ = _by_formula(shape, variances, np.array([1.0, -1.0]))
+        return value[0], value[1]
+    roots = np.sqrt(variances)
+    points, weights = quadrature.panel_rule(
+        _edges(shape, roots, shape.local_length(0.0) / roots.max(), REACH)
+    )
+    weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
+    values, turned = shape(roots[:, None] * points), shape(-roots[:, None] * points)
+    return (values * weights) @ values.T, (values * weights) @ turned.T
+
+
+def _by_formula(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
+    """Closed forms, and Price's integral."""
+    count = len(variances)
+    form = len(rho), count, count
+    first, second = np.meshgrid(variances, variances, indexing="ij")
+    left, right = (np.broadcast_to(part, form).reshape(-1) for part in (first, second))
+    cross = (np.sqrt(first * second) * rho[:, None, None]).reshape(-1)
+    value, slope = shape_dual(shape, left, right, cross)
+    return value.reshape(form), slope.reshape(form)
+
+
+def _by_series(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
+    """Mehler's series (3.13) and (3.14)."""
+    orders = np.arange(SERIES_TERMS)
+    table = shape.mehler(variances, SERIES_TERMS)
+    powers = rho[:, None] ** orders
+    falling = np.zeros_like(powers)
+    falling[:, 1:] = orders[1:] * powers[:, :-1]
+    roots = np.sqrt(variances)
+    value = (powers[:, None, :] * table) @ table.T
+    slope = ((falling[:, None, :] * table) @ table.T) / np.multiply.outer(roots, roots)
+    return np.asarray(value), np.asarray(slope)
+
+
+def _by_conditioning(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Array]:
+    roots = np.sqrt(variances)
+    sines = np.sin(angles)
+    points, weights = _outer_rule(shape, roots, float(sines.min()))
+    weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
+    outer = [weights * shape(roots[:, None] * points, order) for order in (0, 1)]
+    if shape.parity:
+        # Both halves of ξ contribute the same.
+        half = points > 0.0
+        points, outer = points[half], [2.0 * part[:, half] for part in outer]
+    value = np.empty((len(angles), len(roots), len(roots)))
+    slope = np.empty_like(value)
+    for k, (angle, sine) in enumerate(zip(angles, sines, strict=True)):
+        inner = _conditional_means(shape, roots, points, float(np.cos(angle)), float(sine))
+        value[k], slope[k] = outer[0] @ inner[0].T, outer[1] @ inner[1].T
+    return value, slope
+
+
+def _outer_rule(shape: Shape, roots: Array, sine: float) -> tuple[Array, Array]:
+    """Nodes ξ that resolve φ(sξ) for every scale s, and the layer of width tan α that v|u makes of a kink."""
+    first = shape.local_length(0.0) / float(roots.max())
+    return quadrature.panel_rule(
+        _edges(shape, roots, min(first, sine) if shape.kinks else first, REACH), NODES
+    )
+
+
+def _edges(shape: Shape, scales: Array, first: float, reach: float) -> Array:
+    """Panels over ±reach, no longer than `first` at zero, than φ(s·) is smooth at any scale s, or than 2."""
+    some = np.unique(np.round(np.log2(scales) * 4.0)) / 4.0
+    some = np.minimum(2.0**some, scales.max())
+    sides = []
+    for sign in (1.0, -1.0):
+        edges = [0.0]
+        while edges[-1] < reach:
+            place = edges[-1]
+            step = min(max(first, place), 2.0)
+            if not shape.features_at_zero:
+                step = min(step, min(shape.local_length(sign * s * place) / s for s in some))
+            edges.append(min(place + step, reach))
+        sides.append(np.array(edges))
+    return np.concatenate([-sides[1][:0:-1], sides[0]])
+
+
+def _conditional_means(
+    shape: Shape, roots: Array, points: Array, cosine: float, sine: float
+) -> tuple[Array, Array]:
+    """E[φ(v) | ξ] and E[φ'(v) | ξ] for every scale of v (rows) and node ξ (columns)."""
+    widths = roots * sine
+    result = np.empty((2, len(roots), len(points)))
+    # In units of the width of v|u the mean of v is at ξ cot α, the same for all scales.
+    centres = points * (cosine / sine)
+    lengths = np.full((len(roots), len(points)), shape.local_length(0.0) if not shape.kinks else 0.0)
+    if shape.features_at_zero:
+        mean = widths[:, None] * np.abs(centres)
+        lengths = np.where(np.abs(centres) > 10.0, np.maximum(lengths, mean), lengths)
+    with np.errstate(divide="ignore"):
+        ratio = widths[:, None] / lengths
+    done = np.zeros(ratio.shape, dtype=bool)
+    for limit, count in HERMITE_NODES:
+        chosen = (ratio <= limit) & ~done
+        if chosen.any():
+            done |= chosen
+            row, column = np.nonzero(chosen)
+            nodes, weights = _hermite_rule(count)
+            places = (roots[row] * cosine * points[column])[:, None] + widths[row, None] * nodes
+            for order in (0, 1):
+                result[order, row, column] = shape(places, order) @ weights
+    wide = ~done.all(axis=1)
+    if wide.any():
+        close = ~done[wide].all(axis=0)
+        means = _panel_means(shape, widths[wide], centres[close])
+        rows = np.flatnonzero(wide)
+        for order in (0, 1):
+            block = result[order][np.ix_(rows, close)]
+            result[order][np.ix_(rows, close)] = np.where(done[np.ix_(rows, close)], block, means[order])
+    return result[0], result[1]
+
+
+@lru_cache(maxsize=16)
+def _hermite_rule(count: int) -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / quadrature.SQRT_2PI
+
+
+def _panel_means(shape: Shape, widths: Array, centres: Array) -> tuple[Array, Array]:
+    """∫ φ(w η) g(η - centre) dη for all widths w: the weights are shared."""
+    first = shape.local_length(0.0) / float(widths.max())
+    edges = _edges(shape, widths, first, float(np.abs(centres).max()) + REACH)
+    edges = edges[(edges >= centres.min() - 2.0 * REACH) & (edges <= centres.max() + 2.0 * REACH)]
+    nodes, weights = quadrature.panel_rule(edges, NODES)
+    bell = np.exp(-0.5 * (centres[:, None] - nodes) ** 2)
+    bell *= weights / quadrature.SQRT_2PI
+    places = widths[:, None] * nodes
+    return np.asarray(shape(places) @ bell.T), np.asarray(shape(places, 1) @ bell.T)

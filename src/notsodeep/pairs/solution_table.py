@@ -1,0 +1,392 @@
+"""The solution of the pair equation, tabulated over the norms and the angles that a data set has.
+
+A pair of samples enters the equation ρ = f P(ρ; q_i, q_j) + r through three numbers: two variances and r.  Its solution
+F(ρ(r)), F'(ρ(r)) is interpolated by Chebyshev polynomials in log q_i, log q_j and t, where t is a coordinate of r in which
+the solution is smooth up to and including ρ = ±1, for kinked and for saturated activations alike: docs/theory.md (3.28) to
+(3.31).  A pair then costs one product of a row's table with a column's vector and one Clenshaw sum: no Newton steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import dct
+
+from notsodeep.gaussian.dual_grid import aligned, dual_grid
+from notsodeep.gaussian.shapes import Shape
+
+Array = NDArray[np.float64]
+
+# Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
+AIM = 2e-12
+ACCEPTED = 2e-11
+# Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
+ANGLE_PROBES = (32, 64, 128)
+VARIANCE_PROBES = (8, 16, 32, 56)
+# d/(1-d) beyond 2^±END is taken up to the end.
+END = 36
+# log q is rounded outwards to multiples of this, so that data sets that are alike share a table.
+LOG_STEP = 0.125
+KEPT = 16
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a table covers.
+
+    Attributes:
+        low: smallest log q.
+        high: largest log q.
+        near: log2 of the smallest d/(1 - d), where d = (R₊ - r)/(R₊ - R₋); -END or less stands for d = 0.
+        far: log2 of the largest d/(1 - d); END or more stands for d = 1.
+    """
+
+    low: float
+    high: float
+    near: int
+    far: int
+
+    @classmethod
+    def of(
+        cls, logs: Array, smallest: float, largest: float, opposite: float, known: SolutionTable | None
+    ) -> Range:
+        """The range of these log q and distances and of a known table, rounded outwards."""
+        low, high = float(logs.min()), float(logs.max())
+        if high - low > 1e-12:
+            low, high = np.floor(low / LOG_STEP) * LOG_STEP, np.ceil(high / LOG_STEP) * LOG_STEP
+        near = _exponent(smallest, 1.0 - smallest) - 1
+        far = _exponent(largest, opposite) + 2
+        if known is not None:
+            near, far = min(near, known.extent.near), max(far, known.extent.far)
+        return cls(low, high, max(near, -END), min(far, END))
+
+    def ends(self, epsilon: float) -> tuple[float, float]:
+        """The range of t."""
+        odds = np.array([2.0**self.near if self.near > -END else 0.0, 2.0 ** min(self.far, END)])
+        near, far = odds / (1.0 + odds), 1.0 / (1.0 + odds)
+        if self.far >= END:
+            near[1], far[1] = 1.0, 0.0
+        low, high = coordinate(near, far, epsilon)
+        return float(low), float(high)
+
+
+def _exponent(part: float, rest: float) -> int:
+    """log2 of part/rest, rounded down."""
+    if part <= 0.0:
+        return -END
+    return END if rest <= 0.0 else int(np.floor(np.log2(part / rest)))
+
+
+def coordinate(distance: Array, opposite: Array, epsilon: float) -> Array:
+    """t of d and 1 - d, (3.29): asinh(√d/ε) less the same of the opposite end."""
+    near, far = np.sqrt(distance), np.sqrt(opposite)
+    return np.asarray(np.log((near + np.hypot(near, epsilon)) / (far + np.hypot(far, epsilon))))
+
+
+def distance_at(t: Array, epsilon: float) -> tuple[Array, Array]:
+    """d and 1 - d at a coordinate, by bisection of the half angle."""
+    low, high = np.zeros_like(t), np.full_like(t, np.pi / 2)
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        below = coordinate(np.sin(middle) ** 2, np.cos(middle) ** 2, epsilon) < t
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.sin(low) ** 2, np.cos(low) ** 2
+
+
+def chebyshev_nodes(count: int) -> Array:
+    """Zeros of T_count, from 1 downwards."""
+    return np.cos(np.pi * (np.arange(count) + 0.5) / count)
+
+
+def chebyshev_coefficients(values: Array, axis: int) -> Array:
+    """Coefficients of the interpolant through values at `chebyshev_nodes` along an axis."""
+    count = values.shape[axis]
+    moved = np.moveaxis(dct(values, axis=axis) / count, axis, 0)
+    moved[0] *= 0.5
+    return np.moveaxis(moved, 0, axis)
+
+
+def chebyshev_basis(points: Array, count: int) -> Array:
+    """T_k(points), (points, count)."""
+    return np.cos(np.arccos(np.clip(points, -1.0, 1.0))[:, None] * np.arange(count))
+
+
+def _sizes(coefficients: Array, axis: int) -> Array:
+    """Largest coefficient of each order along an axis."""
+    moved = np.moveaxis(np.abs(coefficients), axis, 0)
+    return np.asarray(moved.reshape(len(moved), -1).max(axis=1))
+
+
+def _needed(sizes: Array) -> int | None:
+    """How many coefficients leave less than AIM; None if they have not died out."""
+    rest = np.cumsum(sizes[::-1])[::-1]
+    count = int(np.argmax(rest < AIM)) if np.any(rest < AIM) else len(sizes)
+    return None if count > len(sizes) - 3 else count
+
+
+def _tail(sizes: Array) -> float:
+    """Estimate of the sum of all coefficients that were left out: the last ones continued at their own rate."""
+    if len(sizes) < 7:
+        return 0.0
+    last, before = float(sizes[-2:].max()), float(sizes[-6:-4].max())
+    rate = min((last / max(before, 1e-300)) ** 0.25, 0.9)
+    return last * rate / (1.0 - rate)
+
+
+class SolutionTable:
+    """Coefficients of F/√(S_i S_j) and F'/√(E1_i E1_j) of the solution, and of the ends R₊ and R₋ of r.
+
+    Attributes:
+        epsilon: width of the coordinate's smooth middle, the length scale of the activation over the largest s.
+        start, stop: range of t.
+        row_factors: (variance nodes, 2K + 2, rank): contracted with the row's Chebyshev vector.
+        column_factors: (variance nodes, rank): contracted with the column's.
+        error: estimated error of any value, relative as above.
+    """
+
+    def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
+        self.shape, self.feedback, self.extent = shape, feedback, extent
+        self.odd = shape.parity == -1
+        largest = float(np.exp(0.5 * extent.high))
+        self.epsilon = min(1.0, shape.feature / largest)
+        self.start, self.stop = extent.ends(self.epsilon)
+        self.angles = self._angle_count()
+        self.variances = self._variance_count()
+        self.resolved = self.angles > 0 and self.variances > 0
+        self.error = np.inf
+        if self.resolved:
+            self._build()
+
+    def covers(self, smallest: float, largest: float, opposite: float) -> bool:
+        """Whether distances d of this range, 1 - d at least `opposite`, are within the table."""
+        extent = self.extent
+        below = extent.near <= -END or smallest >= 2.0**extent.near * (1.0 - smallest) * (1.0 - 1e-9)
+        return below and (extent.far >= END or largest <= 2.0**extent.far * opposite * (1.0 + 1e-9))
+
+    # --- how many nodes -------------------------------------------------------------------------------------------
+
+    def _angle_count(self) -> int:
+        """How many angles resolve the solution at the extreme variances; 0 if too many."""
+        q = np.exp(np.unique([self.extent.low, self.extent.high]))
+        for count in ANGLE_PROBES:
+            series = chebyshev_coefficients(self._solutions(q, count)[0], 1)
+            needed = _needed(_sizes(series, 1))
+            if needed is not None:
+                return needed + 2
+        return 0
+
+    def _variance_count(self) -> int:
+        """How many variances resolve F and F' at a few angles of Λ; 0 if too many."""
+        extent = self.extent
+        if extent.high == extent.low:
+            return 1
+        near, far = distance_at(np.linspace(self.start, self.stop, 3), self.epsilon)
+        angles = np.clip(2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)), 1e-7, np.pi - 1e-7)
+        for count in VARIANCE_PROBES:
+            q = self._nodes(count)
+            value, slope = dual_grid(self.shape, q, angles)
+            energy, steep = self._scales(q)
+            needed = _needed(
+                _sizes(chebyshev_coefficients(np.stack([value / energy, slope / steep]), -1), -1)
+            )
+            if needed is not None:
+                return max(needed + 1, 2)
+        return 0
+
+    def _nodes(self, count: int) -> Array:
+        extent = self.extent
+        middle, half = 0.5 * (extent.high + extent.low), 0.5 * (extent.high - extent.low)
+        return np.exp(middle + half * chebyshev_nodes(count)) if count > 1 else np.exp(np.array([middle]))
+
+    def _scales(self, q: Array) -> tuple[Array, Array]:
+        """√(S_i S_j) and √(E1_i E1_j)."""
+        energy = np.sqrt(np.maximum(self.shape.second_moment(q), 1e-300))
+        steep = np.sqrt(np.maximum(self.shape.derivative_second_moment(q), 1e-300))
+        return np.multiply.outer(energy, energy), np.multiply.outer(steep, steep)
+
+    # --- solutions at nodes ---------------------------------------------------------------------------------------
+
+    def ends(self, q: Array) -> tuple[Array, Array]:
+        """R₊ and R₋ for every two variances, (3.28): r at ρ = ±1.
+
+        Kinks away from zero make r at ρ = ±1 a function with a kink at q_i = q_j; their tables use ±√(g_i g_j) with
+        g = 1 - f S/q instead, the largest |r| that rows of these norms have, where d is that of the rows themselves.
+        """
+        if self.feedback == 0.0:
+            one = np.ones((len(q), len(q)))
+            return one, -one
+        product = np.sqrt(np.multiply.outer(q, q))
+        if self.shape.dual == "piecewise":
+            own = np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
+            return np.multiply.outer(own, own), -np.multiply.outer(own, own)
+        plus, minus = aligned(self.shape, q)
+        return 1.0 - self.feedback * plus / product, -1.0 - self.feedback * minus / product
+
+    def _solutions(self, q: Array, count: int) -> tuple[Array, Array, Array, Array]:
+        """F and F' (2, count, n, n), scaled, at nodes of t for every two variances; R₊, R₋; the error of the nodes."""
+        nodes = self.start + (self.stop - self.start) * 0.5 * (1.0 + chebyshev_nodes(count))
+        near, far = distance_at(nodes, self.epsilon)
+        plus, minus = self.ends(q)
+        energy, steep = self._scales(q)
+        if self.feedback == 0.0:
+            value, slope = dual_grid(self.shape, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+            value, slope = value / energy, slope / steep
+        else:
+            value, slope = self._solve(q, near, far, plus, minus, energy, steep, count + 8)
+        error = max(float(np.abs(part - part.transpose(0, 2, 1)).max(initial=0.0)) for part in (value, slope))
+        table = np.stack([0.5 * (part + part.transpose(0, 2, 1)) for part in (value, slope)])
+        return table, plus, minus, np.array(error)
+
+    def _solve(
+        self,
+        q: Array,
+        near: Array,
+        far: Array,
+        plus: Array,
+        minus: Array,
+        energy: Array,
+        steep: Array,
+        count: int,
+    ) -> tuple[Array, Array]:
+        """Newton's method on the interpolant of F and F' in the angle of Λ."""
+        roots = np.sqrt(q)
+        product = np.multiply.outer(roots, roots)
+        width = plus - minus
+        most = 1.0 + self.feedback * float((steep).max())
+        # 1 - ρ and 1 + ρ at the solution are at least their r-distance over the largest 1 - f F'.
+        least = max(float(near.min() * width.min() / most / 2.0), 1e-15)
+        last = max(float(far.min() * width.min() / most / 2.0), 1e-15)
+        first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), self.epsilon)
+        places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
+        below, above = distance_at(places, self.epsilon)
+        value, slope = dual_grid(self.shape, q, 2.0 * np.arctan2(np.sqrt(below), np.sqrt(above)))
+        value = 0.5 * (value + value.transpose(0, 2, 1)) / energy
+        slope = 0.5 * (slope + slope.transpose(0, 2, 1)) / steep
+        series = [chebyshev_coefficients(part, 0)[:, None] for part in (value, slope)]
+        gain = self.feedback * energy / product
+        top = (1.0 - plus) / np.where(gain > 0, gain, 1.0)
+        goal = near[:, None, None] * width
+        opposite = far[:, None, None] * width
+        half = np.clip(goal / (goal + opposite), least, 1.0 - last)
+        for _ in range(60):
+            t = coordinate(half, 1.0 - half, self.epsilon)
+            z = (2.0 * t - first - final) / (final - first)
+            f, df = (_clenshaw(part, z) for part in series)
+            gap = 2.0 * half - gain * (top - f) - goal
+            step = gap / (2.0 * np.maximum(1.0 - self.feedback * steep * df, 1e-4))
+            moved = np.clip(
+                half - step, np.maximum(0.1 * half, least), 1.0 - np.maximum(0.1 * (1.0 - half), last)
+            )
+            change = np.abs(moved - half).max()
+            half = moved
+            if change <= 1e-15:
+                break
+        t = coordinate(half, 1.0 - half, self.epsilon)
+        z = (2.0 * t - first - final) / (final - first)
+        return _clenshaw(series[0], z), _clenshaw(series[1], z)
+
+    # --- the table ------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        q = self._nodes(self.variances)
+        table, plus, minus, node_error = self._solutions(q, self.angles)
+        series = chebyshev_coefficients(table, 1)
+        # One more column and row of the same kind: the ends of r.
+        stacked = np.concatenate([series.reshape(-1, *plus.shape), plus[None], minus[None]])
+        stacked = chebyshev_coefficients(chebyshev_coefficients(stacked, 1), 2)
+        tails = [_tail(_sizes(series, 1)), _tail(_sizes(stacked, 1)), _tail(_sizes(stacked, 2))]
+        left, singular, right = np.linalg.svd(stacked.reshape(-1, len(q)), full_matrices=False)
+        rank = max(1, int(np.sum(singular > 0.1 * AIM)))
+        factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
+        # The compiled loop takes four at a time.
+        padding = -rank % 4
+        self.row_factors = np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))
+        self.column_factors = np.pad(right[:rank].T, ((0, 0), (0, padding)))
+        self.rank = rank + padding
+        self.error = sum(tails) + float(node_error) + float(self._missed())
+        self.resolved = self.error <= ACCEPTED
+
+    def _missed(self) -> float:
+        """Largest error at points between the nodes: random variances and angles of Λ."""
+        generator = np.random.default_rng(0)
+        logs = generator.uniform(self.extent.low, self.extent.high, 5)
+        logs[:2] = self.extent.low, self.extent.high
+        q = np.exp(logs)
+        near, far = distance_at(generator.uniform(self.start, self.stop, 5), self.epsilon)
+        angle = 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far))
+        value, slope = dual_grid(self.shape, q, angle)
+        energy, steep = self._scales(q)
+        plus, minus = self.ends(q)
+        product = np.sqrt(np.multiply.outer(q, q))
+        # The distance of r to its end, from that of ρ.
+        goal = 2.0 * near[:, None, None] - ((1.0 - plus) - self.feedback * value / product)
+        inside = goal / (plus - minus)
+        rows = self.vectors(logs)
+        first = np.einsum("am,mkr->akr", rows, self.row_factors)
+        whole = np.einsum("akr,br->kab", first, rows @ self.column_factors)
+        t = coordinate(np.clip(inside, 0.0, 1.0), np.clip(1.0 - inside, 0.0, 1.0), self.epsilon)
+        z = (2.0 * t - self.start - self.stop) / (self.stop - self.start)
+        covered = np.abs(z) <= 1.0
+        count = self.angles
+        errors = [
+            np.abs(_clenshaw(whole[k : k + count][:, None], z) - truth) * covered
+            for k, truth in ((0, value / energy), (count, slope / steep))
+        ]
+        return max(float(error.max()) for error in errors)
+
+    @property
+    def floor(self) -> float:
+        """The smallest d that the table covers."""
+        odds = 2.0**self.extent.near if self.extent.near > -END else 0.0
+        return odds / (1.0 + odds) * (1.0 - 1e-9)
+
+    def row_tables(self, logs: Array) -> Array:
+        """For each sample of a row its coefficients, (samples, 2K + 2, rank)."""
+        count, orders, rank = self.row_factors.shape
+        return np.asarray(
+            (self.vectors(logs) @ self.row_factors.reshape(count, -1)).reshape(-1, orders, rank)
+        )
+
+    def column_vectors(self, logs: Array, width: int) -> Array:
+        """What they are multiplied with, for the samples of the columns in strips: (strips, rank, width)."""
+        vectors = self.vectors(logs) @ self.column_factors
+        padding = -len(vectors) % width
+        # Strips are filled up with a sample that exists, so that nothing overflows there.
+        vectors = np.concatenate([vectors, np.repeat(vectors[:1], padding, axis=0)])
+        return np.ascontiguousarray(vectors.reshape(-1, width, self.rank).transpose(0, 2, 1))
+
+    def vectors(self, logs: Array) -> Array:
+        """Chebyshev polynomials at log q of the samples, (samples, variance nodes)."""
+        extent = self.extent
+        if self.variances == 1:
+            return np.ones((len(logs), 1))
+        local = (2.0 * logs - extent.high - extent.low) / (extent.high - extent.low)
+        return chebyshev_basis(local, self.variances)
+
+
+def _clenshaw(series: Array, z: Array) -> Array:
+    """Σ_k series[k] T_k(z)."""
+    later, latest = np.zeros_like(z), np.zeros_like(z)
+    for part in series[:0:-1]:
+        later, latest = 2.0 * z * later - latest + part, later
+    return np.asarray(series[0] + z * later - latest)
+
+
+_TABLES: OrderedDict[tuple[object, ...], SolutionTable] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTable:
+    """The table of this equation over this range; the last few are kept."""
+    key = (shape, feedback, extent)
+    with _LOCK:
+        if key not in _TABLES:
+            _TABLES[key] = SolutionTable(shape, feedback, extent)
+            while len(_TABLES) > KEPT:
+                _TABLES.popitem(last=False)
+        _TABLES.move_to_end(key)
+        return _TABLES[key]
