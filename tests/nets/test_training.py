@@ -25,10 +25,10 @@ from notsodeep.gaussian.activations import Activation, activation, custom_activa
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.checkpoints import Checkpoint
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally
 from notsodeep.nets.samples import Samples, SolverLog
-from notsodeep.nets.solvers import SolverOptions
 from notsodeep.nets.training import Epoch, compute_features, default_lr, fit
 
 FEATURES, WIDTH, CLASSES = 6, 16, 3

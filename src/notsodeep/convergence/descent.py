@@ -24,7 +24,7 @@ from notsodeep.convergence.tangent import spectrum_of
 from notsodeep.convergence.verified import norm_estimate
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.checkpoints import checkpoint_path, fingerprint
-from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.progress import Report, silent
 
 Array = NDArray[np.float64]

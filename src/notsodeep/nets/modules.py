@@ -21,7 +21,7 @@ from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.nets.activations import TorchActivation, lipschitz
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
-from notsodeep.nets.solvers import SolveReport, SolverOptions
+from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.validation import one_of
 
 TRAIN = ("all", "readout")

@@ -20,9 +20,9 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.fingerprint import describe
 from notsodeep.nets.checkpoints import Checkpoint, checkpoint_path, fingerprint, snapshot
 from notsodeep.nets.history import Epoch, History
+from notsodeep.nets.learning_rates import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
-from notsodeep.nets.rates import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.samples import Samples, SolverLog, as_samples, compute_features, refuse_too_large
 from notsodeep.nets.timing import synchronised_time
 from notsodeep.progress import Report, reported
