@@ -31,7 +31,7 @@ class Aistats1Spec(Spec):
         widths: of the networks.
         seeds: of the weights.
         steps: of gradient descent.
-        every: how often it is watched.
+        every: number of steps between two that are recorded.
     """
 
     data: tuple[str, ...]

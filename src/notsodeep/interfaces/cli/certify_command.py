@@ -45,7 +45,8 @@ def certify(
     delta: Annotated[float | None, typer.Option(help="δ of the condition; by default the best one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, samples and labels.")] = 0,
     train: Annotated[
-        int, typer.Option(min=0, help="Then train for so many steps and watch what the theorem speaks of.")
+        int,
+        typer.Option(min=0, help="Then train for so many steps and record the quantities of the theorem."),
     ] = 0,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the training: loss and ||W|| (png, svg or pdf).")
@@ -174,23 +175,20 @@ def _print_certificate(found: Certificate) -> None:
 
 
 def _train(found: Certificate, rows: Any, y: Any, steps: int, checkpoint: Path | None) -> Descent:
-    from notsodeep.convergence import gradient_descent
-    from notsodeep.progress import progress_bar
+    from notsodeep.convergence import DescentSettings, gradient_descent
 
-    with progress_bar("gradient descent") as report:
-        return gradient_descent(
-            rows,
-            y,
-            found.width,
-            found.sigma_w2,
-            steps=steps,
-            lr=found.step if found.certified else None,
-            seed=found.seed,
-            readout_scale=found.readout_scale,
-            normalise=True,
-            checkpoint=checkpoint,
-            report=report,
-        )
+    return gradient_descent(
+        rows,
+        y,
+        found.width,
+        found.sigma_w2,
+        DescentSettings(steps, lr=found.step if found.certified else None),
+        seed=found.seed,
+        readout_scale=found.readout_scale,
+        normalise=True,
+        checkpoint=checkpoint,
+        progress=True,
+    )
 
 
 def _print_training(found: Certificate, trained: Descent) -> None:
@@ -201,7 +199,7 @@ def _print_training(found: Certificate, trained: Descent) -> None:
         f"({'the certified one' if found.certified else 'found: 1/λ_max(H)'}"
         f"{f', halved {trained.halvings} times' if trained.halvings else ''}): loss {trained.losses[0]:.4g} → "
         f"{trained.losses[-1]:.4g}; largest ‖W‖₂ {max(row.recurrent_norm for row in trained.rows):.4f}, "
-        f"{'below' if kept else 'NOT below'} 1 at every watched step.",
+        f"{'below' if kept else 'NOT below'} 1 at every recorded step.",
         highlight=False,
     )
     if found.certified:
@@ -211,7 +209,7 @@ def _print_training(found: Certificate, trained: Descent) -> None:
             for row in trained.rows
         )
         console.print(
-            f"Every conclusion of (8.21) {'held' if held else 'did NOT hold'} at {len(trained.rows)} watched steps.",
+            f"Every conclusion of (8.21) {'held' if held else 'did NOT hold'} at {len(trained.rows)} recorded steps.",
             highlight=False,
         )
     if trained.stopped:
@@ -224,9 +222,9 @@ def _draw(trained: Descent, found: Certificate, target: Path) -> Path:
     row = {
         "kind": "training",
         "width": found.width,
-        "steps": [watched.step for watched in trained.rows],
-        "losses": [watched.loss for watched in trained.rows],
-        "norms": [watched.recurrent_norm for watched in trained.rows],
+        "steps": [row.step for row in trained.rows],
+        "losses": [row.loss for row in trained.rows],
+        "norms": [row.recurrent_norm for row in trained.rows],
         "n": len(found.gram.matrix),
     }
     drawing, panels = figures.new_figure(columns=2)
@@ -264,6 +262,6 @@ def _record(found: Certificate, trained: Descent | None) -> dict[str, Any]:
 def _trained(trained: Descent) -> dict[str, Any]:
     rows = [
         {name: value if math.isfinite(value) else None for name, value in row.items()}
-        for row in trained.records
+        for row in trained.as_dicts()
     ]
     return {"lr": trained.lr, "halvings": trained.halvings, "stopped": trained.stopped, "rows": rows}
