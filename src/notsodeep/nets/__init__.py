@@ -9,7 +9,7 @@ from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.nets.race import Race, Standing, race
+from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Evidence, Twin, explicit_twin, plain_network
@@ -23,6 +23,7 @@ __all__ = [
     "History",
     "Net",
     "Race",
+    "RaceSettings",
     "SolveReport",
     "SolverOptions",
     "Standing",
