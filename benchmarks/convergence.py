@@ -247,7 +247,7 @@ def practical(size: Size, step: Step) -> list[Row]:
                 "case": name,
                 "λ_0": found.measured.least.estimate,
                 "λ_min(H)": tangent.least,
-                "given away": tangent.given_away if tangent.features > 1e-9 * tangent.largest else None,
+                "given away": tangent.gain_over_bound if tangent.features > 1e-9 * tangent.largest else None,
                 "certified step": found.step or None,
                 "paper's step (8.20)": found.printed_step or None,
                 "1/λ_max(H)": tangent.step,

@@ -137,7 +137,7 @@ def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: Equilibri
 
 
 class _SplitProblem:
-    """What forward and backward share: the residual is relative to the norm of state + d · (what the last step gave)."""
+    """The equation of a splitting: residuals are relative to the norm of state + d · (result of the last step)."""
 
     splitting: Splitting
     last: Tensor

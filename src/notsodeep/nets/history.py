@@ -17,7 +17,7 @@ class Epoch:
     Attributes:
         epoch: its number, from 1.
         loss: mean over the training samples, each at the weights its batch found (before their step).
-        accuracy: share of training samples whose largest output was that of their class, taken likewise.
+        accuracy: share of training samples whose largest output was that of their class, at the same weights.
         test_loss: mean over the test samples at the end of the epoch.
         test_accuracy: share of test samples classified rightly at the end of the epoch.
         seconds: time of the training part alone, without the test part.

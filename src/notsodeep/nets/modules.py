@@ -44,7 +44,7 @@ class WeightGroup:
 
 
 class Net(nn.Module):
-    """What all networks share: features, a linear readout, and which parameters are trained.
+    """The base of all networks: features, a linear readout, and the choice of trained parameters.
 
     Attributes:
         spec: the model it realises.
@@ -52,8 +52,8 @@ class Net(nn.Module):
         factors: √c for each of them, by which a stored weight is multiplied; 1 for frozen weights.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         readout: (out_features, width).
-        last_solve: how the equilibrium of the last forward pass was solved; None for a network without one.
-        last_adjoint: how the adjoint equation of the last backward pass was solved, likewise.
+        last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
+        last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
     """
 
     spec: Model
@@ -88,7 +88,7 @@ class Net(nn.Module):
         return features @ self.readout.mT
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
-        """All groups of weights with what their gradients are made of, the readout last."""
+        """All groups of weights with the factors of their gradients, the readout last."""
         raise NotImplementedError
 
     def forget(self) -> None:

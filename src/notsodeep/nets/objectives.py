@@ -95,7 +95,8 @@ class Objective:
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """The outputs of the network for what stands in `Samples.inputs`."""
-        raise NotImplementedError
+        outputs: Tensor = self.module(inputs)
+        return outputs
 
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
         """Add weight × the gradient of the loss summed over these rows to what the parameters hold."""
@@ -120,13 +121,8 @@ class FullObjective(Objective):
         """Begin a new log of the solvers: each epoch has its own."""
         self.log = SolverLog()
 
-    def outputs(self, inputs: Tensor) -> Tensor:
-        """The outputs for samples."""
-        outputs: Tensor = self.module(inputs)
-        return outputs
-
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
-        """Add weight × the gradient of the loss summed over these rows to what the parameters hold."""
+        """Add the gradient by automatic differentiation, unless the loss is not finite."""
         outputs = self.outputs(self.train.inputs.index_select(0, rows))
         self.log.add_forward(self.module.last_solve)
         value = self.loss.value(outputs, self.train.target.index_select(0, rows))
@@ -146,7 +142,7 @@ class ReadoutObjective(Objective):
         return self.module.outputs(inputs)
 
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
-        """The same as `FullObjective.add_gradient`, in closed form: slopeᵀ features."""
+        """Add the gradient in closed form: slopeᵀ features."""
         features = self.train.inputs.index_select(0, rows)
         target = self.train.target.index_select(0, rows)
         outputs = self.outputs(features)

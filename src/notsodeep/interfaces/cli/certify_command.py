@@ -168,7 +168,7 @@ def _print_certificate(found: Certificate) -> None:
         f"{constants.c_w:.4g}",
         f"{constants.c_u:.4g}",
         f"{constants.c_a:.4g}",
-        f"{found.tangent.given_away:.4g}",
+        f"{found.tangent.gain_over_bound:.4g}",
     )
     console.print(numbers)
     console.print(found.explain(), highlight=False, markup=False)
