@@ -18,6 +18,7 @@ from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
+    CLASSES,
     SCALARS_OF,
     Array,
     Matrix,
@@ -106,11 +107,9 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
                 )
 
 
-def scaled_otherwise_rows(
-    model: DEQ, sample: Sample, classes: tuple[int, ...], data_dir: Path | None
-) -> Iterator[Row]:
+def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> Iterator[Row]:
     """The same distance for other scalings: the paper says neither how MNIST was scaled nor which τ0 was taken."""
-    read = load(sample.data, classes=classes, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
+    read = load(sample.data, classes=CLASSES, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
     unit = sample.X / np.linalg.norm(sample.X, axis=1, keepdims=True)
     pixels = np.asarray(read.X / sqrt(read.X.shape[1]), dtype=np.float64)
     others = {
@@ -292,15 +291,3 @@ def prediction_rows(
 
 
 _GRID = 257
-
-
-__all__ = [
-    "FORMS",
-    "equivalent_rows",
-    "error_rows",
-    "leaky_rows",
-    "matching_rows",
-    "prediction_rows",
-    "scaled_otherwise_rows",
-    "sphere_rows",
-]

@@ -40,6 +40,8 @@ SCALARS_OF = {
     "ntk_paper": "ntk_paper",
     "ntk_preactivations": "ntk_preactivations",
 }
+# The classes of real data sets that the papers take.
+CLASSES = (6, 8)
 # Relative accuracy of operator norms: errors of a thousandth of a kernel keep three digits.
 _NORM_TOLERANCE = 1e-6
 _CURVE_POINTS = 201
@@ -78,11 +80,14 @@ def mixture_sample(n: int, p: int, seed: int) -> Sample:
     return Sample("mixture", X, MixtureStatistics.of(mixture, X, y), seed)
 
 
-def real_sample(
-    data: str, classes: tuple[int, ...], n: int | None, seed: int, data_dir: Path | None
-) -> Sample:
-    """Classes of a real data set, centred and scaled to mean squared norm 1, with estimated statistics."""
-    read = load(data, classes=classes, n=n, seed=seed, data_dir=data_dir)
+def sample_of(data: str, n: int | None, p: int, seed: int, data_dir: Path | None) -> Sample:
+    """The papers' mixture in p dimensions, or the papers' two classes of a real data set."""
+    return mixture_sample(n or 0, p, seed) if data == "mixture" else real_sample(data, n, seed, data_dir)
+
+
+def real_sample(data: str, n: int | None, seed: int, data_dir: Path | None) -> Sample:
+    """The papers' two classes of a real data set, centred and scaled to mean squared norm 1; statistics estimated."""
+    read = load(data, classes=CLASSES, n=n, seed=seed, data_dir=data_dir)
     X = np.asarray(Preprocessing.fit(read.X).apply(read.X), dtype=np.float64)
     return Sample(data, X, MixtureStatistics.estimate(X, read.y), seed)
 
@@ -103,7 +108,7 @@ def norm_apart(first: Array, second: Matrix) -> float:
 
 
 def eigenvalues(matrix: Matrix) -> Array:
-    """Ascending."""
+    """The eigenvalues of a symmetric matrix, in ascending order."""
     if isinstance(matrix, StructuredOperator):
         return np.sort(matrix.eigvalsh())
     return np.asarray(linalg.eigvalsh(matrix, check_finite=False))
@@ -203,25 +208,3 @@ def _leaky(slope2: float, curvature2: float) -> Explicit:
     """The Leaky-ReLU with ((a+b)/2)² = slope2 and (a-b)²/2π = curvature2."""
     middle, half_gap = sqrt(slope2), sqrt(pi * curvature2 / 2.0)
     return Explicit([activation("leaky_relu", a=middle + half_gap, b=middle - half_gap)])
-
-
-__all__ = [
-    "SCALARS_OF",
-    "Array",
-    "Matrix",
-    "Model",
-    "Sample",
-    "activation_row",
-    "activation_rows",
-    "distance_row",
-    "eigenvalues",
-    "exact",
-    "leaky_layer_for",
-    "mixture_sample",
-    "norm_apart",
-    "norm_of",
-    "printed_leaky_layer_for",
-    "real_sample",
-    "spectra_apart",
-    "spectrum_row",
-]

@@ -227,15 +227,3 @@ def draws_rows(spec: DEQ, sample: Sample, width: int, counts: tuple[int, ...], s
             "absolute": apart,
             "norm": norm,
         }
-
-
-__all__ = [
-    "Averages",
-    "average_kernels",
-    "draw_seeds",
-    "draws_rows",
-    "random_equivalent_rows",
-    "random_sphere_rows",
-    "random_twin_rows",
-    "width_rows",
-]
