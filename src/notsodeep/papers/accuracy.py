@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, values_of
 
@@ -55,20 +55,18 @@ class AccuracyExperiment(Experiment[A]):
 
     def tasks(self, spec: A) -> list[Task]:
         """One for each data set, activation, width and seed: the three networks are compared with each other."""
-        return [
-            Task.named(
-                "{data} {activation} m={width} seed={seed}",
-                _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2),
-                data=data,
-                activation=name,
-                width=width,
-                seed=seed,
-            )
-            for data in spec.data
-            for name in spec.activations
-            for width in spec.widths
-            for seed in range(spec.seeds)
-        ]
+
+        def cost(data: str, width: int, **_: Any) -> float:
+            return _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2)
+
+        return grid(
+            "{data} {activation} m={width} seed={seed}",
+            cost,
+            data=spec.data,
+            activation=spec.activations,
+            width=spec.widths,
+            seed=range(spec.seeds),
+        )
 
     def run(self, spec: A, task: Task, data_dir: Path | None) -> list[Row]:
         """Train the three networks of a task."""

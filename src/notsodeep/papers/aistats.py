@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import chosen, exponent, mean, values_of
 
@@ -63,16 +64,12 @@ class Aistats1(Experiment[Aistats1Spec]):
 
     def tasks(self, spec: Aistats1Spec) -> list[Task]:
         """One for each data set, width and seed; the widest network is trained once, the others twice."""
-        costs = {
-            width: spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2)
-            for width in spec.widths
-        }
-        return [
-            Task.named("{data} m={width} seed={seed}", cost, data=data, width=width, seed=seed)
-            for data in spec.data
-            for width, cost in costs.items()
-            for seed in range(spec.seeds)
-        ]
+
+        def cost(width: int, **_: Any) -> float:
+            return spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2)
+
+        key = "{data} m={width} seed={seed}"
+        return grid(key, cost, data=spec.data, width=spec.widths, seed=range(spec.seeds))
 
     def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
         """Two trainings of one network, with two step sizes; for the widest one they are the same."""

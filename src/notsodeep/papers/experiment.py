@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -42,6 +43,18 @@ class Task:
     def __getitem__(self, name: str) -> Any:
         """One of the parameters."""
         return self.parameters[name]
+
+
+def grid(key: str, cost: Callable[..., float], **axes: Iterable[Any]) -> list[Task]:
+    """A task for every combination of parameters, the last one changing fastest.
+
+    Args:
+        key: a template, "n={n} seed={seed}".
+        cost: called with the parameters by name.
+        **axes: the values of each parameter.
+    """
+    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    return [Task.named(key, cost(**values), **values) for values in combinations]
 
 
 @dataclass(frozen=True)

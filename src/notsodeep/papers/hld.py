@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import chosen, exponent, mean
 
@@ -56,12 +56,14 @@ class Hld1(Experiment[Hld1Spec]):
 
     def tasks(self, spec: Hld1Spec) -> list[Task]:
         """Each kernel at each n and draw, then the random networks."""
-        tasks = [
-            Task.named("{which} n={n} seed={seed}", (n / 1000) ** 2, which=which, n=n, seed=seed)
-            for which in _KERNELS
-            for n in sorted({spec.n, *spec.sizes})
-            for seed in range(spec.seeds)
-        ]
+        sizes = sorted({spec.n, *spec.sizes})
+        tasks = grid(
+            "{which} n={n} seed={seed}",
+            lambda n, **_: (n / 1000) ** 2,
+            which=_KERNELS,
+            n=sizes,
+            seed=range(spec.seeds),
+        )
         cost = spec.draws * (spec.width / 1000) ** 2 * spec.n / 2000
         return [*tasks, Task.named("random networks", cost, which="random", n=spec.n, seed=0)]
 

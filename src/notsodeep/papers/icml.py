@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import chosen, exponent, mean
 
@@ -62,14 +62,13 @@ class IcmlError(Experiment[IcmlErrorSpec]):
 
     def tasks(self, spec: IcmlErrorSpec) -> list[Task]:
         """One for each n, activation and draw."""
-        return [
-            Task.named(
-                "n={n} {activation} seed={seed}", 0.05 + (n / 1000) ** 2, n=n, activation=name, seed=seed
-            )
-            for n in spec.sizes
-            for name in spec.activations
-            for seed in range(spec.seeds)
-        ]
+        return grid(
+            "n={n} {activation} seed={seed}",
+            lambda n, **_: 0.05 + (n / 1000) ** 2,
+            n=spec.sizes,
+            activation=spec.activations,
+            seed=range(spec.seeds),
+        )
 
     def run(self, spec: IcmlErrorSpec, task: Task, data_dir: Path | None) -> list[Row]:
         """All kernels on one draw."""

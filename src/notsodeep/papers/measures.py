@@ -126,24 +126,35 @@ def spectrum_row(sample_record: Row, kernel: str, source: str, label: str, value
     }
 
 
-def distance_row(sample_record: Row, first: Array, second: Matrix, /, **fields: Any) -> Row:
-    """How far two matrices are apart in operator norm; `fields` say which they are.
+def distance(first: Array, second: Matrix, norm: float | None = None) -> Row:
+    """How far two matrices are apart in operator norm, relative to the first one too; `norm` is that of the first."""
+    norm, apart = norm_of(first) if norm is None else norm, norm_apart(first, second)
+    return {"absolute": apart, "relative": apart / norm, "norm": norm}
+
+
+def distance_row(
+    record: Row,
+    matrices: tuple[Array, Matrix],
+    kernel: str,
+    names: tuple[str, str],
+    reading: str,
+    *,
+    main: bool = False,
+    **fields: Any,
+) -> Row:
+    """How far a kernel and what stands for it are apart.
 
     Args:
-        sample_record: `Sample.record`.
-        first: the exact kernel, whose norm the relative distance is measured by.
-        second: what stands for it.
-        **fields: kernel, reading, first, second, main and others.
+        record: `Sample.record`.
+        matrices: the exact kernel, whose norm the relative distance is measured by, and the other one.
+        kernel: which kernel it is.
+        names: of the two matrices: ("deq", "twin").
+        reading: what is compared, in words.
+        main: whether the papers' figures print it.
+        **fields: what else the row should say.
     """
-    norm, apart = norm_of(first), norm_apart(first, second)
-    return {
-        "kind": "distance",
-        **sample_record,
-        "absolute": apart,
-        "relative": apart / norm,
-        "norm": norm,
-        **fields,
-    }
+    about = {"kernel": kernel, "first": names[0], "second": names[1], "reading": reading, "main": main}
+    return {"kind": "distance", **record, **distance(*matrices), **about, **fields}
 
 
 def spectra_apart(first: Array, second: Array) -> float:

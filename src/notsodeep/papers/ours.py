@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, exponent, mean, values_of
 
@@ -180,19 +180,14 @@ class Spectrum(Experiment[SpectrumSpec]):
 
     def tasks(self, spec: SpectrumSpec) -> list[Task]:
         """One for each activation, kernel, p and draw."""
-        return [
-            Task.named(
-                "{activation} {kernel} p={p} seed={seed}",
-                activation=name,
-                kernel=kernel,
-                p=round(ratio * spec.n),
-                seed=seed,
-            )
-            for name in spec.activations
-            for kernel in spec.kernels
-            for ratio in spec.ratios
-            for seed in range(spec.seeds)
-        ]
+        return grid(
+            "{activation} {kernel} p={p} seed={seed}",
+            lambda **_: 1.0,
+            activation=spec.activations,
+            kernel=spec.kernels,
+            p=[round(ratio * spec.n) for ratio in spec.ratios],
+            seed=range(spec.seeds),
+        )
 
     def run(self, spec: SpectrumSpec, task: Task, data_dir: Path | None) -> list[Row]:
         """Exact eigenvalues of one draw, and predictions."""
@@ -275,12 +270,9 @@ class Twins(Experiment[TwinsSpec]):
 
     def tasks(self, spec: TwinsSpec) -> list[Task]:
         """One race for each activation and mode; its runs are compared with each other."""
+        key = f"{spec.data} {{activation}} {{mode}}"
         costs = {"readout": 1.0, "all": 10.0}
-        return [
-            Task.named(f"{spec.data} {{activation}} {{mode}}", costs[mode], activation=name, mode=mode)
-            for name in spec.activations
-            for mode in spec.modes
-        ]
+        return grid(key, lambda mode, **_: costs[mode], activation=spec.activations, mode=spec.modes)
 
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
         """One race."""
@@ -407,33 +399,22 @@ class Width(Experiment[WidthSpec]):
 
     def tasks(self, spec: WidthSpec) -> list[Task]:
         """Single networks, then averages."""
-        single = [
-            Task.named(
-                "{model} {activation} m={width} seed={seed}",
-                0.05 + (width / 1000) ** 2,
-                model=model,
-                activation=name,
-                width=width,
-                seed=seed,
-            )
-            for name in spec.activations
-            for model in ("deq", "twin")
-            for width in spec.widths
-            for seed in range(spec.seeds)
-        ]
-        width, cost = spec.draws_width, max(spec.draws) * (spec.draws_width / 1000) ** 2
-        averaged = [
-            Task.named(
-                "{model} {activation} seed={seed}",
-                cost,
-                model="draws",
-                activation=name,
-                width=width,
-                seed=seed,
-            )
-            for name in spec.activations
-            for seed in range(spec.seeds)
-        ]
+        single = grid(
+            "{model} {activation} m={width} seed={seed}",
+            lambda width, **_: 0.05 + (width / 1000) ** 2,
+            activation=spec.activations,
+            model=("deq", "twin"),
+            width=spec.widths,
+            seed=range(spec.seeds),
+        )
+        averaged = grid(
+            "draws {activation} seed={seed}",
+            lambda width, **_: max(spec.draws) * (width / 1000) ** 2,
+            activation=spec.activations,
+            model=("draws",),
+            width=(spec.draws_width,),
+            seed=range(spec.seeds),
+        )
         return single + averaged
 
     def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:

@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.files import (
-    atomic_append,
-    atomic_write,
-    explained_errors,
-    folder_lock,
-    free_path,
-    timestamp,
-)
+from notsodeep.files import atomic_append, atomic_write, explained_errors, folder_lock, free_path, timestamp
 from notsodeep.papers.experiment import Row, Task
 from notsodeep.papers.experiment_settings import Spec
 
