@@ -106,7 +106,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
     try:
         # For the message above; the lock holds without it, on a full disk too.
         with suppress(OSError):
-            (folder / LOCK_HOLDER).write_text(f"process {os.getpid()} since {timestamp()}\n", encoding="utf-8")
+            (folder / LOCK_HOLDER).write_text(
+                f"process {os.getpid()} since {timestamp()}\n", encoding="utf-8"
+            )
         yield
     finally:
         with suppress(OSError):
@@ -130,7 +132,9 @@ def remove_folder(folder: Path) -> None:
 
 def _holder(folder: Path) -> str:
     try:
-        return (folder / LOCK_HOLDER).read_text(encoding="utf-8", errors="replace").strip() or "another process"
+        return (folder / LOCK_HOLDER).read_text(
+            encoding="utf-8", errors="replace"
+        ).strip() or "another process"
     except OSError:
         return "another process"
 

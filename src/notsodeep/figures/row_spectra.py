@@ -18,11 +18,7 @@ NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "mont
 _BINS = 50
 # What the papers' figures call them, by kernel: the DEQ's, and its equivalent.
 _LETTERS = {"features": ("G", "Ḡ"), "preactivations": ("Λ", "Λ̄"), "ntk_preactivations": ("Π", "Π̄")}
-_SYMBOLS = {
-    "refined": "refined",
-    "monte-carlo": "Monte Carlo",
-    "printed": "printed",
-}
+_SYMBOLS = {"refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
 
 
 @styled

@@ -91,17 +91,3 @@ def accuracy_gap(rows: Sequence[Row], model: str) -> Gap:
     if min(len(part) for part in parts) < 2:
         return Gap(value, 0.0)
     return Gap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))
-
-
-__all__ = [
-    "NO_GAP",
-    "Exponent",
-    "Gap",
-    "accuracy_gap",
-    "chosen",
-    "exponent",
-    "kolmogorov",
-    "mean",
-    "six_digits",
-    "values_of",
-]

@@ -10,7 +10,8 @@ from typing import Any
 from notsodeep import figures
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.compute import ErrorPoint, Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.app.compute import Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.scenario import ErrorPoint
 
 KINDS = ("activations", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
