@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,26 @@ def as_variance(value: Any, name: str) -> float:
     if not np.isfinite(number) or number < 0:
         raise InputError(f"{name} is a variance and must be finite and not negative; got {number}.")
     return number
+
+
+def as_number(value: Any, name: str, *, positive: bool = False) -> float:
+    """A finite number that is not negative, or with `positive` not zero either."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, got {value!r}.") from None
+    if not math.isfinite(number) or number < 0.0 or (positive and number == 0.0):
+        raise InputError(
+            f"{name} must be finite and {'positive' if positive else 'not negative'}; got {value!r}."
+        )
+    return number
+
+
+def as_count(value: Any, name: str, *, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number from {least} on; got {value!r}.")
+    return int(value)
 
 
 def one_of(value: str, choices: tuple[str, ...], name: str) -> str:

@@ -23,8 +23,8 @@ from notsodeep.convergence.network import PaperNetwork
 from notsodeep.convergence.tangent import spectrum_of
 from notsodeep.convergence.verified import norm_estimate
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.nets.checkpoints import checkpoint_path, fingerprint
-from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.checkpoints import checkpoint_path, tensor_hash
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.progress import Report, silent
 
 Array = NDArray[np.float64]
@@ -211,9 +211,9 @@ def gradient_descent(
         target=target,
         searching=lr is None,
         facts={
-            "samples": fingerprint(samples),
-            "labels": fingerprint(targets),
-            "weights": fingerprint({"W": start.recurrent, "U": start.inputs, "a": start.readout}),
+            "samples": tensor_hash({"X": samples}),
+            "labels": tensor_hash({"y": targets}),
+            "weights": tensor_hash({"W": start.recurrent, "U": start.inputs, "a": start.readout}),
             "lr": "found" if lr is None else repr(float(lr)),
         },
         path=checkpoint_path(checkpoint),

@@ -18,8 +18,8 @@ from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import DEQNet
-from notsodeep.nets.solvers import SolverOptions
 
 _RELU = activation("relu")
 # Close to rounding: what is left of the residual is part of every verified bound.

@@ -11,7 +11,7 @@ from scipy import linalg
 from torch import Tensor
 
 from notsodeep.convergence.network import PRECISE, PaperNetwork
-from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 
 Array = NDArray[np.float64]
 

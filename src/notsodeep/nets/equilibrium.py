@@ -18,7 +18,7 @@ from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.activations import TorchActivation
-from notsodeep.nets.solvers import SolveReport, SolverOptions, solve
+from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 
 ON_FAILURE = ("raise", "warn", "ignore")
 _SPLIT_AFTER = 8

@@ -1,4 +1,4 @@
-"""What a network costs on this machine: time of inference, memory of a training step."""
+"""What a network costs on this machine: time of inference and memory of a training step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -15,8 +16,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from notsodeep.nets.modules import Net
-from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
-from notsodeep.nets.samples import Samples, SolverLog
+from notsodeep.nets.objectives import LOSSES, FullObjective, Objective, ReadoutObjective, Tally
+from notsodeep.nets.samples import Samples
 from notsodeep.nets.timing import synchronised_time
 
 _REPEATS = 5
@@ -52,13 +53,13 @@ def training_memory(module: Net, X: Tensor, target: Tensor, loss: str) -> int:
 
 def _step(module: Net, samples: Samples, loss: str) -> None:
     everything = torch.arange(len(samples), device=samples.inputs.device)
-    objective: Whole | Readout
+    objective: Objective
     if module.train_mode == "readout":
         with torch.no_grad():
-            features = Samples(module.features(samples.inputs), samples.target, None)
-        objective = Readout(module, features, None, LOSSES[loss], SolverLog())
+            samples = replace(samples, inputs=module.features(samples.inputs))
+        objective = ReadoutObjective(module, samples, None, LOSSES[loss])
     else:
-        objective = Whole(module, samples, None, LOSSES[loss])
+        objective = FullObjective(module, samples, None, LOSSES[loss])
     objective.add_gradient(everything, 1.0 / len(samples), Tally.empty(module))
 
 
@@ -87,6 +88,3 @@ def _quiet_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-__all__ = ["inference_seconds", "training_memory"]

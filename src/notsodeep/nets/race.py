@@ -26,13 +26,13 @@ from notsodeep.designs import Design, design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
+from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import Net, network_of
-from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
-from notsodeep.nets.solvers import SolverOptions
-from notsodeep.nets.training import checked_plan, fit
+from notsodeep.nets.training import FitSettings, fit
 from notsodeep.progress import Report, reported
 from notsodeep.validation import one_of
 
@@ -160,7 +160,7 @@ class RaceSettings:
         one_of(self.mode, tuple(KERNEL), "mode")
         if self.seeds < 1:
             raise InputError(f"seeds={self.seeds}: at least one is needed, and two for a standard deviation.")
-        checked_plan(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
+        FitSettings(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
 
 
 def race(
