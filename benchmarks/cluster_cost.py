@@ -121,4 +121,3 @@ def best_block(
     return min(
         (cost_of(n, p, workers, machine, block=size, item=item) for size in sizes), key=lambda c: c.seconds
     )
-
