@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # Bottom to top. A module imports only from its own room or from rooms below.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("errors", "results", "validation", "files", "progress", "extras", "_version"),
+    ("errors", "results", "records", "validation", "files", "progress", "extras", "_version"),
     ("gaussian",),
     ("models",),
     ("data",),
