@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, values_of
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, values_of
+from notsodeep.records import chosen
 
 # Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
 # papers, whose learning rates are 1 and, for CIFAR-10, 0.1.

@@ -11,7 +11,8 @@ from typing import Any
 
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean, values_of
+from notsodeep.papers.row_statistics import exponent, mean, values_of
+from notsodeep.records import chosen
 
 _RATES = {
     "common": "one step size for all widths, 1/λ_max(H) of the widest network",

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean
+from notsodeep.papers.row_statistics import exponent, mean
+from notsodeep.records import chosen
 
 _KERNELS = {"ck": "preactivations", "ntk": "ntk_preactivations"}
 # A distance below this share of the kernel's bulk (its eigenvalues are of order one) is called a match.

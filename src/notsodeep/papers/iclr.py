@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, kolmogorov, mean, values_of
+from notsodeep.papers.row_statistics import kolmogorov, mean, values_of
+from notsodeep.records import chosen
 
 if TYPE_CHECKING:
     from notsodeep.models import DEQ

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean
+from notsodeep.papers.row_statistics import exponent, mean
+from notsodeep.records import chosen
 
 # A fitted exponent this far above −½ still counts as n^{-1/2}.
 _SLACK = 0.05

@@ -11,7 +11,8 @@ import numpy as np
 
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, exponent, mean, values_of
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
+from notsodeep.records import chosen
 
 # Limits of the predicted spectra, as in benchmarks/spectrum.py.
 _SPECTRUM_LIMIT = 0.03

@@ -39,7 +39,7 @@ class Picture:
         """As SVG text for the page, with margins that need no computing."""
         figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
         self.draw(axes)
-        return figures.svg(figures.darkened(figure) if dark else figure).decode("utf-8")
+        return (figures.dark_svg if dark else figures.svg)(figure).decode("utf-8")
 
     def svg(self) -> bytes:
         """As an SVG file."""
