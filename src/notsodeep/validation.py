@@ -12,6 +12,9 @@ from notsodeep.errors import InputError
 
 Array = NDArray[np.float64]
 
+# Norms that differ by more than this, relatively, are not those of a sphere written in single precision.
+SAME_NORM = 1e-6
+
 
 def as_rows(X: Any, name: str = "X") -> Array:
     """Samples in rows as a C-contiguous float64 array; accepts any array-like, torch tensors included."""
@@ -52,6 +55,24 @@ def as_rows_like(Y: Any, X: Array, name: str = "Y") -> Array:
             f"{name} has {rows.shape[1]} features and X has {X.shape[1]}; they must be the same."
         )
     return rows
+
+
+def as_targets(y: Any, length: int, name: str = "y") -> Array:
+    """One finite real number for each of `length` samples."""
+    try:
+        targets = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read as an array: {error}.") from None
+    if targets.shape != (length,):
+        raise InputError(
+            f"{name} must be a vector with one number for each of the {length} rows of X; its shape is {targets.shape}."
+        )
+    finite = np.isfinite(targets)
+    if not finite.all():
+        raise InputError(
+            f"{name} has {int(np.count_nonzero(~finite))} NaN or infinite entries. Remove those rows."
+        )
+    return targets
 
 
 def as_variance(value: Any, name: str) -> float:

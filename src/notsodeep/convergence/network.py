@@ -87,14 +87,13 @@ class PaperNetwork:
         return net
 
     @property
-    def width(self) -> int:
-        """The number of features, m."""
-        return len(self.readout)
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """W, U and a."""
+        return self.recurrent, self.inputs, self.readout
 
-    @property
-    def dimension(self) -> int:
-        """The number of inputs, d."""
-        return int(self.inputs.shape[1])
+    def copy(self) -> PaperNetwork:
+        """The same network with weights of its own."""
+        return PaperNetwork(*(tensor.clone() for tensor in self.weights))
 
     def features(self, X: Tensor, solver: SolverOptions = PRECISE) -> Tensor:
         """Z (n, m).

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -18,9 +19,21 @@ from torch.profiler import ProfilerActivity, profile
 from notsodeep.nets.modules import Net
 from notsodeep.nets.objectives import LOSSES, FullObjective, Objective, ReadoutObjective, Tally
 from notsodeep.nets.samples import Samples
-from notsodeep.nets.timing import synchronised_time
 
 _REPEATS = 5
+
+
+def synchronised_time(device: torch.device) -> float:
+    """Seconds on a monotonic clock, read when the device has finished what it was given.
+
+    A GPU takes orders and works on them later: without waiting, the difference of two readings would be the time to
+    give the orders.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return perf_counter()
 
 
 def inference_seconds(module: Net, X: Tensor, *, rows: int = 1000) -> float:

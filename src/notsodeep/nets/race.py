@@ -311,10 +311,7 @@ def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
 
 def _predictions(net: Net, X: Tensor) -> Labels:
     with torch.no_grad():
-        chosen = [
-            net(X[first : first + EVALUATION_ROWS]).argmax(dim=1)
-            for first in range(0, len(X), EVALUATION_ROWS)
-        ]
+        chosen = [net(block).argmax(dim=1) for block in X.split(EVALUATION_ROWS)]  # type: ignore[no-untyped-call]
     return torch.cat(chosen).numpy().astype(np.intp)
 
 

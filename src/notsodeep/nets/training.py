@@ -19,10 +19,10 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.nets.checkpoints import CheckpointFile, FitCheckpoint, checkpoint_path
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.learning_rates import MOMENTUM, OPTIMIZERS, default_lr
+from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
 from notsodeep.nets.objectives import LOSSES, Objective, Tally, objective_of
 from notsodeep.nets.samples import TrainingData
-from notsodeep.nets.timing import synchronised_time
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count, as_number, one_of
 

@@ -20,8 +20,8 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
+from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.nets.timing import synchronised_time
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]

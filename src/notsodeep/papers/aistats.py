@@ -32,7 +32,7 @@ class Aistats1Spec(Spec):
         widths: of the networks.
         seeds: of the weights.
         steps: of gradient descent.
-        every: steps between two records.
+        every: number of steps between two that are recorded.
     """
 
     data: tuple[str, ...]

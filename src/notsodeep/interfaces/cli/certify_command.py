@@ -159,23 +159,20 @@ def _print_certificate(found: Certificate) -> None:
 
 
 def _train(found: Certificate, rows: Any, y: Any, steps: int, checkpoint: Path | None) -> Descent:
-    from notsodeep.convergence import gradient_descent
-    from notsodeep.progress import progress_bar
+    from notsodeep.convergence import DescentSettings, gradient_descent
 
-    with progress_bar("gradient descent") as report:
-        return gradient_descent(
-            rows,
-            y,
-            found.width,
-            found.sigma_w2,
-            steps=steps,
-            lr=found.step if found.certified else None,
-            seed=found.seed,
-            readout_scale=found.readout_scale,
-            normalise=True,
-            checkpoint=checkpoint,
-            report=report,
-        )
+    return gradient_descent(
+        rows,
+        y,
+        found.width,
+        found.sigma_w2,
+        DescentSettings(steps, lr=found.step if found.certified else None),
+        seed=found.seed,
+        readout_scale=found.readout_scale,
+        normalise=True,
+        checkpoint=checkpoint,
+        progress=True,
+    )
 
 
 def _print_training(found: Certificate, trained: Descent) -> None:
@@ -202,9 +199,9 @@ def _draw(trained: Descent, found: Certificate, target: Path) -> Path:
     row = {
         "kind": "training",
         "width": found.width,
-        "steps": [watched.step for watched in trained.rows],
-        "losses": [watched.loss for watched in trained.rows],
-        "norms": [watched.recurrent_norm for watched in trained.rows],
+        "steps": [row.step for row in trained.rows],
+        "losses": [row.loss for row in trained.rows],
+        "norms": [row.recurrent_norm for row in trained.rows],
         "n": len(found.gram.matrix),
     }
     drawing, panels = figures.new_figure(columns=2)
@@ -242,6 +239,6 @@ def _record(found: Certificate, trained: Descent | None) -> dict[str, Any]:
 def _trained(trained: Descent) -> dict[str, Any]:
     rows = [
         {name: value if math.isfinite(value) else None for name, value in row.items()}
-        for row in trained.records
+        for row in trained.as_dicts()
     ]
     return {"lr": trained.lr, "halvings": trained.halvings, "stopped": trained.stopped, "rows": rows}
