@@ -34,8 +34,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.moments import mehler, second_moment, second_moment_slope
 from notsodeep.gaussian.shapes import PiecewiseLinear, bell
+from notsodeep.kernel_names import Kernel
 from notsodeep.models import DEQ, Samples
-from notsodeep.models.programs import Equilibrium
 
 Array = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ class _FixedPoint:
     @classmethod
     def of(cls, model: DEQ, X: Array) -> _FixedPoint:
         everything = slice(0, len(X))
-        program = Equilibrium(model, Samples(X), None, tangent=True)
+        program = model.prepare(Samples(X), None, (Kernel.NTK,))
         gram = program.start()
         block = program.tile(gram.copy(), everything, everything, diagonal=True)
         return cls(model, gram, block.features, block.preactivations, np.asarray(block.slope))

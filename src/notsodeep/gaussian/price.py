@@ -23,8 +23,8 @@ Array = NDArray[np.float64]
 # at gap · OUT.
 COUNTS = (36, 24, 20)
 DEEP, OUT, FAR = 9.0, 4.5, 0.35
-# Angles below the first contribute less than rounding; a layer below the second is too thin to be followed.
-SMALLEST_ANGLE, THIN = 1e-12, 1e-7
+# A layer below this is too thin to be followed.
+THIN = 1e-7
 # Pairs in the innermost loops.
 WIDTH = 64
 INVERSE_LN2 = 1.0 / math.log(2.0)
@@ -131,8 +131,8 @@ def _limits(alpha, beta, rho, less, work, sums, arms, width):  # type: ignore[no
         turned = sign * beta[j]
         apart = min(abs(alpha[j] - turned), 80.0)
         low = 1.0 - abs(rho[j])
-        end = max(2.0 * math.asin(math.sqrt(0.5 * low)), SMALLEST_ANGLE)
-        begin = min(max(end, apart / DEEP), 0.5 * math.pi)
+        end = 2.0 * math.asin(math.sqrt(0.5 * low))
+        begin = min(max(end, apart / DEEP, 1e-300), 0.5 * math.pi)
         middle = min(max(OUT * apart, begin), 0.5 * math.pi)
         work[0, j] = 0.5 * apart * apart
         work[1, j] = max(0.5 * alpha[j] * turned, -800.0)
@@ -184,7 +184,7 @@ def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[n
                 delta[j] = rate[j] + offset[j]
         for j in range(WIDTH):
             half = _sine(0.5 * delta[j])
-            lift[j] = half * half
+            lift[j] = max(half * half, 1e-290)
         for j in range(WIDTH):
             square = lift[j]
             ratio = (0.25 * gap[j] + square * both[j]) / (square * (1.0 - square))

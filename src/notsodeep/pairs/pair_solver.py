@@ -21,7 +21,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.price import price_integral
-from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
+from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.near_parallel import NearPairs
@@ -40,8 +40,8 @@ LEVELS: tuple[int, ...] = (
 TRUNCATION = 1e-14
 # Beyond this many terms a table is cheaper than the series, where there is one.
 SERIES_WORTH = 64
-# Fewer pairs than this are not worth a table.
-TABLE_WORTH = 24
+# A tile with fewer pairs than this is not worth a table.
+TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series says that the next tiles will be alike.
 SHARE = 0.01
 # log2 of the odds d/(1-d) below which a table is not tried again with fewer near pairs.
@@ -147,16 +147,38 @@ class PairSolver:
             if larger is table:
                 break
             table = larger
-        if left_over > TABLE_WORTH and self._tabulated:
+        if left_over and c.size > TABLE_WORTH and self._tabulated:
             self._series_first = left_over < SHARE * c.size
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
+        if left_over and isinstance(self.phi.shape, Wave):
+            return self._closed(c, rows, columns, value, slope, lower=lower)
         amplified = (TRUNCATION + residual) / self._margin()
         info = KernelInfo(steps, residual, amplified, 0, ("series",))
         if left_over:
             info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
         return info
+
+    def _closed(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo:
+        """The whole tile by the closed forms of sin and cos."""
+        sine = isinstance(self.phi.shape, Wave) and self.phi.shape.sine
+        steps, residual = compiled.wave_tile(
+            c,
+            self.kappa,
+            *self._sides(rows, columns),
+            self.feedback,
+            sine,
+            self.want_slope,
+            lower,
+            value,
+            slope,
+        )
+        if residual > 1e-12:
+            raise no_solution(1, residual)
+        return KernelInfo(steps, residual, (TRUNCATION + residual) / self._margin(), 0, ("closed form",))
 
     def _looked_up(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
@@ -254,7 +276,7 @@ class PairSolver:
     def _evaluator(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> Evaluator:
         """F and F' of these samples as a function of their covariances, for a selection of the pairs."""
         shape, left, right = self.phi.shape, self.left, self.right
-        if isinstance(shape, PiecewiseLinear):
+        if isinstance(shape, PiecewiseLinear) and shape.dual == "piecewise":
             piecewise = shape
             scales = left.root[i], right.root[j]
             means = left.mean[i], right.mean[j], left.rise[i], right.rise[j]
@@ -308,8 +330,13 @@ def solve_pairs(
         # Late in the iteration what is left of the gap is the rounding of F.
         if not len(active) or (step > 10 and worst < 1e-12):
             return covariance, step, worst
-    raise ConvergenceError(
-        f"The pair equation Λ = σ_a² F(Λ) + … did not converge for {len(active)} pairs (residual {worst:.1e}).",
+    raise no_solution(len(active), worst)
+
+
+def no_solution(pairs: int, residual: float) -> ConvergenceError:
+    """What is raised when Newton's method ends without a solution."""
+    return ConvergenceError(
+        f"The pair equation Λ = σ_a² F(Λ) + … did not converge for {pairs} pairs (residual {residual:.1e}).",
         "Lower sigma_a2: the map is too close to losing its contraction, σ_a² E[φ'φ'] ≥ 1.",
     )
 

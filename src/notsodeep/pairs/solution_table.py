@@ -22,11 +22,12 @@ from notsodeep.gaussian.shapes import Shape
 Array = NDArray[np.float64]
 
 # Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
-AIM = 2e-12
-ACCEPTED = 2e-11
+AIM = 5e-12
+ACCEPTED = 4e-11
 # Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
+MOST_KINKED = 24
 # d/(1-d) beyond 2^±END is taken up to the end.
 END = 36
 # log q is rounded outwards to multiples of this, so that data sets that are alike share a table.
@@ -194,7 +195,8 @@ class SolutionTable:
                 _sizes(chebyshev_coefficients(np.stack([value / energy, slope / steep]), -1), -1)
             )
             if needed is not None:
-                return max(needed + 1, 2)
+                # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
+                return 0 if self.shape.dual == "piecewise" and needed > MOST_KINKED else max(needed + 1, 2)
         return 0
 
     def _nodes(self, count: int) -> Array:

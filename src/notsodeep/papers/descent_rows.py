@@ -67,6 +67,3 @@ def descent_row(
         "largest_norm": max(row.recurrent_norm for row in found.rows),
         "stopped": found.stopped,
     }
-
-
-__all__ = ["Regression", "descent_row", "regression", "stable_step"]

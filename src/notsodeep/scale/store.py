@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import LOCK, atomic_append, explained_errors, folder_lock, remove_folder
+from notsodeep.files import LOCK, LOCK_HOLDER, atomic_append, explained_errors, folder_lock, remove_folder
 from notsodeep.fingerprint import differences
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
@@ -204,7 +204,7 @@ def is_vacant(path: Path) -> bool:
 
 def _precedes(name: str) -> bool:
     """Whether a file can be there before the array is: the lock, and what zarr writes before it renames it."""
-    return name == LOCK or (name.startswith("zarr.") and name.endswith(".partial"))
+    return name in (LOCK, LOCK_HOLDER) or (name.startswith("zarr.") and name.endswith(".partial"))
 
 
 def block_of(path: Path) -> int | None:

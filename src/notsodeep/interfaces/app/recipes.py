@@ -6,7 +6,7 @@ import shlex
 from textwrap import dedent
 
 from notsodeep.interfaces.app.choice import FORMULA, Choice, Data
-from notsodeep.interfaces.app.compute import error_sizes, samples_of, square_of
+from notsodeep.interfaces.app.compute import error_sizes, samples_of
 
 _TANGENT = {"ntk": "network", "ntk_paper": "paper"}
 
@@ -102,7 +102,7 @@ def _errors(choice: Choice) -> str:
     """The error of the equivalents against n, as (form, n, error)."""
     data, kernel = choice.data, choice.shown_kernel
     sizes = error_sizes(data)
-    settings = f"kernel={kernel!r}, form=form, square={square_of(samples_of(data))!r}"
+    settings = f"kernel={kernel!r}, form=form, square={samples_of(data).square!r}"
     start = "errors = []  # of the formulas that stand for the kernel: (form, n, relative error)"
     model = f"model = nsd.DEQ(phi, sigma_a2={choice.sigma_a2!r}).centred"
     if samples_of(data).law is None:
