@@ -140,6 +140,3 @@ def race_picture(rows: list[dict[str, Any]]) -> Picture:
         "and no design.",
         lambda axes: figures.plot_epochs(rows, axes),
     )
-
-
-__all__ = ["KINDS", "Picture", "drawn", "picture_of", "race_picture"]
