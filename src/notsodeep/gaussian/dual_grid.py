@@ -5,8 +5,8 @@ u = s1 ξ and v = s2 (ξ cos α + η sin α),
 
     F = E_ξ[φ(s1 ξ) H(ξ)],     H(ξ) = E_η φ(s2 (ξ cos α + η sin α)),
 
-H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of H
-depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) to (3.27).
+H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of
+H depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) and (3.26).
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def aligned(shape: Shape, variances: Array) -> tuple[Array, Array]:
         value, _ = _by_integral(shape, variances, np.array([1.0, -1.0]))
         return value[0], value[1]
     roots = np.sqrt(variances)
-    points, weights = quadrature.panel_rule(_edges(shape, roots, shape.local_length(0.0) / roots.max(), REACH))
+    points, weights = quadrature.panel_rule(
+        _edges(shape, roots, shape.local_length(0.0) / roots.max(), REACH)
+    )
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
     values, turned = shape(roots[:, None] * points), shape(-roots[:, None] * points)
     return (values * weights) @ values.T, (values * weights) @ turned.T
@@ -108,7 +110,9 @@ def _by_conditioning(shape: Shape, variances: Array, angles: Array) -> tuple[Arr
 def _outer_rule(shape: Shape, roots: Array, sine: float) -> tuple[Array, Array]:
     """Nodes ξ that resolve φ(sξ) for every scale s, and the layer of width tan α that v|u makes of a kink."""
     first = shape.local_length(0.0) / float(roots.max())
-    return quadrature.panel_rule(_edges(shape, roots, min(first, sine) if shape.kinks else first, REACH), NODES)
+    return quadrature.panel_rule(
+        _edges(shape, roots, min(first, sine) if shape.kinks else first, REACH), NODES
+    )
 
 
 def _edges(shape: Shape, scales: Array, first: float, reach: float) -> Array:
