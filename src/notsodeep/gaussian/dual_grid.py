@@ -5,8 +5,8 @@ u = s1 ξ and v = s2 (ξ cos α + η sin α),
 
     F = E_ξ[φ(s1 ξ) H(ξ)],     H(ξ) = E_η φ(s2 (ξ cos α + η sin α)),
 
-H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of H
-depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) to (3.27).
+H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of
+H depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) and (3.26).
 """
 
 from __future__ import annotations

@@ -214,12 +214,12 @@ def table_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right, row_tables, column_vectors, energy_left, energy_right,
     steep_left, steep_right, epsilon, start, stop, floor, odd, want_slope, lower, value, slope, todo,
 ):  # fmt: skip
-    """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.28) to (3.31).
+    """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.27) to (3.30).
 
     `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of F' and of the ends of r,
-    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and the
-    smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`: these
-    are marked in `todo`.
+    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and
+    the smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`:
+    these are marked in `todo`.
     """
     rows, columns = c.shape
     orders = (row_tables.shape[1] - 2) // 2
