@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from notsodeep.app.uploads import Upload
-from notsodeep.designs import FAMILIES
-from notsodeep.designs.api import KERNELS
+from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
 from notsodeep.models import DEQ

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.designs.shapes import SmoothSumShape
+from notsodeep.designs.smooth_sum import SmoothSumShape
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.custom import FIRST_LOOK, Custom
 from notsodeep.gaussian.expressions import FUNCTIONS, derivative, walk

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from notsodeep.designs import Design
-from notsodeep.designs.load import FORMAT
+from notsodeep.designs import FORMAT, Design
 from notsodeep.errors import InputError, MissingExtraError
 from notsodeep.report.markup import Child, Html, element, paragraph, picture, table
 from notsodeep.report.sections import Section
