@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.nets.activations import TorchActivation, lipschitz
@@ -352,7 +353,7 @@ class ExplicitNet(Net):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
         super().__init__(in_features, width, out_features, train)
         self.spec = spec
-        self.multipliers = _multipliers(multipliers, len(spec.layers) + 1, train)
+        self.multipliers = _multipliers(multipliers, spec, train)
         self.factors = [sqrt(rate) if rate else 1.0 for rate in self.multipliers]
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
         draw = _gaussian(seed, dtype, device)
@@ -456,15 +457,8 @@ def _bound(contractive: Any) -> float | None:
     return bound
 
 
-def _multipliers(given: Sequence[float] | None, count: int, train: str) -> list[float]:
-    if given is None:
-        return [1.0] * count
-    rates = [float(rate) for rate in given]
-    if len(rates) != count or not all(0.0 <= rate < float("inf") for rate in rates):
-        raise InputError(
-            f"A network of {count - 1} layers takes {count} multipliers, one for each layer and one for the readout, "
-            f"finite and not negative; got {rates}."
-        )
+def _multipliers(given: Sequence[float] | None, spec: Explicit, train: str) -> list[float]:
+    rates = [1.0] * (len(spec.layers) + 1) if given is None else as_multipliers(given, spec)
     if not any(rates if train == "all" else rates[-1:]):
         raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
     return rates

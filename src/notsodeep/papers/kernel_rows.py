@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
-from notsodeep.designs import design
-from notsodeep.designs.sphere import SphereDesign, sphere_design
+from notsodeep.designs import SphereDesign, design, sphere_design
 from notsodeep.equivalents import equivalent, limiting_density, sphere_equivalent
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from notsodeep.data import load
-from notsodeep.designs import FAMILIES
-from notsodeep.designs.api import KERNELS
+from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
 from notsodeep.interfaces import scenario
