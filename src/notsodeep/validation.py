@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 from notsodeep.errors import InputError
 
 Array = NDArray[np.float64]
+
+# Norms that differ by more than this, relatively, are not those of a sphere written in single precision.
+SAME_NORM = 1e-6
 
 
 def as_rows(X: Any, name: str = "X") -> Array:
@@ -53,6 +57,24 @@ def as_rows_like(Y: Any, X: Array, name: str = "Y") -> Array:
     return rows
 
 
+def as_targets(y: Any, length: int, name: str = "y") -> Array:
+    """One finite real number for each of `length` samples."""
+    try:
+        targets = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read as an array: {error}.") from None
+    if targets.shape != (length,):
+        raise InputError(
+            f"{name} must be a vector with one number for each of the {length} rows of X; its shape is {targets.shape}."
+        )
+    finite = np.isfinite(targets)
+    if not finite.all():
+        raise InputError(
+            f"{name} has {int(np.count_nonzero(~finite))} NaN or infinite entries. Remove those rows."
+        )
+    return targets
+
+
 def as_variance(value: Any, name: str) -> float:
     """A finite number that is not negative."""
     try:
@@ -62,6 +84,26 @@ def as_variance(value: Any, name: str) -> float:
     if not np.isfinite(number) or number < 0:
         raise InputError(f"{name} is a variance and must be finite and not negative; got {number}.")
     return number
+
+
+def as_number(value: Any, name: str, *, positive: bool = False) -> float:
+    """A finite number that is not negative, or with `positive` not zero either."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, got {value!r}.") from None
+    if not math.isfinite(number) or number < 0.0 or (positive and number == 0.0):
+        raise InputError(
+            f"{name} must be finite and {'positive' if positive else 'not negative'}; got {value!r}."
+        )
+    return number
+
+
+def as_count(value: Any, name: str, *, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number from {least} on; got {value!r}.")
+    return int(value)
 
 
 def one_of(value: str, choices: tuple[str, ...], name: str) -> str:

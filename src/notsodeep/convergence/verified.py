@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from notsodeep.errors import ConvergenceError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Half the distance from 1 to the next number: the relative error of one operation.
 UNIT = 2.0**-53
@@ -97,7 +95,7 @@ def least_gram_eigenvalue(Z: Array) -> Enclosure:
 
 
 def norm_estimate(A: Array) -> float:
-    """||A||₂ to about six figures by Lanczos iterations, for what is watched rather than proved."""
+    """||A||₂ to about six figures by Lanczos iterations, where no proof depends on it."""
     if min(A.shape) <= _DENSE:
         return float(np.linalg.norm(A, 2))
     k = A.shape[1]

@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
-from notsodeep.figures.row_selection import Rows, averaged, grouped, needed, title
+from notsodeep.figures.row_selection import averaged, needed, title
 from notsodeep.figures.row_spectra import NUMBERS
 from notsodeep.figures.style import Array, line_style, panel, point_style, styled, tidy_log
+from notsodeep.records import Rows, grouped
 
 
 @styled

@@ -223,7 +223,8 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
     tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
     smooth_sum(linear, bend, sharpness, bounded, clip): linear x + bend softplus(sharpness x) + bounded tanh(clip x),
-    and formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read, not executed.
+    and formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read and never
+    executed.
     `amplitude`, `gain` and `offset` give amplitude · φ(gain · x) + offset.
     """
     if isinstance(name, Activation):

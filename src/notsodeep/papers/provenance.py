@@ -79,6 +79,3 @@ def _from_proc(file: str, key: str) -> str | None:
     except OSError:
         return None
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
-
-
-__all__ = ["commit", "machine", "new_session", "now", "versions"]

@@ -22,16 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.files import (
-    LOCK,
-    atomic_append,
-    atomic_write,
-    explained_errors,
-    folder_lock,
-    free_path,
-    timestamp,
-)
-from notsodeep.papers.experiment import Row, Scalar, Task
+from notsodeep.files import atomic_append, atomic_write, explained_errors, folder_lock, free_path, timestamp
+from notsodeep.papers.experiment import Row, Task
 from notsodeep.papers.experiment_settings import Spec
 
 ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
@@ -54,7 +46,7 @@ class Record:
 
     spec: str
     task: str
-    parameters: dict[str, Scalar]
+    parameters: dict[str, Any]
     session: int
     seconds: float
     rows: list[Row]
@@ -249,16 +241,3 @@ def _sweep(folder: Path) -> None:
     for suffix in (ROWS, SPEC, PROVENANCE):
         for path in folder.glob(f".?*{Path(suffix).suffix}"):
             path.unlink(missing_ok=True)
-
-
-__all__ = [
-    "LOCK",
-    "PROVENANCE",
-    "ROWS",
-    "SPEC",
-    "Reading",
-    "Record",
-    "Store",
-    "open_store",
-    "read_rows",
-]

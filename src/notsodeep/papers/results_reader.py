@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.papers.experiment import Experiment, Spec
+from notsodeep.papers.experiment import Experiment
+from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.results_folder import PROVENANCE, SPEC
 from notsodeep.papers.runner import Outcome, read_outcome
 
@@ -102,6 +103,3 @@ def _picture(folder: Path) -> bytes | None:
     if drawn.is_file() and (drawn.stat().st_size <= _LARGEST_SVG or not bitmap.is_file()):
         return drawn.read_bytes()
     return bitmap.read_bytes() if bitmap.is_file() else None
-
-
-__all__ = ["Result", "read_results"]

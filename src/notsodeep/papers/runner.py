@@ -11,7 +11,8 @@ from typing import Any, cast, get_args
 
 from notsodeep.data.datasets import DATA_VARIABLE, load
 from notsodeep.errors import InputError
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.provenance import new_session, now
 from notsodeep.papers.results_folder import ROWS, SPEC, Record, Store, open_store, read_rows
 from notsodeep.papers.workers import Done, run_tasks
@@ -261,6 +262,3 @@ def remaining(todo: Sequence[Task], left: Sequence[Task], seconds: float) -> str
         return ""
     rest = seconds * ahead / behind
     return f", about {rest / 60:.0f} min left" if rest >= 90 else f", about {max(1.0, rest):.0f} s left"
-
-
-__all__ = ["Outcome", "absent_data", "checked_spec", "read_outcome", "remaining", "reproduce"]

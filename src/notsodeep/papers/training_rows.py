@@ -175,6 +175,3 @@ def race_rows(
             "feature_seconds": run.history.feature_seconds,
             "inference_seconds": run.inference_seconds,
         }
-
-
-__all__ = ["Parts", "accuracy_rows", "parts_of", "race_rows", "three_networks"]

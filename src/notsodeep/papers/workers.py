@@ -19,7 +19,8 @@ from typing import Any, cast
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import EXTRA_OF, missing
-from notsodeep.papers.experiment import Experiment, Row, Spec, Task
+from notsodeep.papers.experiment import Experiment, Row, Task
+from notsodeep.papers.experiment_settings import Spec
 
 # Read by the numerical libraries when they are loaded: processes that share the cores take one thread each.
 _ONE_THREAD = dict.fromkeys(
@@ -201,6 +202,3 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-__all__ = ["Done", "run_tasks"]

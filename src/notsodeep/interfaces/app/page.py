@@ -79,6 +79,3 @@ def told(place: Any = st) -> Iterator[None]:
 def _warmed_up() -> bool:
     compute.warm_up()
     return True
-
-
-__all__ = ["show", "told"]

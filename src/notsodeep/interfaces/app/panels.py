@@ -219,14 +219,3 @@ def show_downloads(choice: Choice) -> None:
         "Report (HTML)", lambda: exports.report_page(choice), "report.html", "text/html",
         key="download_report", help="One file with everything: to send, to print, to read on a phone.", **shared,
     )  # fmt: skip
-
-
-__all__ = [
-    "show_design",
-    "show_downloads",
-    "show_errors",
-    "show_next_steps",
-    "show_race",
-    "show_recipes",
-    "show_spectrum",
-]

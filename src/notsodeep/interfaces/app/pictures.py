@@ -10,7 +10,8 @@ from typing import Any
 from notsodeep import figures
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.compute import ErrorPoint, Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.app.compute import Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.scenario import ErrorPoint
 
 KINDS = ("activations", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
@@ -38,7 +39,7 @@ class Picture:
         """As SVG text for the page, with margins that need no computing."""
         figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
         self.draw(axes)
-        return figures.svg(figures.darkened(figure) if dark else figure).decode("utf-8")
+        return (figures.dark_svg if dark else figures.svg)(figure).decode("utf-8")
 
     def svg(self) -> bytes:
         """As an SVG file."""
@@ -139,6 +140,3 @@ def race_picture(rows: list[dict[str, Any]]) -> Picture:
         "and no design.",
         lambda axes: figures.plot_epochs(rows, axes),
     )
-
-
-__all__ = ["KINDS", "Picture", "drawn", "picture_of", "race_picture"]

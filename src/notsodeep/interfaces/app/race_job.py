@@ -129,6 +129,3 @@ def epoch_rows(race: Race) -> list[dict[str, Any]]:
         for run in race.runs
         for row in run.history.rows
     ]
-
-
-__all__ = ["MODES", "MOST_EPOCHS", "WIDTHS", "RaceJob", "RacePlan", "epoch_rows"]

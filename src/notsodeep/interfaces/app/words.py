@@ -112,6 +112,3 @@ def _is_far_from_centred(rows: Array) -> bool:
     """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
     typical = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
     return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0
-
-
-__all__ = ["KERNEL_WORDS", "distance_words", "next_steps", "plain", "spectrum_words", "verdict"]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import explained_errors
-from notsodeep.interfaces.cli.common import app, console, errors, figures_if_installed
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, console, errors, figures_if_installed, print_json, say
+from notsodeep.interfaces.value_formats import shown
 
 if TYPE_CHECKING:
     from notsodeep.papers import Expectation, Experiment, Outcome, Size, Spec
@@ -57,9 +56,7 @@ def reproduce(
     spec: Annotated[
         Path | None, typer.Option(help="Settings of your own: a changed copy of a spec.toml.")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
-    ] = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, if not the usual number.")] = None,
     jobs: Annotated[
@@ -103,7 +100,7 @@ def reproduce(
             _reproduce_one(find(name), wishes, session)
     finally:
         if as_json and (session.experiments or session.skipped or session.failed):
-            sys.stdout.write(json.dumps(asdict(session), indent=1, ensure_ascii=False) + "\n")
+            print_json(asdict(session), indent=1)
     if session.failed:
         raise typer.Exit(_BAD_INPUT)
 
@@ -119,10 +116,10 @@ def _reproduce_all(experiments: list[Experiment[Any]], wishes: _Wishes, session:
                 _reproduce_one(experiment, wishes, session)
             else:
                 session.skipped[experiment.name] = reason
-                _say(f"{experiment.name} is skipped: {reason}")
+                say(f"{experiment.name} is skipped: {reason}", errors)
         except (InputError, ConvergenceError) as error:
             session.failed[experiment.name] = str(error)
-            _say(f"{experiment.name} failed: {error}")
+            say(f"{experiment.name} failed: {error}", errors)
 
 
 def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Session) -> None:
@@ -131,19 +128,20 @@ def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Sessi
 
     spec = _spec(experiment, wishes)
     if experiment.timed and wishes.jobs > 1:
-        _say(f"{experiment.name} measures times: its tasks run one at a time.")
+        say(f"{experiment.name} measures times: its tasks run one at a time.", errors)
     with progress_bar(experiment.name) as report:
         outcome = run(
             experiment, spec=spec, root=wishes.root, data_dir=wishes.data_dir, jobs=wishes.jobs,
             resume=wishes.resume, report=report,
         )  # fmt: skip
     for note in outcome.notes:
-        _say(note)
+        say(note, errors)
     if not outcome.finished:
         session.experiments.append(_as_dict(experiment, outcome, []))
-        _say(
+        say(
             f"interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are done. Run the same command "
-            f"again to go on{'' if wishes.resume else ', without --fresh'}."
+            f"again to go on{'' if wishes.resume else ', without --fresh'}.",
+            errors,
         )
         raise typer.Exit(_INTERRUPTED)
     figures = _draw(experiment, outcome)
@@ -180,10 +178,6 @@ def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
 
 
 # --- what is printed ---------------------------------------------------------------------------------
-def _say(sentence: str, target: Console = errors) -> None:
-    target.print(sentence, highlight=False, markup=False)
-
-
 def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path]) -> dict[str, Any]:
     return {
         "name": experiment.name,
@@ -202,16 +196,16 @@ def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishe
     """To people: on stderr if stdout is for JSON."""
     target = errors if wishes.as_json else console
     known = f", {outcome.reused} of them known before" if outcome.reused else ""
-    _say(
+    say(
         f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
         target,
     )
     if outcome.expectations:
         target.print(_table(outcome.expectations))
     if wishes.spec is None and wishes.size == "full" and experiment.cut:
-        _say(f"Cut: {experiment.cut}", target)
+        say(f"Cut: {experiment.cut}", target)
     if wishes.spec is None and wishes.size == "quick":
-        _say(
+        say(
             f"Quick size: a look, not the paper's setting (--size full, about {experiment.minutes['full']:g} min).",
             target,
         )
@@ -222,21 +216,15 @@ def _table(expectations: list[Expectation]) -> Table:
     for row in expectations:
         verdict = "" if row.verdict is None else ("yes" if row.verdict else "NO")
         what = escape(row.what) + (f"\n[dim]{escape(row.remark)}[/]" if row.remark else "")
-        table.add_row(what, *map(escape, (_cell(row.paper), _cell(row.ours), verdict)))
+        table.add_row(what, *map(escape, (shown(row.paper), shown(row.ours), verdict)))
     return table
-
-
-def _cell(value: float | str | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
     if as_json:
         fields = ("name", "paper", "summary", "minutes", "needs", "cut")
         rows = [{name: getattr(e, name) for name in fields} for e in experiments]
-        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        print_json(rows, indent=1)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "quick", "full"):

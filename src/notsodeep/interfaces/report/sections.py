@@ -10,8 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from notsodeep.designs import Design
-from notsodeep.designs.load import FORMAT
+from notsodeep.designs import FORMAT, Design
 from notsodeep.errors import InputError, MissingExtraError
 from notsodeep.interfaces.report.rendering import Section, page, parts, picture, render
 from notsodeep.interfaces.value_formats import seconds, shown

@@ -1,4 +1,4 @@
-"""How fast Zᵀ Z/m approaches its limit K: the split of docs/theory.md (8.22), measured, beside what is proved."""
+"""How fast Zᵀ Z/m approaches its limit K: the parts of docs/theory.md (8.22), measured and compared with the theory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, stats
 
-from notsodeep.convergence.checks import as_sigma_w2, as_sphere, as_width
+from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.network import PaperNetwork, paper_model
 from notsodeep.convergence.population import PopulationGram, gram_of_model
 from notsodeep.convergence.verified import norm_estimate
 from notsodeep.errors import InputError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_count
 
 # Differences below this part of ||K||_F are rounding and say nothing about a rate.
 _ROUNDING = 1e-13
@@ -45,7 +44,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One random network beside K.
+    """The distance of one random network from K.
 
     Attributes:
         width: m.
@@ -77,11 +76,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Concentration:
-    """Random networks of several widths beside their limit.
+    """Random networks of several widths compared with their limit.
 
     Attributes:
         gram: K.
-        deviations: one for each width and seed.
+        deviations: one record for each width and seed.
         sigma_w2: σ_w².
     """
 
@@ -147,14 +146,14 @@ def concentration(
 
     Args:
         X: samples in rows (n, d), of norm √d and no two parallel.
-        width: m, or several of them.
+        width: m, or a sequence of widths.
         sigma_w2: σ_w² < 1/8.
-        depths: the l at which to split.
+        depths: the depths l at which the distance is split into parts.
         seeds: one network for each seed and width.
         normalise: scale the rows of X to norm √d.
     """
     rows, sigma_w2 = as_sphere(X, normalise=normalise), as_sigma_w2(sigma_w2)
-    widths = [as_width(m) for m in (width if isinstance(width, Sequence) else (width,))]
+    widths = [as_count(m, "width") for m in (width if isinstance(width, Sequence) else (width,))]
     if not widths or not seeds or not depths or min(depths) < 1:
         raise InputError("At least one width, one seed and one depth (from 1 on) are needed.")
     model = paper_model(sigma_w2)
