@@ -8,11 +8,11 @@ class InputError(ValueError):
 
 
 class NotHighDimensionalError(InputError):
-    """The samples are too correlated for an expansion in their inner products; the exact kernels still serve them."""
+    """The samples are too correlated for an expansion in their inner products; exact kernels can still be computed."""
 
 
 class MissingExtraError(ModuleNotFoundError, InputError):
-    """An optional package is not installed: the message says what needs it and which extra brings it.
+    """An optional package is not installed: the message names what needs it and the extra that installs it.
 
     Attributes:
         name: the package.

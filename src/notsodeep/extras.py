@@ -1,4 +1,4 @@
-"""Optional packages: imported when first needed, and asked for by name where they are missing."""
+"""Optional packages: imported when first needed, with an error that names the extra where they are missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def needed(package: str, purpose: str) -> Any:
     """The package, imported.
 
     Raises:
-        MissingExtraError: it is not installed; the message says which extra brings it.
+        MissingExtraError: if it is not installed; the message names the extra that installs it.
     """
     try:
         return import_module(package)
@@ -30,7 +30,7 @@ def needed(package: str, purpose: str) -> Any:
 
 
 def missing(package: str, purpose: str, module: str | None = None) -> MissingExtraError:
-    """The error to raise without `package`, or without the `module` that it needs in turn."""
+    """The error to raise where `package` is not installed, or a `module` that it imports."""
     name = module or package
     command = f'pip install "notsodeep[{EXTRA_OF[package]}]"'
     return MissingExtraError(f"{purpose} needs the package {name}. Install it with: {command}", name=name)

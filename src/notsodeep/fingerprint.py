@@ -1,8 +1,8 @@
-"""What tells two models apart: one description and its hash, used by stores on disk, checkpoints and results.
+"""Fingerprints of models: a description and its hash, used by stores on disk, checkpoints and results.
 
 A model of named activations and formulas is described completely, by its serial form (`to_dict`) with every digit:
-different models have different fingerprints, equal ones the same. A callable has no text, and neither its name nor its
-code says what it computes. It is described by what it does: its values at many points over the range that the data
+different models have different fingerprints, equal ones the same. A callable has no serial form, and neither its name
+nor its code determines what it computes. It is described by its values at many points over the range that the data
 need, its declared kinks, and the values of its derivative where one was given.
 
 What cannot be excluded for callables: that two of them differ only between the points, in a stretch narrower than about
@@ -19,24 +19,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation, rebuilt
 from notsodeep.gaussian.custom import FIRST_LOOK
 from notsodeep.gaussian.quadrature import REACH
 from notsodeep.gaussian.serial import activation_to_dict, affine_to_dict
 from notsodeep.models.protocol import HasActivations, Model
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 DIGITS = 32
-# Points in each of so many ranges, every range half as wide as the one before: fine detail near zero counts for samples
-# of small norm.
+# Number of points in each range, and number of ranges, each half as wide as the one before: fine detail near zero
+# counts for samples of small norm.
 _POINTS, _RANGES = 233, 24
 _GOLDEN, _ODD = 0.6180339887498949, 1.0173
-# Values are compared in units of this part of the largest one in their range.
+# Values are rounded to this fraction of the largest one in their range.
 _UNIT = 2.0**-37
-# What stands for a value that is not finite; no finite one comes near it.
+# Stands for a value that is not finite; no finite one comes near it.
 _NOT_FINITE = 2.0**62
 
 
@@ -44,7 +42,7 @@ def fingerprint(model: Model, largest_norm: float = 0.0) -> str:
     """A hash of `describe`, in hexadecimal digits: different for different models.
 
     Args:
-        model: any model. Callables in it are compared by their values if it tells its activations (`HasActivations`).
+        model: any model. Callables in it are compared by their values if it has `activations` (`HasActivations`).
         largest_norm: of the samples that the model is used on. It decides how far out callables are compared; within
             ±64 they always are.
     """
@@ -81,7 +79,7 @@ def differences(there: Any, here: Any, where: str = "") -> list[str]:
 
 
 def _activation(phi: Activation, reach: float) -> dict[str, Any]:
-    """An activation that takes inputs within ±reach: its serial form, or what it does there."""
+    """The serial form of an activation, or for a callable a description of its values at inputs within ±reach."""
     if rebuilt(phi) is not None:
         return activation_to_dict(phi)
     # The ranges over which a callable is resolved before it is integrated.
@@ -115,7 +113,7 @@ def _values(function: Callable[[Array], Any], limit: float) -> str:
 def _points(limit: float) -> Array:
     """Points over ±limit and over smaller and smaller ranges, one range in each row.
 
-    Multiples of the golden ratio, modulo 1: spread evenly, and in step with no wave that a function may contain.
+    Multiples of the golden ratio, modulo 1: spread evenly, and with no period that a function could share.
     """
     # The odd factor fills the last digits: values of x itself are then no ties between two roundings.
     spread = (2.0 * np.modf(_GOLDEN * np.arange(1.0, _POINTS + 1.0))[0] - 1.0) / _ODD

@@ -1,4 +1,4 @@
-"""The five kernels of a network, under one name each, for every function that takes `kernel=` or `of=`."""
+"""The names of the five kernels of a network, for every function with an argument `kernel=` or `of=`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from notsodeep.errors import InputError
 
 
 class Kernel(StrEnum):
-    """Which kernel of a network is meant; docs/theory.md, section 3.
+    """The kernels of a network; docs/theory.md, section 3.
 
-    `Kernel("ntk") == "ntk"`: members are strings, and a plain string does wherever a kernel is asked for.
+    `Kernel("ntk") == "ntk"`: members are strings, and every argument `kernel=` takes the plain string as well.
     """
 
     #: ⟨z_i, z_j⟩ of the features, (3.3) and (3.11).
@@ -33,7 +33,7 @@ class Kernel(StrEnum):
 CONJUGATE = (Kernel.CK, Kernel.CK_PREACTIVATIONS)
 TANGENT = (Kernel.NTK, Kernel.NTK_PAPER, Kernel.NTK_PREACTIVATIONS)
 
-# Short words that are clear beside the function they are given to: conjugate_kernel(of="features").
+# Short names that are clear beside the function they are given to: conjugate_kernel(of="features").
 _CONJUGATE_ALIASES = {"features": Kernel.CK, "preactivations": Kernel.CK_PREACTIVATIONS}
 _TANGENT_ALIASES = {
     "network": Kernel.NTK,
@@ -54,12 +54,12 @@ def as_kernel(word: str, argument: str = "kernel", allowed: tuple[Kernel, ...] =
 
 
 def as_conjugate_kernel(word: str, argument: str = "of") -> Kernel:
-    """One of the conjugate kernels, by its name or as "features" or "preactivations"."""
+    """The conjugate kernel with this name, or with the alias "features" or "preactivations"."""
     return _find(word, argument, {str(kernel): kernel for kernel in CONJUGATE}, _CONJUGATE_ALIASES)
 
 
 def as_tangent_kernel(word: str, argument: str = "of") -> Kernel:
-    """One of the tangent kernels, by its name or as "network", "paper" or "preactivations"."""
+    """The tangent kernel with this name, or with the alias "network", "paper" or "preactivations"."""
     return _find(word, argument, {str(kernel): kernel for kernel in TANGENT}, _TANGENT_ALIASES)
 
 

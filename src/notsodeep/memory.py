@@ -1,4 +1,4 @@
-"""How much memory there is, how much a run may have, and what fits into it."""
+"""How much memory is available, and how much of it a run may use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from notsodeep.errors import InputError
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-# Without a limit from the user a run takes this part of what the machine has left.
+# Fraction of the available memory that a run takes where the user sets no limit.
 SHARE = 0.5
-# What loads or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
+# Bytes for what is loaded or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
 RESERVE = 120 * 1000**2
 _PROCESSES, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Where the two versions of Linux' control groups say the limit, what is in use, and (in memory.stat) what of that is
-# pages of files that were not read lately, which the system gives back when memory is asked for.
+# Names in the two versions of Linux' control groups: the file with the limit, the file with the use, and the entry of
+# memory.stat for pages of files that were not read lately, which the system frees when memory is needed.
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
@@ -35,7 +35,7 @@ def as_bytes(size: str | int, name: str = "max_memory") -> int:
 
 
 def in_words(size: float) -> str:
-    """A number of bytes for people: 7.2 GB."""
+    """A number of bytes as text: 7.2 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"
@@ -43,7 +43,7 @@ def in_words(size: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now; where the system does not say, the most it has held."""
+    """Memory that this process holds now; where the system does not give that, the most it has held."""
     try:
         return int((_PROCESSES / "self" / "statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"
@@ -62,7 +62,7 @@ def _highest_resident() -> int:
 
 
 def available_bytes() -> int:
-    """Memory that can still be had on this machine, or within the limit of the container."""
+    """Memory that is free on this machine, or within the limit of the container."""
     found = [size for size in (_of_machine(), _of_container()) if size is not None]
     return max(min(found), 0) if found else 2 * 1000**3
 
@@ -74,14 +74,14 @@ def _of_machine() -> int | None:
     except (OSError, StopIteration, ValueError):
         pass
     try:
-        # No word about what is free: half of what is there.
+        # The system does not give what is free: half of what is installed.
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, ValueError, OSError):
         return None
 
 
 def _of_container() -> int | None:
-    """What the control groups of this process leave: the least over its own group and all that contain it."""
+    """Bytes that the control groups of this process leave: the least over its own group and all that contain it."""
     found = [left for group, names in _groups() if (left := _left_in(group, names)) is not None]
     return min(found, default=None)
 

@@ -1,4 +1,4 @@
-"""Progress of long work: plain functions below, a bar on stderr for people."""
+"""Progress of long computations: callbacks, and a bar on stderr."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 News = Callable[[], str]
-# Called with the steps done, the steps in all, and a function that says the news (called only if it is shown).
+# Called with the number of finished steps, the number of all steps, and a function that returns a text about the step;
+# that function is called only if the text is shown.
 Report = Callable[[int, int, News], None]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
@@ -19,7 +20,7 @@ def silent(done: int, total: int, news: News) -> None:
 
 @contextmanager
 def reported(progress: bool | Report, title: str) -> Iterator[Report]:
-    """What `progress=` means everywhere: True is a bar on stderr, a function is called, False is neither."""
+    """The callback of an argument `progress=`: True is a bar on stderr, False does nothing, a function is itself."""
     if progress is True:
         with progress_bar(title) as report:
             yield report
@@ -29,7 +30,7 @@ def reported(progress: bool | Report, title: str) -> Iterator[Report]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
-    """A bar on stderr that vanishes when the work is done; the block calls the report it is given."""
+    """A bar on stderr that disappears at the end of the with statement; its callback moves it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -41,7 +42,7 @@ def progress_bar(title: str) -> Iterator[Report]:
         def report(done: int, total: int, news: News) -> None:
             nonlocal shown_at
             now = time.monotonic()
-            # Steps may take microseconds: most of them are not worth a line.
+            # Steps may take microseconds: not each of them is shown.
             if now - shown_at >= _SECONDS_BETWEEN_UPDATES or done >= total:
                 shown_at = now
                 bar.update(task, completed=done, total=total, description=f"{title} {news()}".strip())

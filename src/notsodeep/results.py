@@ -1,4 +1,4 @@
-"""Numbers come with how they were obtained."""
+"""The evidence that accompanies a kernel: iterations, residual, error bound."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class KernelInfo:
         ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with
             the bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "closed form" (sin and cos),
             "integral" (Price's), "quadrature".
-        caveat: what the error bound takes for granted; empty for built-in activations, a sentence for a function of
-            the user's, of which nothing is known but its values.
+        caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
+            of which nothing but its values is known.
     """
 
     iterations: int

@@ -1,4 +1,4 @@
-"""Exact conjugate and tangent kernels, and finite-width networks to hold them against."""
+"""Exact conjugate and tangent kernels, and random networks of finite width to compare them with."""
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels.exact import both_kernels, conjugate_kernel, exact_kernel, tangent_kernel

@@ -1,7 +1,6 @@
-"""Finite-width random networks: what the exact kernels are the limit of, drawn and measured.
+"""Kernels of random networks of finite width, whose limit the exact kernels are.
 
-Batched over samples, plain NumPy.  Slow and noisy by nature: an oracle for tests and for pictures, not a way to
-compute.
+Plain NumPy, slow and noisy: for tests and figures, not for computing kernels.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit, Model
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 TOLERANCE = 1e-10
 MAX_STEPS = 500

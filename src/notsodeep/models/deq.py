@@ -74,19 +74,19 @@ class DEQ(RowModel):
         return Equation(self.sigma_a2, self.sigma_b2, self.bias2)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
-        """The DEQ cut after so many layers whose weights are not tied, (3.12)."""
+        """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""
         return UnrolledDEQ(self, depth)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The one activation φ."""
+        """The activation φ."""
         return (self.activation,)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again.
 
         Raises:
-            InputError: for a custom callable, unless `write` knows what to do with it.
+            InputError: for a custom callable, unless `write` can give it a serial form.
         """
         # + 0.0 turns -0.0 into 0.0: equal models have equal texts.
         variances = {name: getattr(self, name) + 0.0 for name in _VARIANCES}
@@ -132,7 +132,7 @@ class UnrolledDEQ(RowModel):
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The one activation φ."""
+        """The activation φ."""
         return self.deq.activations
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:

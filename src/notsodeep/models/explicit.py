@@ -55,7 +55,7 @@ class Explicit(RowModel):
         """The whole network as plain JSON values, from which `model_from_dict` makes it again.
 
         Raises:
-            InputError: for a custom callable, unless `write` knows what to do with it.
+            InputError: for a custom callable, unless `write` can give it a serial form.
         """
         return {"kind": "explicit", "layers": [write(layer) for layer in self.layers]}
 

@@ -1,4 +1,4 @@
-"""How models of rows fill a tile of their kernels, given that tile of the Gram matrix (docs/theory.md, section 3)."""
+"""Programs of models of rows: tiles of their kernels from tiles of the Gram matrix (docs/theory.md, section 3)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class DenseTile:
 
     Attributes:
         features: G, or Σ of the last layer.
-        preactivations: Λ, what enters the (last) activation.
+        preactivations: Λ, the covariance of what enters the (last) activation.
         slope: D = F'(Λ), if a tangent kernel was asked for.
         tangent: Π, the tangent kernel of the pre-activations, if asked for.
         paper: the papers' tangent kernel, if asked for.
-        info: how they were obtained.
+        info: how the kernels were obtained.
     """
 
     features: Array
@@ -107,13 +107,13 @@ class EntrywiseProgram(RowProgram):
         self.functions = functions
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
-        """Every kernel of the tile."""
+        """The tile of every kernel."""
         return EntrywiseTile({name: function(start) for name, function in self.functions.items()})
 
 
 @dataclass(frozen=True)
 class EntrywiseTile:
-    """Kernels by name."""
+    """The kernels of one tile in a dictionary."""
 
     kernels: Mapping[Kernel, Array]
     info: KernelInfo = NO_EVIDENCE

@@ -1,4 +1,4 @@
-"""What a model is: anything that can say how it fills tiles of its kernel matrix.
+"""The protocol of a model: anything that can compute tiles of its kernel matrix.
 
 A model is a frozen specification. To add one, write a class with the methods of `Model` (a model of plain rows inherits
 two of them from `RowModel`) and a `Program` that computes tiles; every function that takes a kernel then takes it: in
@@ -23,7 +23,7 @@ from notsodeep.validation import Array, as_rows
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """A set of samples, and what is known about it.
+    """A set of samples with its squared norms.
 
     Attributes:
         values: the samples, the first axis counting them.
@@ -46,7 +46,7 @@ class Tile(Protocol):
         """How the numbers were obtained."""
 
     def kernel(self, name: Kernel) -> Array:
-        """One of the kernels that the program was prepared for."""
+        """The tile of this kernel, which must be one of those that the program was prepared for."""
 
 
 class Program(Protocol):
@@ -77,7 +77,7 @@ class Model(Protocol):
         """The samples as a C-contiguous float64 array, or an InputError that says what is wrong with them."""
 
     def squared_norms(self, samples: Array) -> Array:
-        """The numbers on which everything depends that depends on one sample alone; first axis: samples."""
+        """For each sample (first axis) its squared norm, or whatever numbers fix what depends on that sample alone."""
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The program that fills tiles with these kernels; `right` is None for the kernel of `left` with itself."""
@@ -89,27 +89,27 @@ class Model(Protocol):
         """Everything that defines the model, as JSON would have it; with a key "kind" that names the class."""
 
 
-# How an activation is written where a model is: by default so that it can be read again.
+# Gives the serial form of an activation; by default one from which it can be read again.
 WriteActivation = Callable[[Activation], dict[str, Any]]
 
 
 @runtime_checkable
 class HasActivations(Protocol):
-    """A model whose activations may be callables, which have no serial form but can be told apart by their values."""
+    """A model whose activations may be callables, which have no serial form but can be compared by their values."""
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The activations in it."""
+        """The activations of the model."""
 
     def to_dict(self, write: WriteActivation = ...) -> dict[str, Any]:
-        """Everything that defines the model, each activation as `write` has it."""
+        """Everything that defines the model, each activation in the form that `write` gives it."""
 
     def largest_variance(self, norm: float) -> float:
         """The largest variance of a pre-activation for inputs of norms up to `norm`."""
 
 
 class RowModel:
-    """What models of plain rows (n, p) have in common."""
+    """Base class of models of plain rows (n, p)."""
 
     def check_samples(self, X: Any, name: str = "X") -> Array:
         """Samples in rows as a C-contiguous float64 array."""
@@ -120,12 +120,12 @@ class RowModel:
         return np.asarray(np.einsum("ij,ij->i", samples, samples))
 
     def centred(self, tau0: float) -> Any:
-        """The same model: nothing is known that could be shifted."""
+        """The model itself: this base class knows of no activation to shift."""
         return self
 
 
 def as_model(model: Any, depth: int | None = None) -> Model:
-    """The model, cut at a finite depth if one is given; what is not a model is refused."""
+    """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
     if not isinstance(model, Model):
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
@@ -144,10 +144,10 @@ def as_model(model: Any, depth: int | None = None) -> Model:
 
 @runtime_checkable
 class Unrollable(Protocol):
-    """A model of infinite depth, which can be cut."""
+    """A model of infinite depth, which can be cut at a finite one."""
 
     def unrolled(self, depth: int) -> Model:
-        """The model after so many layers, weights not tied."""
+        """The model cut after this many layers, whose weights are not tied."""
 
 
 __all__ = ["HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model"]

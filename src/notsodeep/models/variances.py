@@ -1,4 +1,4 @@
-"""How large pre-activations become: what decides over which range of inputs an activation matters."""
+"""The largest variance of a pre-activation, which fixes the range of inputs over which an activation matters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.validation import Array
 
-# Layers that are followed, and the growth that is, where variances have no limit.
+# Where variances have no limit: the number of layers that are computed, and the growth at which that ends.
 _LAYERS, _LIMITLESS = 100, 1e6
 
 
@@ -22,7 +22,7 @@ def largest_recurrent_variance(
 ) -> float:
     """The largest variance of a pre-activation of a DEQ, over all layers and all inputs of norms up to `norm`.
 
-    Where the variance has no limit, which a network of finite depth can do without: as far as it can be followed.
+    Where the variance has no limit (a DEQ that is cut at a finite depth needs none): the largest over many layers.
     """
     forcing = sigma_b2 * _norms_up_to(norm) ** 2 + bias2
     try:
@@ -38,7 +38,7 @@ def largest_feedforward_variance(layers: Iterable[Activation], norm: float) -> f
 
 
 def _norms_up_to(norm: float) -> Array:
-    """Zero and some norms up to the largest: a smaller input can have the larger variance in a later layer."""
+    """Zero and several norms up to the largest: in a later layer a smaller input can have the larger variance."""
     return norm * np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 9)])
 
 
@@ -48,13 +48,13 @@ def _layer(phi: Activation, weight: float, forcing: Array) -> Callable[[Array], 
 
 
 def _followed(q: Array, layers: Iterable[Callable[[Array], Array]]) -> float:
-    """The largest variance on the way through the layers, as far as it can be computed."""
+    """The largest variance over the layers, as far as it can be computed."""
     largest, limit = float(q.max()), _LIMITLESS * (1.0 + float(q.max()))
     for layer in layers:
         try:
             q = layer(q)
         except InputError:
-            # A callable that overflows: kernels say so.
+            # A callable that overflows: computing the kernel raises the error.
             break
         largest = max(largest, float(q.max()))
         if not largest <= limit:

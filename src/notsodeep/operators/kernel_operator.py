@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
-from notsodeep.kernel_names import Kernel, as_kernel
+from notsodeep.kernel_names import as_kernel
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (
@@ -31,31 +31,14 @@ from notsodeep.operators.solving import Solution, conjugate_gradients
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
-from notsodeep.scale.kernel_jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
-from notsodeep.scale.sample_sources import SurveyedRows, rows_of, survey
+from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, check_block, fitting_block, make_job
+from notsodeep.scale.sample_sources import rows_of, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array, one_of
 
 # Error allowed to a preconditioner in the dependence on two samples' norms: it costs an iteration or two, and a smaller
 # one would double or treble the columns of the inverse, on which it depends by their third power.
 _SEPARATION = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """What a kernel was computed from: enough to make its high-dimensional equivalent.
-
-    Attributes:
-        model: the model.
-        kernel: the name of the kernel.
-        samples: the samples, surveyed.
-        resources: keeps temporary files of the samples open as long as this object lives.
-    """
-
-    model: Model
-    kernel: Kernel
-    samples: SurveyedRows
-    resources: ExitStack
 
 
 class KernelOperator(LinearOperator):
@@ -69,15 +52,15 @@ class KernelOperator(LinearOperator):
     fit into half of the memory allowed stay there after the first sweep.
 
     Attributes:
+        blocks: the blocks of the matrix.
+        job: the model and the samples that the kernel was computed from, if they are known.
         progress: True for a bar on stderr for each sweep, or a function that is called for each of its blocks.
     """
 
-    def __init__(
-        self, blocks: Blocks, origin: Origin | None = None, *, progress: bool | Report = False
-    ) -> None:
+    def __init__(self, blocks: Blocks, job: Job | None = None, *, progress: bool | Report = False) -> None:
         if not blocks.grid.symmetric:
             raise InputError("A kernel between two sets of samples is no symmetric operator; leave Y out.")
-        self.blocks, self.origin, self.progress = blocks, origin, progress
+        self.blocks, self.job, self.progress = blocks, job, progress
         self.n = blocks.grid.rows
         super().__init__(np.float64, (self.n, self.n))
 
@@ -112,19 +95,25 @@ class KernelOperator(LinearOperator):
                 options = ComputeOptions(out, client, max_memory, storage, block, progress)
                 (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
             samples = survey(rows, specified)
-            origin = Origin(specified, name, samples, stack.pop_all())
-        if out is not None:
-            return cls(stored_blocks(stored, max_memory), origin, progress=progress)
+            resources = stack.pop_all()
         spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
         share = int((1.0 - KEPT) * spare) // 2
-        if block is None:
+        if out is not None:
+            size = stored.grid.block
+        elif block is None:
             size = fitting_block(share, samples.count, p, storage)
         else:
             size = check_block(block, share, p, storage)
         job = make_job(specified, (name,), samples, None, block=size, storage=storage)
-        room = int(KEPT * (spare - 2 * block_bytes(size, p, storage)))
-        return cls(KeptBlocks(ComputedBlocks(job), room), origin, progress=progress)
+        if out is not None:
+            blocks = stored_blocks(stored, max_memory)
+        else:
+            blocks = KeptBlocks(ComputedBlocks(job), int(KEPT * (spare - 2 * block_bytes(size, p, storage))))
+        made = cls(blocks, job, progress=progress)
+        # A temporary file of the samples goes when the operator does.
+        made._resources = resources
+        return made
 
     @classmethod
     def stored(
@@ -257,14 +246,14 @@ class KernelOperator(LinearOperator):
         With `rank`, so many eigenvectors of what it misses are added to it, by two sweeps over the kernel. O(n) memory
         beside the samples.
         """
-        if self.origin is None:
+        if self.job is None:
             raise InputError(
                 "This operator has no samples to make an equivalent from: make it with KernelOperator.of(model, X, "
                 "out=…), which reads the same store, give an equivalent of your own, or use preconditioner='nystrom'."
             )
-        origin = self.origin
+        job = self.job
         first = StreamedEquivalent.refined(
-            origin.model, origin.samples, origin.kernel, around="mean", tolerance=_SEPARATION
+            job.model, job.left, job.kernels[0], around="mean", tolerance=_SEPARATION
         )
         return first if rank == 0 else first.corrected(self, rank, seed)
 

@@ -1,0 +1,127 @@
+"""Same numbers: a kernel does not depend on how it is cut, where its rows are or who computes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep import kernels
+from notsodeep.results import KernelInfo
+
+MODELS = {
+    "tanh": nsd.DEQ("tanh", 0.3),
+    "relu": nsd.DEQ("relu", 0.2),
+    "hard_tanh with a bias": nsd.DEQ("hard_tanh", 0.2, bias2=0.1),
+    "swish, shifted": nsd.DEQ("swish", 0.2).centred(1.0),
+    "explicit": nsd.Explicit(["relu", "tanh"]),
+    "cubed": nsd.DEQ(nsd.custom_activation(lambda x: np.tanh(x) ** 3), 0.2),
+}
+
+
+def evidence_of_parts(model: nsd.Model, X: np.ndarray, of: str, block: int) -> float:
+    """The error bound of the same three blocks, each computed as a kernel of its own."""
+    parts = (X[:block], None), (X[block:], X[:block]), (X[block:], None)
+    found = (kernels.tangent_kernel(model, *part, of=of, return_info=True)[1] for part in parts)
+    return reduce(KernelInfo.merge, found).error_bound
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_have_the_numbers_of_the_whole(name: str, samples: np.ndarray) -> None:
+    model = MODELS[name]
+    # A callable is slow; its blocks are as independent of each other as those of the others.
+    samples, block = (samples[180:240], 40) if name == "cubed" else (samples, 170)
+    found = nsd.conjugate_kernel(model, samples, block=block)
+    assert_close(found, kernels.conjugate_kernel(model, samples), Oracle.IDENTITY)
+    np.testing.assert_array_equal(found, found.T)
+    for of in ("network", "paper", "preactivations") if name == "relu" else ("network",):
+        found, info = nsd.tangent_kernel(model, samples, of=of, block=block, return_info=True)
+        assert_close(found, kernels.tangent_kernel(model, samples, of=of), Oracle.IDENTITY)
+        assert info.error_bound == pytest.approx(evidence_of_parts(model, samples, of, block), rel=0.5)
+
+
+def test_rectangles_and_finite_depth(samples: np.ndarray) -> None:
+    model = MODELS["tanh"]
+    X, Y = samples[:170], samples[100:]
+    found = nsd.conjugate_kernel(model, X, Y, of="preactivations", depth=4, block=128)
+    assert found.shape == (170, 200)
+    assert_close(found, kernels.conjugate_kernel(model, X, Y, of="preactivations", depth=4), Oracle.IDENTITY)
+
+
+def test_float32_is_the_rounded_kernel(samples: np.ndarray) -> None:
+    found = nsd.conjugate_kernel(MODELS["relu"], samples, storage="float32")
+    assert found.dtype == np.float32
+    assert_close(found, kernels.conjugate_kernel(MODELS["relu"], samples), Oracle.IDENTITY)
+
+
+@settings(max_examples=6)
+@given(
+    block=st.integers(7, 60),
+    n=st.integers(1, 40),
+    kind=st.sampled_from(["tanh", "relu"]),
+    seed=st.integers(0, 99),
+)
+def test_the_blocking_does_not_matter(block: int, n: int, kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n, 3)) * np.exp(rng.standard_normal((n, 1)))
+    whole = nsd.conjugate_kernel(nsd.DEQ(kind, 0.2), rows, block=64)
+    assert_close(nsd.conjugate_kernel(nsd.DEQ(kind, 0.2), rows, block=block), whole, Oracle.IDENTITY)
+
+
+def test_threads_of_dask_give_the_same(samples: np.ndarray, tmp_path: Path) -> None:
+    model = MODELS["tanh"]
+    expected = kernels.conjugate_kernel(model, samples)
+    assert_close(nsd.conjugate_kernel(model, samples, client="threads", block=128), expected, Oracle.IDENTITY)
+    stored = nsd.conjugate_kernel(model, samples, client="threads", block=128, out=tmp_path / "G.zarr")
+    assert_close(np.asarray(stored), expected, Oracle.IDENTITY)
+
+
+def test_a_kernel_in_memory_loads_neither_zarr_nor_dask() -> None:
+    code = (
+        "import sys, numpy as np, notsodeep as nsd; nsd.conjugate_kernel(nsd.DEQ('relu', 0.2), np.eye(3)); "
+        "print(*[name for name in ('zarr', 'dask', 'distributed', 'notsodeep.equivalents') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"storage": "float16"}, "float32"),
+        ({"max_memory": "lots"}, "amount of memory"),
+        ({"max_memory": "1MB"}, "before any block"),
+        ({"block": 0}, "whole number"),
+        ({"client": 0}, "number of processes"),
+        ({"client": "somewhere"}, "tcp://"),
+        ({"client": "tcp://127.0.0.1:1"}, "No scheduler answers"),
+        ({"block": 8, "of": "colours"}, "colours"),
+        ({"block": 8, "depth": 0}, "depth"),
+    ],
+)
+def test_arguments_that_cannot_be_used(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(nsd.InputError, match=words):
+        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), np.eye(4), **arguments)
+
+
+def test_a_kernel_that_does_not_fit_is_sent_to_the_disk() -> None:
+    rows = np.broadcast_to(np.ones((1, 2)), (200_000, 2))
+    with pytest.raises(nsd.InputError, match=r"out='G\.zarr'"):
+        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), rows, max_memory="2GB")
+
+
+def test_a_missing_extra_says_what_to_install(samples: np.ndarray, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
+        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, out=tmp_path / "G.zarr")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
+        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, client=2)

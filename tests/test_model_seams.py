@@ -1,0 +1,86 @@
+"""Different models have different fingerprints, so nothing that was kept of one is handed out for another."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+from notsodeep.fingerprint import fingerprint
+from notsodeep.models import Model, model_from_dict
+from notsodeep.models.stored_models import KINDS
+
+# For each registered kind, models that differ in one parameter alone. A new kind of model is entered here.
+MODELS: dict[str, list[Model]] = {
+    "deq": [
+        nsd.DEQ("tanh", 0.2),
+        nsd.DEQ("tanh", np.nextafter(0.2, 1.0), 0.8),
+        nsd.DEQ("tanh", 0.2, 0.7),
+        nsd.DEQ("tanh", 0.2, bias2=0.1),
+        nsd.DEQ("erf", 0.2),
+        nsd.DEQ(nsd.activation("hard_tanh", c=1.5), 0.2),
+        nsd.DEQ("sigmoid", 0.2),
+        nsd.DEQ("sigmoid", 0.2).centred(1.0),
+    ],
+    "unrolled_deq": [nsd.DEQ("tanh", 0.2).unrolled(depth) for depth in (1, 2)],
+    "explicit": [
+        nsd.Explicit(["tanh"]),
+        nsd.Explicit(["tanh", "tanh"]),
+        nsd.Explicit(["tanh", "relu"]),
+        nsd.Explicit(["relu", "tanh"]),
+    ],
+}
+EVERY = [model for models in MODELS.values() for model in models]
+
+
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((12, 3))
+
+
+def test_every_registered_kind_is_here() -> None:
+    assert set(MODELS) == set(KINDS)
+    for kind, models in MODELS.items():
+        assert len(models) > 1
+        assert {model.to_dict()["kind"] for model in models} == {kind}
+
+
+def test_fingerprints_differ_and_survive_a_file() -> None:
+    for one, other in combinations(EVERY, 2):
+        assert fingerprint(one) != fingerprint(other), f"{one} and {other}"
+    for model in EVERY:
+        assert fingerprint(model_from_dict(model.to_dict())) == fingerprint(model)
+    # The shift of an odd activation is zero: centred, the model is the same.
+    assert fingerprint(nsd.DEQ("tanh", 0.2).centred(1.0)) == fingerprint(nsd.DEQ("tanh", 0.2))
+
+
+@pytest.mark.parametrize("kept", [models[0] for models in MODELS.values()], ids=list(MODELS))
+def test_no_store_is_shared(kept: Model, tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    run = nsd.conjugate_kernel(kept, rows(), out=tmp_path / "G.zarr").run
+    for other in EVERY:
+        if other is not kept:
+            with pytest.raises(nsd.InputError, match="another model"):
+                nsd.conjugate_kernel(other, rows(), out=tmp_path / "G.zarr")
+    assert nsd.conjugate_kernel(kept, rows(), out=tmp_path / "G.zarr").run == run
+
+
+@pytest.mark.parametrize("kept", [MODELS["deq"][0], MODELS["explicit"][0]], ids=["deq", "explicit"])
+def test_no_checkpoint_is_shared(kept: Model, tmp_path: Path) -> None:
+    """Modules with the same initial weights, of models that differ: the training of one is not continued by another."""
+    pytest.importorskip("torch")
+    from notsodeep.nets import fit
+    from notsodeep.nets.modules import Net, network_of
+
+    def module(model: Model) -> Net:
+        return network_of(model, 3, 8, 2, train="all", seed=0)
+
+    data, file = (rows().astype("float32"), np.arange(12) % 2), tmp_path / "training.pt"
+    fit(module(kept), data, lr=0.1, epochs=1, checkpoint=file)
+    for other in (*MODELS["deq"], *MODELS["explicit"]):
+        if other is not kept:
+            with pytest.raises(nsd.InputError, match=r"belongs to another training.*model"):
+                fit(module(other), data, lr=0.1, epochs=2, checkpoint=file)
+    assert len(fit(module(kept), data, lr=0.1, epochs=2, checkpoint=file).rows) == 2
