@@ -9,7 +9,7 @@ from notsodeep.app.uploads import Upload
 from notsodeep.designs import FAMILIES
 from notsodeep.designs.api import KERNELS
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
+from notsodeep.gaussian.activations import Activation, activation, default_parameters
 from notsodeep.models import DEQ
 from notsodeep.validation import one_of
 
@@ -19,7 +19,9 @@ ACTIVATIONS = (
     "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
     "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
 )  # fmt: skip
-PARAMETERS: dict[str, dict[str, float]] = {**DEFAULTS, "elu": {"alpha": 1.0}}
+PARAMETERS: dict[str, dict[str, float]] = {
+    name: parameters for name in ACTIVATIONS if (parameters := default_parameters(name))
+}
 DATA = ("mixture", "sphere", "digits", "file")
 FAMILY_NAMES = ("auto", *FAMILIES)
 SMALLEST, LARGEST_N, LARGEST_P = 20, 2000, 2000

@@ -9,18 +9,26 @@ from numba import njit
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.quadrature import legendre
-from notsodeep.gaussian.shapes import PiecewiseLinear
 
 Array = NDArray[np.float64]
 
 
-def piecewise_dual(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-    """F and F' of a piecewise-linear shape, elementwise on flat arrays, (3.17) and (3.18)."""
-    means = [shape.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
+def price_integral(
+    knots: Array, jumps: Array, q1: Array, q2: Array, c: Array, means: list[Array]
+) -> tuple[Array, Array]:
+    """F and F' of a piecewise-linear function, elementwise on flat arrays, (3.17) and (3.18).
+
+    Args:
+        knots: where the slope jumps.
+        jumps: by how much.
+        q1: the variance of the first variable of each pair.
+        q2: the variance of the second.
+        c: their covariance.
+        means: M_0(q1), M_0(q2), M_1(q1), M_1(q2).
+    """
     nodes, weights = legendre()
     value, slope = np.empty_like(c), np.empty_like(c)
-    roots = np.sqrt(q1), np.sqrt(q2)
-    arguments = (np.array(shape.knots), shape.weights, *roots, c, *means, nodes, weights, value, slope)
+    arguments = (knots, jumps, np.sqrt(q1), np.sqrt(q2), c, *means, nodes, weights, value, slope)
     _integrate(*arguments)
     return value, slope
 

@@ -17,7 +17,7 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
-from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.kernels import compiled, homogeneous
 from notsodeep.kernels.near import NearPairs
 from notsodeep.kernels.sides import Equation, Side
@@ -47,8 +47,8 @@ class PairSolver:
         self._lock = threading.Lock()
         self._table: MehlerTable | None = None
         self._fit = None
-        if isinstance(phi.shape, PiecewiseLinear) and phi.shape.dual == "homogeneous":
-            self._fit = homogeneous.fit(phi.shape, self.feedback)
+        if phi.shape.pieces is not None and phi.shape.is_homogeneous:
+            self._fit = homogeneous.fit(phi.shape.pieces.slopes, self.feedback)
 
     def tile(
         self, c: Array, rows: slice, columns: slice, *, diagonal: bool = False, near: NearPairs | None = None
@@ -200,8 +200,7 @@ class MehlerTable:
     """a_k/s for every sample, and up to which |ρ| each number of terms keeps its error below TRUNCATION, (3.15)."""
 
     def __init__(self, shape: Shape, left: Side, right: Side, terms: int, want_slope: bool) -> None:
-        # The series of a polynomial ends; an odd one, such as zero, has its first term at k = 1.
-        exact = max(len(shape.coefficients), 2) if isinstance(shape, Polynomial) else None
+        exact = shape.series_terms
         terms = terms if exact is None else exact
         self.terms, self.parity = terms, shape.parity
         first = 1 if self.parity == -1 else 0

@@ -214,7 +214,7 @@ class Unrolled:
                 if slope is not None:
                     tangent = covariance + model.sigma_a2 * slope * tangent
                 if pairs is not None:
-                    if near.phi_parity(model.activation) != -1:
+                    if model.activation.parity != -1:
                         pairs.keep(pairs.rows_sign > 0)
                     pairs.distance = model.sigma_a2 * pairs.distance + model.sigma_b2 * pairs.rows_distance
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
 from notsodeep.nets.solvers import SolveReport, SolverOptions
@@ -189,7 +189,7 @@ class DEQNet(Net):
             self.register_parameter("bias", None)
         self._draw("readout", (out_features, width), source)
         self.last_solve = self.last_adjoint = None
-        self._lipschitz = lipschitz(spec.activation)
+        self._lipschitz = spec.activation.lipschitz
         self.forget()
         self._bound = _bound(contractive)
         self._refuse_expanding_start()
