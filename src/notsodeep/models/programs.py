@@ -261,7 +261,7 @@ class Unrolled(RowProgram):
                 if slope is not None:
                     tangent = covariance + equation.feedback * slope * tangent
                 if pairs is not None:
-                    if near_parallel.phi_parity(self.phi) != -1:
+                    if self.phi.parity != -1:
                         pairs.keep(pairs.rows_sign > 0)
                     pairs.distance = equation.feedback * pairs.distance + equation.gain * pairs.rows_distance
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)

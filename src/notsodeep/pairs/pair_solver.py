@@ -20,7 +20,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.price import price_integral
-from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.near_parallel import NearPairs
@@ -66,8 +66,8 @@ class PairSolver:
             TableFamily(phi.shape, self.feedback, self.left, self.right) if has_table(phi.shape) else None
         )
         self._series_first = True
-        if isinstance(phi.shape, PiecewiseLinear) and phi.shape.dual == "homogeneous":
-            self._fit = homogeneous.fit(phi.shape, self.feedback)
+        if phi.shape.pieces is not None and phi.shape.is_homogeneous:
+            self._fit = homogeneous.fit(phi.shape.pieces.slopes, self.feedback)
 
     def tile(
         self, c: Array, rows: slice, columns: slice, *, diagonal: bool = False, near: NearPairs | None = None
@@ -151,7 +151,7 @@ class PairSolver:
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
-        if left_over and isinstance(self.phi.shape, Wave):
+        if left_over and self.phi.shape.quarter is not None:
             return self._closed(c, rows, columns, value, slope, lower=lower)
         amplified = (TRUNCATION + residual) / self._margin()
         info = KernelInfo(steps, residual, amplified, 0, ("series",))
@@ -163,7 +163,7 @@ class PairSolver:
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
         """The whole tile by the closed forms of sin and cos."""
-        sine = isinstance(self.phi.shape, Wave) and self.phi.shape.sine
+        sine = self.phi.shape.quarter == 0
         steps, residual = compiled.wave_tile(
             c,
             self.kappa,
@@ -342,20 +342,20 @@ class PairSolver:
         value[i, j] = f
         if self.want_slope:
             slope[i, j] = df
-        way = "integral" if self.phi.shape.dual == "piecewise" else "quadrature"
+        way = "quadrature" if self.phi.shape.kinked_pieces is None else "integral"
         return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i), (way,))
 
     def _evaluator(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> Evaluator:
         """F and F' of these samples as a function of their covariances, for a selection of the pairs."""
         shape, left, right = self.phi.shape, self.left, self.right
-        if isinstance(shape, PiecewiseLinear) and shape.dual == "piecewise":
-            piecewise = shape
+        pieces = shape.kinked_pieces
+        if pieces is not None:
             scales = left.root[i], right.root[j]
             means = left.mean[i], right.mean[j], left.rise[i], right.rise[j]
 
             def by_integral(covariance: Array, chosen: Any) -> tuple[Array, Array]:
                 return price_integral(
-                    piecewise,
+                    pieces,
                     scales[0][chosen],
                     scales[1][chosen],
                     covariance,
@@ -373,9 +373,9 @@ def _places(where: Where) -> NDArray[np.intp]:
 
 def has_table(shape: Shape) -> bool:
     """Whether the solution may be tabulated: closed forms that oscillate and kinks of callables are left out."""
-    return shape.dual in ("erf", "piecewise") or (
-        shape.dual == "general" and all(kink == 0.0 for kink in shape.kinks)
-    )
+    if shape.pieces is not None:
+        return shape.kinked_pieces is not None
+    return shape.quarter is None and shape.series_terms is None and all(kink == 0.0 for kink in shape.kinks)
 
 
 def _mirrored(lower: Array, diagonal: Array) -> Array:
@@ -421,8 +421,7 @@ class MehlerTable:
     """a_k/s for every sample, and up to which |ρ| each number of terms keeps its error below TRUNCATION, (3.15)."""
 
     def __init__(self, shape: Shape, left: Side, right: Side, terms: int, want_slope: bool) -> None:
-        # The series of a polynomial ends; an odd one, such as zero, has its first term at k = 1.
-        exact = max(len(shape.coefficients), 2) if isinstance(shape, Polynomial) else None
+        exact = shape.series_terms
         terms = terms if exact is None else exact
         self.terms, self.parity = terms, shape.parity
         first = 1 if self.parity == -1 else 0

@@ -43,9 +43,9 @@ class Side:
         self.energy, self.slope_energy = columns.T
         self.mean = np.zeros_like(self.root)
         self.rise = np.zeros_like(self.root)
-        if phi.offset or shape.dual == "piecewise":
+        if phi.offset or shape.kinked_pieces is not None:
             self.mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner)[:, 0]
-        if shape.dual == "piecewise":
+        if shape.kinked_pieces is not None:
             self.rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner)[:, 0]
         # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
         self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean

@@ -206,7 +206,9 @@ class SolutionTable:
             if None not in counts:
                 needed = max(part for part in counts if part is not None)
                 # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
-                return 0 if self.shape.dual == "piecewise" and needed > MOST_KINKED else max(needed + 1, 2)
+                return (
+                    0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
+                )
         return 0
 
     def _nodes(self, ends: tuple[float, float], count: int) -> Array:
@@ -237,7 +239,7 @@ class SolutionTable:
             one = np.ones((len(q), len(q)))
             return one, -one
         product = np.sqrt(np.multiply.outer(q, q))
-        if self.shape.dual == "piecewise":
+        if self.shape.kinked_pieces is not None:
             own = np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
             return np.multiply.outer(own, own), -np.multiply.outer(own, own)
         plus, minus = aligned(self.shape, q)
