@@ -67,7 +67,7 @@ def _digits() -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """Everything that the controls say.
+    """The settings of all controls of the page.
 
     Attributes:
         activation: a name of `notsodeep.activation`, or "formula".
@@ -103,7 +103,7 @@ class Choice:
 
     @property
     def phi(self) -> Activation:
-        """The activation itself."""
+        """The activation of the DEQ."""
         if self.activation == FORMULA:
             return activation(FORMULA, expression=self.expression)
         return activation(self.activation, **dict(self.parameters))
