@@ -55,8 +55,8 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ, Samples
+from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.operators import KernelOperator
-from notsodeep.scale.blocks import kernel_block
 from notsodeep.scale.sample_sources import anchors
 from notsodeep.scale.store import BlockArray
 
@@ -291,7 +291,7 @@ def measured_machine(block: int, p: int, name: str) -> tuple[Machine, Row]:
     sides = [Samples(rows, own, anchors(*squares)) for rows, own in zip(panels, squares, strict=True)]
 
     def whole() -> Any:
-        return kernel_block(model, (Kernel.CK,), sides[0], sides[1])
+        return evaluate_kernels(model, (Kernel.CK,), sides[0], sides[1])
 
     def bare() -> Any:
         return panels[0] @ panels[1].T
