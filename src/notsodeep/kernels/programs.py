@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,12 +93,12 @@ def _near(
     return near.find(c, sides[0].rows[rows], sides[1].rows[columns], diagonal=diagonal) if watch else None
 
 
-def _at(function: Callable[[Array], Array], points: Array) -> Array:
+def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
     """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
     positive = points > 0
     result = np.empty_like(points)
     if positive.any():
-        result[positive] = at_many(lambda q: function(q)[:, None], points[positive])[:, 0]
+        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
     if not positive.all():
         result[~positive] = function(np.zeros(1))[0]
     return result
@@ -126,7 +126,8 @@ class Equilibrium:
     def _variances(self, samples: Samples) -> Array:
         model = self.model
         forcing = model.sigma_b2 * samples.squares + model.bias2
-        return _at(lambda b: np.asarray(solve_variance(model.activation, model.sigma_a2, b).q), forcing)
+        key = "variance", model.activation, model.sigma_a2
+        return _at(lambda b: np.asarray(solve_variance(model.activation, model.sigma_a2, b).q), forcing, key)
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> Block:
         """G, Λ and, if asked for, D, Π = Λ/(1 - σ_a² D) and K = G/(1 - σ_a² D): (3.3), (3.7) to (3.10)."""
@@ -191,7 +192,11 @@ class Unrolled:
         forcing = model.sigma_b2 * samples.squares + model.bias2
         layers = [forcing]
         for _ in range(depth - 1):
-            energy = _at(lambda q: np.asarray(second_moment(model.activation, q)), layers[-1])
+            energy = _at(
+                lambda q: np.asarray(second_moment(model.activation, q)),
+                layers[-1],
+                ("energy", model.activation),
+            )
             layers.append(model.sigma_a2 * energy + forcing)
         return layers
 
