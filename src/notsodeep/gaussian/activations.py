@@ -191,6 +191,8 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
         raise InputError(
             f"There is no activation {name!r}. Known: {', '.join(sorted(BUILDERS))}; or custom_activation(f)."
         )
+    # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
+    parameters = {key: one.item() if isinstance(one, np.generic) else one for key, one in parameters.items()}
     affine = {key: parameters.pop(key) for key in ("amplitude", "gain") if key in parameters}
     offset = parameters.pop("offset", 0.0)
     try:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.sample_moments import Side
@@ -477,7 +478,12 @@ class TableFamily:
             extent = Range.of(rows, columns, seen, self._tables.get(key))
             while True:
                 extent = replace(extent, near=max(extent.near, self._floors.get(key, -END)))
-                table = solution_table(self.shape, self.feedback, extent)
+                try:
+                    table = solution_table(self.shape, self.feedback, extent)
+                except InputError:
+                    # The rounded range reaches where a callable outgrows the bell.
+                    self._resolved = False
+                    return None
                 if table.resolved:
                     self._tables[key] = table
                     return table
