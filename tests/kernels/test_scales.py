@@ -7,7 +7,7 @@ import oracles
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from notsodeep.kernels.solution_table import SolutionTable, coordinate, distance_at
+from notsodeep.pairs.solution_table import SolutionTable, coordinate, distance_at
 from oracles import ALL, Reference
 from sklearn import datasets
 from tolerances import Oracle, tolerance
@@ -152,7 +152,7 @@ def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
 
 
 def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
-    from notsodeep.kernels.solution_table import Range
+    from notsodeep.pairs.solution_table import Range
 
     shape = nsd.activation("gelu").shape
     table = SolutionTable(shape, 0.0, Range((2.0, 5.0), (2.0, 5.0), -12, 4))

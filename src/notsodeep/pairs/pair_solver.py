@@ -368,8 +368,8 @@ class PairSolver:
         if seconds > PATIENCE:
             self._announced = True
             warnings.warn(
-                f"{len(covariance)} pairs of one tile ({TILE} × {TILE} samples) are too correlated for a series, and the "
-                f"activation {self.phi} has no table: they are integrated one by one, about {seconds:.0f} s a tile.",
+                f"{len(covariance)} pairs of one tile ({TILE} × {TILE} samples) are too correlated for a series, and "
+                f"the activation {self.phi} has no table: they are integrated one by one, {seconds:.0f} s a tile.",
                 stacklevel=2,
             )
 
