@@ -1,4 +1,4 @@
-"""Progress of long computations: callbacks, and a bar on stderr."""
+"""Progress of long computations: they call a function after each step, and a bar on stderr is one such function."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 News = Callable[[], str]
-# Called with the number of finished steps, the number of all steps, and a function that returns a text about the step;
-# that function is called only if the text is shown.
+# Called with the number of steps done, of all steps, and a function for the message (called only if it is shown).
 Report = Callable[[int, int, News], None]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
@@ -20,7 +19,7 @@ def silent(done: int, total: int, news: News) -> None:
 
 @contextmanager
 def reported(progress: bool | Report, title: str) -> Iterator[Report]:
-    """The callback of an argument `progress=`: True is a bar on stderr, False does nothing, a function is itself."""
+    """What `progress=` means everywhere: True is a bar on stderr, a function is called, False is neither."""
     if progress is True:
         with progress_bar(title) as report:
             yield report
@@ -30,7 +29,7 @@ def reported(progress: bool | Report, title: str) -> Iterator[Report]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
-    """A bar on stderr that disappears at the end of the with statement; its callback moves it."""
+    """A bar on stderr that vanishes when the work is done; the block calls the report it is given."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -42,7 +41,7 @@ def progress_bar(title: str) -> Iterator[Report]:
         def report(done: int, total: int, news: News) -> None:
             nonlocal shown_at
             now = time.monotonic()
-            # Steps may take microseconds: not each of them is shown.
+            # Steps may take microseconds: most of them are not worth a line.
             if now - shown_at >= _SECONDS_BETWEEN_UPDATES or done >= total:
                 shown_at = now
                 bar.update(task, completed=done, total=total, description=f"{title} {news()}".strip())

@@ -62,7 +62,7 @@ def as_targets(y: Any, length: int, name: str = "y") -> Array:
     try:
         targets = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} cannot be read as an array: {error}.") from None
+        raise InputError(f"{name} must hold real numbers: {error}.") from None
     if targets.shape != (length,):
         raise InputError(
             f"{name} must be a vector with one number for each of the {length} rows of X; its shape is {targets.shape}."

@@ -176,9 +176,9 @@ class Design:
         if isinstance(self.model, DEQ):
             phi = self.model.activation
             return (_curve(f"DEQ: {phi}", phi, self.target.tau_star, points, reach), *drawn)
-        if self.model is None:
-            return drawn
-        return (*_layer_curves("model, layer", self.model, self.tau0, points, reach), *drawn)
+        if isinstance(self.model, Explicit):
+            return (*_layer_curves("model, layer", self.model, self.tau0, points, reach), *drawn)
+        return drawn
 
     def to_json(self) -> str:
         """JSON text with every number, from which `from_json` makes an equal design."""

@@ -43,12 +43,12 @@ WORDS = {
 
 
 def words(name: Any) -> str:
-    """What a reader calls it; names without a word stand for themselves, and never for formulas."""
+    """The name as readers know it; names that are not in the list stay as they are, without mathematics."""
     return WORDS.get(str(name), str(name)).replace("$", r"\$")
 
 
 def title(*names: Any) -> str:
-    """Words in a row, the empty ones left out."""
+    """Several names as one title, the empty ones left out."""
     return ", ".join(words(name) for name in names if name not in (None, ""))
 
 

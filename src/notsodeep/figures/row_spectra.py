@@ -43,11 +43,8 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
             axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=_legend(row))
         else:
             axes.stairs(counts, bins, linewidth=1.2, label=_legend(row), **line_style(number))
-    axes.set_xscale(scale)
-    axes.set_yscale("log")
+    axes.set(xscale=scale, yscale="log", xlabel="eigenvalue", ylabel="number of eigenvalues")
     axes.set_ylim(bottom=0.7)
-    axes.set_xlabel("eigenvalue")
-    axes.set_ylabel("number of eigenvalues")
     for axis, kind in ((axes.xaxis, scale), (axes.yaxis, "log")):
         if kind == "log":
             tidy_log(axis)
@@ -123,8 +120,7 @@ def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
         scale = float(row.get("scale") or 1.0)
         axes.plot(np.asarray(row["t"]) / scale, row["value"], label=words(row["label"]), **line_style(number))
     axes.axhline(0.0, color="0.7", linewidth=0.6, zorder=0)
-    axes.set_xlabel("pre-activation (standard deviations)")
-    axes.set_ylabel("activation")
+    axes.set(xlabel="pre-activation (standard deviations)", ylabel="activation")
     axes.legend()
     return axes
 

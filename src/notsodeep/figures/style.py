@@ -156,7 +156,7 @@ def _below(axes: Axes) -> dict[str, Any]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure whole or not at all; the ending chooses png, svg or pdf."""
+    """Write the figure, completely or not at all; the ending chooses png, svg or pdf."""
     with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.quadrature import legendre
-from notsodeep.gaussian.shapes import PiecewiseLinear
+from notsodeep.gaussian.shapes import Pieces
 
 Array = NDArray[np.float64]
 
@@ -33,19 +33,21 @@ ROUNDING = 6755399441055744.0
 FAST = {"contract", "nsz", "nnan", "ninf"}
 
 
-def piecewise_dual(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-    """F and F' of a piecewise-linear shape, elementwise on flat arrays, (3.17) and (3.18)."""
-    means = [shape.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
-    return price_integral(shape, np.sqrt(q1), np.sqrt(q2), c, means)
-
-
 def price_integral(
-    shape: PiecewiseLinear, s1: Array, s2: Array, c: Array, means: Sequence[Array]
+    pieces: Pieces, s1: Array, s2: Array, c: Array, means: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """F and F' from the scales s1 and s2, the covariance and the means M_0(q1), M_0(q2), M_1(q1), M_1(q2)."""
+    """F and F' of a piecewise-linear function, elementwise on flat arrays, (3.17) and (3.18).
+
+    Args:
+        pieces: the straight pieces of the function.
+        s1: the scale √q1 of the first variable of each pair.
+        s2: the scale of the second.
+        c: their covariance.
+        means: M_0(q1), M_0(q2), M_1(q1), M_1(q2).
+    """
     value, slope = np.empty_like(c), np.empty_like(c)
     layer, middle, far = (legendre(count) for count in COUNTS)
-    knots, jumps = np.array(shape.knots), shape.weights
+    knots, jumps = np.array(pieces.knots), pieces.weights
     # The integral of the kinks (-κ, -λ) is that of (κ, λ): where both have the same weight one of them is enough.
     symmetric = bool(np.all(knots == -knots[::-1]) and np.all(np.abs(jumps) == np.abs(jumps[::-1])))
     arguments = (knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)

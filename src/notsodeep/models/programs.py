@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,12 +128,12 @@ def _kinked(phi: Activation) -> bool:
     return bool(phi.shape.kinks) and bool(np.any(phi.shape.jumps(1)))
 
 
-def _at(function: Callable[[Array], Array], points: Array) -> Array:
+def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
     """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
     positive = points > 0
     result = np.empty_like(points)
     if positive.any():
-        result[positive] = at_many(lambda q: function(q)[:, None], points[positive])[:, 0]
+        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
     if not positive.all():
         result[~positive] = function(np.zeros(1))[0]
     return result
@@ -142,7 +142,8 @@ def _at(function: Callable[[Array], Array], points: Array) -> Array:
 def _equilibrium_variances(phi: Activation, equation: Equation, squares: Array) -> Array:
     """Λ_ii of a DEQ at infinite depth for samples with these squared norms, (3.4)."""
     forcing = equation.gain * squares + equation.constant
-    return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing)
+    key = "variance", phi, equation.feedback
+    return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
 def _layer_variances(phi: Activation, equation: Equation, squares: Array, depth: int) -> list[Array]:
@@ -150,7 +151,7 @@ def _layer_variances(phi: Activation, equation: Equation, squares: Array, depth:
     forcing = equation.gain * squares + equation.constant
     layers = [forcing]
     for _ in range(depth - 1):
-        energy = _at(lambda q: np.asarray(second_moment(phi, q)), layers[-1])
+        energy = _at(lambda q: np.asarray(second_moment(phi, q)), layers[-1], ("energy", phi))
         layers.append(equation.feedback * energy + forcing)
     return layers
 
@@ -261,7 +262,7 @@ class Unrolled(RowProgram):
                 if slope is not None:
                     tangent = covariance + equation.feedback * slope * tangent
                 if pairs is not None:
-                    if near_parallel.phi_parity(self.phi) != -1:
+                    if self.phi.parity != -1:
                         pairs.keep(pairs.rows_sign > 0)
                     pairs.distance = equation.feedback * pairs.distance + equation.gain * pairs.rows_distance
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)

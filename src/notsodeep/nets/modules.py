@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit, Model
-from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
@@ -209,7 +209,7 @@ class DEQNet(Net):
         else:
             self.register_parameter("bias", None)
         self._add("readout", draw(out_features, width))
-        self._lipschitz = lipschitz(spec.activation)
+        self._lipschitz = spec.activation.lipschitz
         self.forget()
         self.bound = _bound(contractive)
         self._refuse_expanding_start()

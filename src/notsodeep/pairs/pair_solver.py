@@ -9,6 +9,8 @@ the data have, and the evaluators of `gaussian.bivariate` for the rest.
 from __future__ import annotations
 
 import threading
+import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +22,13 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.price import price_integral
-from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape, Wave
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.pairs.solution_table import TableFamily
+from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]
@@ -39,12 +42,14 @@ LEVELS: tuple[int, ...] = (
     *range(256, 512, 64), *range(512, 1025, 128),
 )  # fmt: skip
 TRUNCATION = 1e-14
-# Beyond this many terms a table is cheaper than the series, where there is one.
-SERIES_WORTH = 64
-# A tile with fewer pairs than this is not worth a table.
+# Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
+SERIES_WORTH = 32
+# Pairs timed before a long run, and the seconds from which on it is announced.
+PROBED, PATIENCE = 4, 10.0
+# Fewer pairs than this are not worth a table.
 TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series says that the next tiles will be alike.
-SHARE = 0.01
+SHARE = 2e-4
 
 
 class PairSolver:
@@ -62,12 +67,17 @@ class PairSolver:
         self._lock = threading.Lock()
         self._table: MehlerTable | None = None
         self._fit = None
-        self._tables = (
-            TableFamily(phi.shape, self.feedback, self.left, self.right) if has_table(phi.shape) else None
-        )
+        worth = len(self.left.root) * len(self.right.root) > TABLE_WORTH
+        self._tables: TableFamily | None = None
+        if worth and has_table(phi.shape):
+            self._tables = TableFamily(phi.shape, self.feedback, self.left, self.right)
         self._series_first = True
-        if isinstance(phi.shape, PiecewiseLinear) and phi.shape.dual == "homogeneous":
-            self._fit = homogeneous.fit(phi.shape, self.feedback)
+        self._announced = False
+        self._most_terms = LEVELS[-1]
+        if self._tables is not None:
+            self._most_terms = SERIES_WORTH * (2 if phi.shape.parity else 1)
+        if phi.shape.pieces is not None and phi.shape.is_homogeneous:
+            self._fit = homogeneous.fit(phi.shape.pieces.slopes, self.feedback)
 
     def tile(
         self, c: Array, rows: slice, columns: slice, *, diagonal: bool = False, near: NearPairs | None = None
@@ -129,7 +139,7 @@ class PairSolver:
     def _series(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
-        if not self._series_first:
+        if not self._series_first and self._tables is not None:
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
@@ -140,18 +150,21 @@ class PairSolver:
                 c, self.kappa, *self._sides(rows, columns), table.left, table.right, rows.start, columns.start,
                 self.feedback, table.levels, table.limits, table.parity, self.want_slope, lower, value, slope, todo,
             )  # fmt: skip
-            if left_over == 0 or table.complete or (self._tables is not None and table.terms >= SERIES_WORTH):
+            if left_over == 0 or table.complete or table.terms >= self._most_terms:
                 break
             larger = self._grown(highest)
             if larger is table:
                 break
             table = larger
-        if left_over and c.size > TABLE_WORTH and self._tables is not None:
+        if left_over and self._tables is not None:
             self._series_first = left_over < SHARE * c.size
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
-        if left_over and isinstance(self.phi.shape, Wave):
+            # Without a table the series takes as many terms as there may be.
+            self._tables, self._most_terms = None, LEVELS[-1]
+            return self._series(c, rows, columns, value, slope, lower=lower)
+        if left_over and self.phi.shape.quarter is not None:
             return self._closed(c, rows, columns, value, slope, lower=lower)
         amplified = (TRUNCATION + residual) / self._margin()
         info = KernelInfo(steps, residual, amplified, 0, ("series",))
@@ -163,7 +176,7 @@ class PairSolver:
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
         """The whole tile by the closed forms of sin and cos."""
-        sine = isinstance(self.phi.shape, Wave) and self.phi.shape.sine
+        sine = self.phi.shape.quarter == 0
         steps, residual = compiled.wave_tile(
             c,
             self.kappa,
@@ -311,13 +324,12 @@ class PairSolver:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""
         with self._lock:
             table = self._table
-            most = SERIES_WORTH if self._tables is not None else LEVELS[-1]
             while table is None or not (
-                table.complete or table.terms >= most or table.limits[-1] >= correlation
+                table.complete or table.terms >= self._most_terms or table.limits[-1] >= correlation
             ):
                 terms = 16 if table is None else min(2 * table.terms, LEVELS[-1])
                 if correlation > 0.5:
-                    terms = max(terms, 64)
+                    terms = min(max(terms, 64), self._most_terms)
                 table = MehlerTable(self.phi.shape, self.left, self.right, terms, self.want_slope)
             self._table = table
             return table
@@ -337,25 +349,41 @@ class PairSolver:
         bound = root_left[i] * root_right[j]
         target = self.kappa * c[i, j] + shift_left[i] + shift_right[j]
         evaluate = self._evaluator(_places(rows)[i], _places(columns)[j])
+        self._announce(evaluate, np.clip(target, -bound, bound))
         covariance, steps, residual = solve_pairs(evaluate, target, bound, self.feedback)
         f, df = evaluate(covariance, slice(None))
         value[i, j] = f
         if self.want_slope:
             slope[i, j] = df
-        way = "integral" if self.phi.shape.dual == "piecewise" else "quadrature"
+        way = "quadrature" if self.phi.shape.kinked_pieces is None else "integral"
         return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i), (way,))
+
+    def _announce(self, evaluate: Evaluator, covariance: Array) -> None:
+        """Say beforehand when pairs that have to be integrated one by one will take long."""
+        if self._announced or self.phi.shape.kinked_pieces is not None or len(covariance) < 20 * PROBED:
+            return
+        begin = time.perf_counter()
+        evaluate(covariance[:PROBED], slice(PROBED))
+        seconds = (time.perf_counter() - begin) / PROBED * len(covariance) * (5 if self.feedback else 1)
+        if seconds > PATIENCE:
+            self._announced = True
+            warnings.warn(
+                f"{len(covariance)} pairs of one tile ({TILE} × {TILE} samples) are too correlated for a series, and "
+                f"the activation {self.phi} has no table: they are integrated one by one, {seconds:.0f} s a tile.",
+                stacklevel=2,
+            )
 
     def _evaluator(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> Evaluator:
         """F and F' of these samples as a function of their covariances, for a selection of the pairs."""
         shape, left, right = self.phi.shape, self.left, self.right
-        if isinstance(shape, PiecewiseLinear) and shape.dual == "piecewise":
-            piecewise = shape
+        pieces = shape.kinked_pieces
+        if pieces is not None:
             scales = left.root[i], right.root[j]
             means = left.mean[i], right.mean[j], left.rise[i], right.rise[j]
 
             def by_integral(covariance: Array, chosen: Any) -> tuple[Array, Array]:
                 return price_integral(
-                    piecewise,
+                    pieces,
                     scales[0][chosen],
                     scales[1][chosen],
                     covariance,
@@ -373,9 +401,9 @@ def _places(where: Where) -> NDArray[np.intp]:
 
 def has_table(shape: Shape) -> bool:
     """Whether the solution may be tabulated: closed forms that oscillate and kinks of callables are left out."""
-    return shape.dual in ("erf", "piecewise") or (
-        shape.dual == "general" and all(kink == 0.0 for kink in shape.kinks)
-    )
+    if shape.pieces is not None:
+        return shape.kinked_pieces is not None
+    return shape.quarter is None and shape.series_terms is None and all(kink == 0.0 for kink in shape.kinks)
 
 
 def _mirrored(lower: Array, diagonal: Array) -> Array:
@@ -421,8 +449,7 @@ class MehlerTable:
     """a_k/s for every sample, and up to which |ρ| each number of terms keeps its error below TRUNCATION, (3.15)."""
 
     def __init__(self, shape: Shape, left: Side, right: Side, terms: int, want_slope: bool) -> None:
-        # The series of a polynomial ends; an odd one, such as zero, has its first term at k = 1.
-        exact = max(len(shape.coefficients), 2) if isinstance(shape, Polynomial) else None
+        exact = shape.series_terms
         terms = terms if exact is None else exact
         self.terms, self.parity = terms, shape.parity
         first = 1 if self.parity == -1 else 0
@@ -450,7 +477,7 @@ def _packed(
 
     Row 0 of the tails is for F, row 1 for F': Σ a_k² = S and Σ k a_k² = q E1.
     """
-    table = at_many(lambda q: shape.mehler(q, terms), side.inner)
+    table = at_many(lambda q: shape.mehler(q, terms), side.inner, ("mehler", shape, terms))
     squares = table**2
     missing = [1.0 - np.cumsum(squares, axis=1) / np.maximum(side.energy, 1e-300)[:, None]]
     if want_slope:

@@ -38,15 +38,19 @@ class Side:
         self.still = variances == 0.0
         shape = phi.shape
         columns = at_many(
-            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner
+            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1),
+            self.inner,
+            ("moments", shape),
         )
         self.energy, self.slope_energy = columns.T
         self.mean = np.zeros_like(self.root)
         self.rise = np.zeros_like(self.root)
-        if phi.offset or shape.dual == "piecewise":
-            self.mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner)[:, 0]
-        if shape.dual == "piecewise":
-            self.rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner)[:, 0]
+        if phi.offset or shape.kinked_pieces is not None:
+            mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner, ("mean", shape))
+            self.mean = mean[:, 0]
+        if shape.kinked_pieces is not None:
+            rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner, ("rise", shape))
+            self.rise = rise[:, 0]
         # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
         self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean
         self.shift = phi.gain**2 * (0.5 * equation.constant + equation.feedback * self.lift)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.sample_moments import Side
@@ -206,7 +207,9 @@ class SolutionTable:
             if None not in counts:
                 needed = max(part for part in counts if part is not None)
                 # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
-                return 0 if self.shape.dual == "piecewise" and needed > MOST_KINKED else max(needed + 1, 2)
+                return (
+                    0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
+                )
         return 0
 
     def _nodes(self, ends: tuple[float, float], count: int) -> Array:
@@ -237,7 +240,7 @@ class SolutionTable:
             one = np.ones((len(q), len(q)))
             return one, -one
         product = np.sqrt(np.multiply.outer(q, q))
-        if self.shape.dual == "piecewise":
+        if self.shape.kinked_pieces is not None:
             own = np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
             return np.multiply.outer(own, own), -np.multiply.outer(own, own)
         plus, minus = aligned(self.shape, q)
@@ -475,7 +478,12 @@ class TableFamily:
             extent = Range.of(rows, columns, seen, self._tables.get(key))
             while True:
                 extent = replace(extent, near=max(extent.near, self._floors.get(key, -END)))
-                table = solution_table(self.shape, self.feedback, extent)
+                try:
+                    table = solution_table(self.shape, self.feedback, extent)
+                except InputError:
+                    # The rounded range reaches where a callable outgrows the bell.
+                    self._resolved = False
+                    return None
                 if table.resolved:
                     self._tables[key] = table
                     return table

@@ -70,7 +70,6 @@ class AccuracyExperiment(Experiment[A]):
         )
 
     def run(self, spec: A, task: Task, data_dir: Path | None) -> list[Row]:
-        """Train the three networks of a task."""
         from notsodeep.papers.training_rows import accuracy_rows, parts_of, three_networks
 
         data, name = task["data"], task["activation"]

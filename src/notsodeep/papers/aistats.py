@@ -93,7 +93,6 @@ class Aistats1(Experiment[Aistats1Spec]):
         return [{**common, "data": data, "rate": "common"}, {**own, "data": data, "rate": "own"}]
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """Wider trains faster and ends lower; ‖W‖ stays below 1."""
         trained = chosen(rows, kind="training")
         found = [
             expectation

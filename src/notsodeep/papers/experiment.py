@@ -41,7 +41,7 @@ class Task:
         return cls(key.format(**parameters), parameters, cost)
 
     def __getitem__(self, name: str) -> Any:
-        """One of the parameters."""
+        """The parameter of this name."""
         return self.parameters[name]
 
 

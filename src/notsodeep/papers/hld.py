@@ -56,7 +56,6 @@ class Hld1(Experiment[Hld1Spec]):
     full = Hld1Spec(0.2, 1000, 1.2, (500, 1000, 2000), seeds=3, width=1000, draws=100)
 
     def tasks(self, spec: Hld1Spec) -> list[Task]:
-        """Each kernel at each n and draw, then the random networks."""
         sizes = sorted({spec.n, *spec.sizes})
         tasks = grid(
             "{which} n={n} seed={seed}",
@@ -69,7 +68,6 @@ class Hld1(Experiment[Hld1Spec]):
         return [*tasks, Task.named("random networks", cost, which="random", n=spec.n, seed=0)]
 
     def run(self, spec: Hld1Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One kernel on one draw; spectra of the first draw at the paper's n."""
         n, seed = task["n"], task["seed"]
         d = round(spec.ratio * n)
         if task["which"] == "random":
@@ -81,7 +79,6 @@ class Hld1(Experiment[Hld1Spec]):
         return list(sphere_rows(n, d, spec.sigma_a2, task["which"], seed, drawn=n == spec.n and seed == 0))
 
     def expectations(self, spec: Hld1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """The explicit kernels stand for the implicit ones, and the better the larger n."""
         return [
             expectation
             for which, kernel in _KERNELS.items()

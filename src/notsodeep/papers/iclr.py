@@ -75,7 +75,6 @@ class _Spectra(Experiment[S]):
     """Eigenvalues on the mixture and on real data: what the two figures share."""
 
     def tasks(self, spec: S) -> list[Task]:
-        """Each draw of the mixture, the real data, and the random networks on both."""
         real_n = spec.real_n or 300
         draws = [("mixture", seed, (spec.n / 1000) ** 2) for seed in range(spec.seeds)]
         tasks = [
@@ -88,7 +87,6 @@ class _Spectra(Experiment[S]):
         return tasks
 
     def run(self, spec: S, task: Task, data_dir: Path | None) -> list[Row]:
-        """Spectra and activations, and distances in several readings."""
         from notsodeep.papers.measures import sample_of
 
         mixture = task["data"] == "mixture"
@@ -141,7 +139,6 @@ class Iclr1(_Spectra[Iclr1Spec]):
     full = Iclr1Spec(0.1, **_FULL, real_draws=40)
 
     def random_rows(self, spec: Iclr1Spec, sample: Sample, draws: int) -> Iterable[Row]:
-        """Λ averaged over random networks."""
         from notsodeep.papers.random_network_rows import random_equivalent_rows
 
         return random_equivalent_rows(self._model(spec, sample), sample, spec.width, draws)
@@ -160,7 +157,6 @@ class Iclr1(_Spectra[Iclr1Spec]):
         return DEQ("arctan" if sample.data == "mixture" else "tanh", spec.sigma_a2).centred(sample.tau0)
 
     def expectations(self, spec: Iclr1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """0.12 and 1.57, and whether the equivalents describe real data."""
         return [
             *_stated(spec, rows, "‖Λ − Λ̄‖", "Figure 1", ("left", "right")),
             *_described(spec, chosen(rows, kind="distance", data=spec.real)),
@@ -255,14 +251,12 @@ class Iclr2(_Spectra[Iclr2Spec]):
         return random_twin_rows(model, sample, spec.width, draws, spec.draws)
 
     def exact_rows(self, spec: Iclr2Spec, sample: Sample, data_dir: Path | None) -> list[Row]:
-        """Λ and one layer made for it."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import leaky_rows
 
         return _beside(leaky_rows(DEQ("relu", spec.sigma_a2).centred(sample.tau0), sample), _STATED_2)
 
     def expectations(self, spec: Iclr2Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """0.23 and 1.83, and whether the spectra match."""
         return [
             *_stated(spec, rows, "‖Λ − Σ‖", "Figure 2", ("middle", "right")),
             *(

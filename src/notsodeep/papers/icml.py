@@ -62,7 +62,6 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     full = replace(quick, sizes=(250, 500, 1000, 2000, 4000), seeds=5)
 
     def tasks(self, spec: IcmlErrorSpec) -> list[Task]:
-        """One for each n, activation and draw."""
         return grid(
             "n={n} {activation} seed={seed}",
             lambda n, **_: 0.05 + (n / 1000) ** 2,
@@ -72,7 +71,6 @@ class IcmlError(Experiment[IcmlErrorSpec]):
         )
 
     def run(self, spec: IcmlErrorSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """All kernels on one draw."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import mixture_sample
@@ -84,7 +82,6 @@ class IcmlError(Experiment[IcmlErrorSpec]):
         return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: IcmlErrorSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """The error falls like n^{-1/2}."""
         return [
             expectation
             for kernel in spec.kernels
@@ -148,7 +145,6 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
     full = IcmlMatchingSpec(0.2, ("tanh", "relu"), 800, 1000, seeds=5, real="mnist", real_n=6000)
 
     def tasks(self, spec: IcmlMatchingSpec) -> list[Task]:
-        """One for each activation and draw, and for the real data."""
         draws = [("mixture", seed, spec.n) for seed in range(spec.seeds)]
         return [
             Task.named(
@@ -163,7 +159,6 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
         ]
 
     def run(self, spec: IcmlMatchingSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """The DEQ, its twin and a plain network on one sample."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import matching_rows
         from notsodeep.papers.measures import sample_of
@@ -175,7 +170,6 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
         return list(matching_rows(DEQ(name, spec.sigma_a2).centred(tau0), sample, tau0, name))
 
     def expectations(self, spec: IcmlMatchingSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """Twins match, plain networks do not."""
         return [
             expectation
             for name in spec.activations

@@ -80,7 +80,6 @@ class Refined(Experiment[RefinedSpec]):
     )
 
     def tasks(self, spec: RefinedSpec) -> list[Task]:
-        """One for each activation, n and draw."""
         cases = [("mixture", n, seed) for n in spec.sizes for seed in range(spec.seeds)]
         cases += [(spec.real, n, 0) for n in spec.real_sizes]
         return [
@@ -97,7 +96,6 @@ class Refined(Experiment[RefinedSpec]):
         ]
 
     def run(self, spec: RefinedSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """All forms on one sample."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import sample_of
@@ -108,7 +106,6 @@ class Refined(Experiment[RefinedSpec]):
         return [{**row, "activation": name} for row in error_rows(model, sample, spec.kernels, spec.forms)]
 
     def expectations(self, spec: RefinedSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """By what factor the error falls, and how fast with n."""
         errors = chosen(rows, kind="error")
         return [
             expectation
@@ -180,7 +177,6 @@ class Spectrum(Experiment[SpectrumSpec]):
     full = replace(quick, activations=("tanh", "relu", "swish"), n=2000, ratios=(0.8, 1.25), seeds=2)
 
     def tasks(self, spec: SpectrumSpec) -> list[Task]:
-        """One for each activation, kernel, p and draw."""
         return grid(
             "{activation} {kernel} p={p} seed={seed}",
             lambda **_: 1.0,
@@ -191,14 +187,12 @@ class Spectrum(Experiment[SpectrumSpec]):
         )
 
     def run(self, spec: SpectrumSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Exact eigenvalues of one draw, and predictions."""
         from notsodeep.papers.kernel_rows import prediction_rows
 
         name, kernel, p, seed = (task[key] for key in ("activation", "kernel", "p", "seed"))
         return list(prediction_rows(name, spec.sigma_a2, spec.n, p, kernel, seed, spec.forms))
 
     def expectations(self, spec: SpectrumSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """How far predicted and exact distribution are apart, and the isolated eigenvalues."""
         predicted = {form: chosen(rows, kind="prediction", form=form) for form in spec.forms}
         return [one for form, own in predicted.items() if own for one in _predicted(own, form)]
 
@@ -270,13 +264,11 @@ class Twins(Experiment[TwinsSpec]):
     full = replace(quick, data="mnist", samples=10_000, width=512, seeds=3)
 
     def tasks(self, spec: TwinsSpec) -> list[Task]:
-        """One race for each activation and mode; its runs are compared with each other."""
         key = f"{spec.data} {{activation}} {{mode}}"
         costs = {"readout": 1.0, "all": 10.0}
         return grid(key, lambda mode, **_: costs[mode], activation=spec.activations, mode=spec.modes)
 
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One race."""
         from notsodeep.papers.training_rows import race_rows
 
         rows = race_rows(
@@ -293,7 +285,6 @@ class Twins(Experiment[TwinsSpec]):
         return list(rows)
 
     def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """As accurate, as alike as another DEQ, and faster."""
         races = chosen(rows, kind="race")
         return [
             expectation
@@ -399,7 +390,6 @@ class Width(Experiment[WidthSpec]):
     )
 
     def tasks(self, spec: WidthSpec) -> list[Task]:
-        """Single networks, then averages."""
         single = grid(
             "{model} {activation} m={width} seed={seed}",
             lambda width, **_: 0.05 + (width / 1000) ** 2,
@@ -419,7 +409,6 @@ class Width(Experiment[WidthSpec]):
         return single + averaged
 
     def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One network, or growing averages."""
         from notsodeep.designs import design
         from notsodeep.models import DEQ
         from notsodeep.papers.measures import real_sample
@@ -437,7 +426,6 @@ class Width(Experiment[WidthSpec]):
         return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: WidthSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """Errors fall like m^{-1/2}, and like the root of the number of networks."""
         single = chosen(rows, kind="width")
         found = [
             one

@@ -44,7 +44,7 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system: what a time means nothing without."""
+    """Processor, cores, memory and system of this machine."""
     memory = _from_proc("meminfo", "MemTotal")
     return {
         "processor": _from_proc("cpuinfo", "model name") or platform.processor() or platform.machine(),

@@ -35,7 +35,7 @@ _BATCH = 1024
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Means over draws.
+    """Kernels averaged over random networks.
 
     Attributes:
         features: of ZZᵀ.

@@ -44,16 +44,16 @@ class Result:
 
 def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tuple[list[Result], list[str]]:
     """All results under a folder in the order of the experiments, and a sentence on each that cannot be read."""
-    found, doubts = [], []
+    found, problems = [], []
     for experiment in experiments.values():
         results = []
         for folder in _folders(root / experiment.name):
             try:
                 results.append(_read(experiment, folder))
             except (InputError, KeyError, TypeError, ValueError) as error:
-                doubts.append(f"{folder} is left out: {error}")
+                problems.append(f"{folder} is left out: {error}")
         found += sorted(results, key=lambda result: _rank(result.size))
-    return found, doubts
+    return found, problems
 
 
 def _folders(place: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Numbers of rows: rounded where they are many, chosen, averaged, fitted."""
+"""Statistics of rows: means, fitted exponents, distances, gaps in accuracy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Gap:
 
     @property
     def none(self) -> bool:
-        """Half a percentage point or less."""
+        """Whether the gap is half a percentage point or less."""
         return abs(self.value) <= NO_GAP
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def classes(self) -> int:
-        """How many."""
+        """Number of classes."""
         return int(self.y.max()) + 1
 
 

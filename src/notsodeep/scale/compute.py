@@ -107,7 +107,7 @@ def _paths(out: str | Path | None, kernels: tuple[Kernel, ...]) -> list[Path]:
 
 
 def _run(job: Job, target: Target, client: Any, report: Report) -> None:
-    """Compute the missing blocks, by the workers of a client or one after the other by this process."""
+    """Compute the missing blocks, on the workers of a client or with the threads of this process."""
     if client is not None:
         run_on_cluster(job, target, client, report)
         return

@@ -111,7 +111,7 @@ def block_bytes(block: int, p: int, storage: str) -> int:
 
 
 def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """The largest block that fits into the budget; with several workers, small enough that each gets several."""
+    """The largest block that fits into the budget; for several workers, small enough that each gets several."""
     limit = min(LARGEST_BLOCK, _up(n))
     while workers > 1 and limit > 2 * TILE and (n / limit) ** 2 < 8 * workers:
         limit -= TILE

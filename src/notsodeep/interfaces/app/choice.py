@@ -9,7 +9,7 @@ from functools import lru_cache
 from notsodeep.data import load
 from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
+from notsodeep.gaussian.activations import Activation, activation, default_parameters
 from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.uploads import Upload
 from notsodeep.interfaces.scenario import SMALLEST
@@ -22,7 +22,9 @@ ACTIVATIONS = (
     "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
     "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
 )  # fmt: skip
-PARAMETERS: dict[str, dict[str, float]] = {**DEFAULTS, "elu": {"alpha": 1.0}}
+PARAMETERS: dict[str, dict[str, float]] = {
+    name: parameters for name in ACTIVATIONS if (parameters := default_parameters(name))
+}
 DATA = ("mixture", "sphere", "digits", "file")
 FAMILY_NAMES = ("auto", *FAMILIES)
 LARGEST_N, LARGEST_P = 2000, 2000
@@ -65,7 +67,7 @@ def _digits() -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """Everything that the controls say.
+    """The settings of all controls of the page.
 
     Attributes:
         activation: a name of `notsodeep.activation`, or "formula".
@@ -101,7 +103,7 @@ class Choice:
 
     @property
     def phi(self) -> Activation:
-        """The activation itself."""
+        """The activation of the DEQ."""
         if self.activation == FORMULA:
             return activation(FORMULA, expression=self.expression)
         return activation(self.activation, **dict(self.parameters))

@@ -1,4 +1,4 @@
-"""From a choice to what is shown: samples, design, spectra, distances. Pure functions; what repeats is remembered.
+"""From a choice to what is shown: samples, design, spectra, distances. Pure functions with caches.
 
 A page asks for everything again whenever a control moves, so each step remembers its last few answers by exactly what
 it depends on: moving sigma_a2 keeps the samples, choosing another family keeps the kernel and its eigenvalues.
@@ -24,7 +24,7 @@ from notsodeep.models import DEQ, Explicit
 
 @lru_cache(maxsize=8)
 def samples_of(data: Data) -> Samples:
-    """The samples that a choice of data means."""
+    """The samples of a choice of data."""
     return data.samples()
 
 
@@ -72,43 +72,43 @@ def spectrum_of(choice: Choice) -> Spectrum:
     return _spectrum(centred_model(choice), choice.data, choice.shown_kernel)
 
 
-def begin(choice: Choice) -> None:
-    """Start what takes longest, a prediction without data, beside whatever is computed next; `spectrum_of` waits."""
+def start_prediction(choice: Choice) -> None:
+    """Start the longest step, a prediction without data, in another process; `spectrum_of` waits for it."""
     samples = samples_of(choice.data)
-    _begun(centred_model(choice), samples.law, len(samples.rows), choice.shown_kernel)
+    _started(centred_model(choice), samples.law, len(samples.rows), choice.shown_kernel)
 
 
 @lru_cache(maxsize=32)
 def _spectrum(model: DEQ, data: Data, kernel: str) -> Spectrum:
     exact = np.asarray(np.linalg.eigvalsh(kernel_of(model, data, kernel)), dtype=np.float64)
     samples = samples_of(data)
-    limit = _limit(_begun(model, samples.law, len(samples.rows), kernel))
+    limit = _limit(_started(model, samples.law, len(samples.rows), kernel))
     found = scenario.predict(model, samples, kernel) if limit is None else Prediction(limit, None)
     return Spectrum(found.limit, found.equivalent, exact, found.distance_to(exact))
 
 
-def _limit(begun: Future[LimitingSpectrum] | None) -> LimitingSpectrum | None:
-    """The prediction that was begun; None where none was, or where somebody ended the process beside this one."""
+def _limit(started: Future[LimitingSpectrum] | None) -> LimitingSpectrum | None:
+    """The prediction that was started; None where none was, or where its process was ended from outside."""
     try:
-        return None if begun is None else begun.result()
+        return None if started is None else started.result()
     except BrokenProcessPool:
         return None
 
 
 @lru_cache(maxsize=32)
-def _begun(model: DEQ, law: Law | None, n: int, kernel: str) -> Future[LimitingSpectrum] | None:
-    """The prediction from the law, on its way; None where there is no law, or nobody to compute it."""
+def _started(model: DEQ, law: Law | None, n: int, kernel: str) -> Future[LimitingSpectrum] | None:
+    """The prediction from the law, in another process; None where there is no law, or no such process any more."""
     if law is None:
         return None
     try:
-        return _beside().submit(limiting_density, model, law, n, kernel, form="refined")
+        return _process().submit(limiting_density, model, law, n, kernel, form="refined")
     except BrokenProcessPool:
         return None
 
 
 @lru_cache(maxsize=1)
-def _beside() -> ProcessPoolExecutor:
-    """A process, not a thread: predictions are many small steps, and two such things in one process take turns."""
+def _process() -> ProcessPoolExecutor:
+    """The process that computes predictions; threads of one process would take turns at their many small steps."""
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
@@ -136,7 +136,7 @@ def errors_of(choice: Choice) -> tuple[ErrorPoint, ...]:
 
 
 def error_sizes(data: Data) -> tuple[Data, ...]:
-    """The same data at an eighth, a quarter, a half and all of n."""
+    """The data at an eighth, a quarter, a half and all of n, for the error curve."""
     return data.smaller(len(samples_of(data).rows))
 
 
@@ -147,7 +147,7 @@ def _errors(model: DEQ, data: Data, kernel: str) -> tuple[ErrorPoint, ...]:
 
 
 def warm_up() -> None:
-    """Compile and load what the first answer would wait for."""
+    """Compile and load what the first page would have to wait for."""
     small = Choice(data=Data(n=60, p=40))
     for name in ("tanh", "relu"):
         choice = replace(small, activation=name)

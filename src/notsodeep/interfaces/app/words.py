@@ -1,4 +1,4 @@
-"""What is seen, in plain words: the verdict, the spectrum, and what to try next."""
+"""Sentences of the page: the verdict, the spectrum, and what to try next."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _nearest(predicted: Array, exact: Array) -> list[tuple[float, float]]:
 
 
 def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
-    """A few things worth trying from here."""
+    """Up to three things that are worth trying next."""
     steps = []
     if not made.exact:
         steps.append(

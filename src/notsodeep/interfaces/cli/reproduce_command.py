@@ -26,8 +26,8 @@ _BAD_INPUT, _INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True)
-class _Wishes:
-    """What was typed, apart from the name."""
+class _Request:
+    """The options of the command, apart from the name of the experiment."""
 
     size: str
     spec: Path | None
@@ -41,7 +41,7 @@ class _Wishes:
 
 @dataclass
 class _Session:
-    """What happened so far, for `--json` and for the exit code."""
+    """Results of the experiments so far, for `--json` and for the exit code."""
 
     experiments: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -89,15 +89,15 @@ def reproduce(
         return
     if name is None:
         raise InputError("Name an experiment, or all: notsodeep reproduce --list says which there are.")
-    wishes = _Wishes(size, spec, out, data_dir, seeds, jobs, resume, as_json)
+    request = _Request(size, spec, out, data_dir, seeds, jobs, resume, as_json)
     session = _Session()
     try:
         if name == "all":
             if spec is not None:
                 raise InputError("Settings of your own (--spec) belong to one experiment: name it.")
-            _reproduce_all(list(EXPERIMENTS.values()), wishes, session)
+            _reproduce_all(list(EXPERIMENTS.values()), request, session)
         else:
-            _reproduce_one(find(name), wishes, session)
+            _reproduce_one(find(name), request, session)
     finally:
         if as_json and (session.experiments or session.skipped or session.failed):
             print_json(asdict(session), indent=1)
@@ -105,15 +105,15 @@ def reproduce(
         raise typer.Exit(_BAD_INPUT)
 
 
-def _reproduce_all(experiments: list[Experiment[Any]], wishes: _Wishes, session: _Session) -> None:
-    """One after the other: what fails is said and does not stop the rest, which may take hours."""
+def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, session: _Session) -> None:
+    """Run all experiments; one that fails is reported and does not stop the others."""
     from notsodeep.papers import absent_data
 
     for experiment in experiments:
         try:
-            reason = absent_data(experiment, _spec(experiment, wishes), wishes.data_dir, fetch=False)
+            reason = absent_data(experiment, _spec(experiment, request), request.data_dir, fetch=False)
             if reason is None:
-                _reproduce_one(experiment, wishes, session)
+                _reproduce_one(experiment, request, session)
             else:
                 session.skipped[experiment.name] = reason
                 say(f"{experiment.name} is skipped: {reason}", errors)
@@ -122,17 +122,17 @@ def _reproduce_all(experiments: list[Experiment[Any]], wishes: _Wishes, session:
             say(f"{experiment.name} failed: {error}", errors)
 
 
-def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Session) -> None:
+def _reproduce_one(experiment: Experiment[Any], request: _Request, session: _Session) -> None:
     from notsodeep.papers import reproduce as run
     from notsodeep.progress import progress_bar
 
-    spec = _spec(experiment, wishes)
-    if experiment.timed and wishes.jobs > 1:
+    spec = _spec(experiment, request)
+    if experiment.timed and request.jobs > 1:
         say(f"{experiment.name} measures times: its tasks run one at a time.", errors)
     with progress_bar(experiment.name) as report:
         outcome = run(
-            experiment, spec=spec, root=wishes.root, data_dir=wishes.data_dir, jobs=wishes.jobs,
-            resume=wishes.resume, report=report,
+            experiment, spec=spec, root=request.root, data_dir=request.data_dir, jobs=request.jobs,
+            resume=request.resume, report=report,
         )  # fmt: skip
     for note in outcome.notes:
         say(note, errors)
@@ -140,26 +140,26 @@ def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Sessi
         session.experiments.append(_as_dict(experiment, outcome, []))
         say(
             f"interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are done. Run the same command "
-            f"again to go on{'' if wishes.resume else ', without --fresh'}.",
+            f"again to go on{'' if request.resume else ', without --fresh'}.",
             errors,
         )
         raise typer.Exit(_INTERRUPTED)
     figures = _draw(experiment, outcome)
     session.experiments.append(_as_dict(experiment, outcome, figures))
-    _print_outcome(experiment, outcome, wishes)
+    _print_outcome(experiment, outcome, request)
 
 
-def _spec(experiment: Experiment[Any], wishes: _Wishes) -> Spec:
+def _spec(experiment: Experiment[Any], request: _Request) -> Spec:
     from notsodeep.papers import checked_spec
 
     own: Spec | None = None
-    if wishes.spec is not None:
+    if request.spec is not None:
         try:
-            text = wishes.spec.read_text(encoding="utf-8")
+            text = request.spec.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{wishes.spec} cannot be read: {error}.") from None
-        own = experiment.spec_type.from_toml(text, where=str(wishes.spec))
-    return checked_spec(experiment, wishes.size, own, wishes.seeds)
+            raise InputError(f"{request.spec} cannot be read: {error}.") from None
+        own = experiment.spec_type.from_toml(text, where=str(request.spec))
+    return checked_spec(experiment, request.size, own, request.seeds)
 
 
 def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
@@ -192,9 +192,9 @@ def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path])
     }
 
 
-def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishes) -> None:
-    """To people: on stderr if stdout is for JSON."""
-    target = errors if wishes.as_json else console
+def _print_outcome(experiment: Experiment[Any], outcome: Outcome, request: _Request) -> None:
+    """Print a summary, on stderr if stdout is for JSON."""
+    target = errors if request.as_json else console
     known = f", {outcome.reused} of them known before" if outcome.reused else ""
     say(
         f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
@@ -202,9 +202,9 @@ def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishe
     )
     if outcome.expectations:
         target.print(_table(outcome.expectations))
-    if wishes.spec is None and wishes.size == "full" and experiment.cut:
+    if request.spec is None and request.size == "full" and experiment.cut:
         say(f"Cut: {experiment.cut}", target)
-    if wishes.spec is None and wishes.size == "quick":
+    if request.spec is None and request.size == "quick":
         say(
             f"Quick size: a look, not the paper's setting (--size full, about {experiment.minutes['full']:g} min).",
             target,
