@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from notsodeep.convergence.checks import as_labels, as_readout_scale, as_sigma_w2, as_sphere, as_width
+from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.condition import (
     Constants,
     Inequality,
@@ -31,8 +31,7 @@ from notsodeep.convergence.verified import (
     spectral_norm,
 )
 from notsodeep.errors import InputError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_count, as_number, as_targets
 
 
 @dataclass(frozen=True)
@@ -187,11 +186,11 @@ def certificate(
         normalise: scale the rows of X to norm √d.
     """
     rows = as_sphere(X, normalise=normalise)
-    labels = as_labels(y, len(rows))
+    labels = as_targets(y, len(rows))
     width, sigma_w2, readout_scale = (
-        as_width(width),
+        as_count(width, "width"),
         as_sigma_w2(sigma_w2),
-        as_readout_scale(readout_scale),
+        as_number(readout_scale, "readout_scale"),
     )
     network = PaperNetwork.draw(width, rows.shape[1], sigma_w2, seed=seed, readout_scale=readout_scale)
     measured = measure(network, rows, labels)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from notsodeep.convergence.checks import as_labels, as_readout_scale, as_sigma_w2, as_sphere, as_width
+from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.journal import Journal, load_journal, save_journal
 from notsodeep.convergence.network import PaperNetwork
 from notsodeep.convergence.tangent import spectrum_of
@@ -26,8 +26,8 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.checkpoints import checkpoint_path, fingerprint
 from notsodeep.nets.solvers import SolverOptions
 from notsodeep.progress import Report, silent
+from notsodeep.validation import Array, as_count, as_number, as_targets
 
-Array = NDArray[np.float64]
 Callback = Callable[["Watched"], None]
 
 # Of the equilibria and adjoint vectors: the gradient is exact to about this.
@@ -186,18 +186,18 @@ def gradient_descent(
         A `Descent`; `stopped` says why if the equilibrium was lost or the loss became infinite.
     """
     rows = as_sphere(X, normalise=normalise)
-    labels = as_labels(y, len(rows))
+    labels = as_targets(y, len(rows))
     precision = _precision(dtype)
     if steps < 1 or (every is not None and every < 1):
         raise InputError(f"steps and every must be at least 1; got {steps} and {every}.")
     if lr is not None and not (math.isfinite(lr) and lr > 0):
         raise InputError(f"lr must be positive, or None to have one found; got {lr}.")
     start = PaperNetwork.draw(
-        as_width(width),
+        as_count(width, "width"),
         rows.shape[1],
         as_sigma_w2(sigma_w2),
         seed=seed,
-        readout_scale=as_readout_scale(readout_scale),
+        readout_scale=as_number(readout_scale, "readout_scale"),
         dtype=precision,
     )
     samples, targets = (torch.from_numpy(array).to(precision) for array in (rows, labels))

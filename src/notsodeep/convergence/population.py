@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
-from notsodeep.convergence.checks import as_sigma_w2, as_sphere
+from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.verified import UNIT, Enclosure, gamma
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.results import KernelInfo
-from notsodeep.validation import as_variance
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_variance
 
 # E[φ(ξ)²] = 1, so that σ_w² alone decides how much of the feature comes back: docs/theory.md (8.13).
 NORMALISED_RELU = activation("relu").scaled(np.sqrt(2.0))

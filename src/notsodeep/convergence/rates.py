@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, stats
 
-from notsodeep.convergence.checks import as_sigma_w2, as_sphere, as_width
+from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.network import PaperNetwork, paper_model
 from notsodeep.convergence.population import PopulationGram, gram_of_model
 from notsodeep.convergence.verified import norm_estimate
 from notsodeep.errors import InputError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_count
 
 # Differences below this part of ||K||_F are rounding and say nothing about a rate.
 _ROUNDING = 1e-13
@@ -154,7 +153,7 @@ def concentration(
         normalise: scale the rows of X to norm √d.
     """
     rows, sigma_w2 = as_sphere(X, normalise=normalise), as_sigma_w2(sigma_w2)
-    widths = [as_width(m) for m in (width if isinstance(width, Sequence) else (width,))]
+    widths = [as_count(m, "width") for m in (width if isinstance(width, Sequence) else (width,))]
     if not widths or not seeds or not depths or min(depths) < 1:
         raise InputError("At least one width, one seed and one depth (from 1 on) are needed.")
     model = paper_model(sigma_w2)

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
 from notsodeep.convergence.network import PRECISE, PaperNetwork
 from notsodeep.nets.solvers import SolverOptions
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from notsodeep.errors import ConvergenceError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Half the distance from 1 to the next number: the relative error of one operation.
 UNIT = 2.0**-53

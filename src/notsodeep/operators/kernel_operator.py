@@ -37,7 +37,7 @@ from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
 from notsodeep.scale.sample_sources import Rows, Survey, rows_of, sample_size, survey
 from notsodeep.scale.stored import StoredKernel
-from notsodeep.validation import one_of
+from notsodeep.validation import as_right_sides, one_of
 
 Array = NDArray[np.float64]
 
@@ -293,11 +293,7 @@ class KernelOperator(LinearOperator):
         Raises:
             ConvergenceError: if the tolerance is not reached.
         """
-        right = np.asarray(b, dtype=np.float64)
-        if right.ndim not in (1, 2) or len(right) != self.n:
-            raise InputError(f"b has shape {right.shape}; {self.n} rows are needed, one for each sample.")
-        if not np.all(np.isfinite(right)):
-            raise InputError("b has NaN or infinite entries.")
+        right = as_right_sides(b, self.n)
         if not (np.isfinite(ridge) and ridge > 0):
             raise InputError(f"ridge must be positive, got {ridge}: a kernel is often singular to rounding.")
         found = conjugate_gradients(

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
-from notsodeep.validation import as_rows, as_variance
-
-Array = NDArray[np.float64]
+from notsodeep.validation import SAME_NORM, Array, as_rows, as_variance
 
 # ||W||₂ → 2√2 σ_w, which must stay below 1: docs/theory.md (8.11).
 LARGEST_SIGMA_W2 = 0.125
 
-# Norms that differ by more than this are not those of a sphere written in single precision.
-_SAME_NORM = 1e-6
 # Unit vectors closer than this are one direction: their distance is rounding.
 _SAME_DIRECTION = 1e-12
 
@@ -40,7 +36,7 @@ def as_sphere(X: ArrayLike, *, normalise: bool = False) -> Array:
         )
     if normalise:
         rows = rows * (wanted / norms)[:, None]
-    elif float(np.abs(norms / wanted - 1.0).max()) > _SAME_NORM:
+    elif float(np.abs(norms / wanted - 1.0).max()) > SAME_NORM:
         raise InputError(
             f"The rows of X must have norm √d = {wanted:.6g}; theirs are from {norms.min():.6g} to "
             f"{norms.max():.6g}. Give normalise=True to scale each row."
@@ -69,34 +65,3 @@ def as_sigma_w2(value: Any) -> float:
             "equilibrium need not exist. Lower it (0.08 is the papers' choice)."
         )
     return variance
-
-
-def as_labels(y: ArrayLike, n: int) -> Array:
-    """One finite number for each of n samples."""
-    try:
-        labels = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"y cannot be read as numbers: {error}.") from None
-    if labels.shape != (n,):
-        raise InputError(f"y must have one label for each of the {n} rows of X; its shape is {labels.shape}.")
-    if not np.all(np.isfinite(labels)):
-        raise InputError(f"y has {int(np.count_nonzero(~np.isfinite(labels)))} NaN or infinite entries.")
-    return labels
-
-
-def as_width(width: Any) -> int:
-    """A whole number from 1 on."""
-    if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
-        raise InputError(f"width must be a whole number from 1 on; got {width!r}.")
-    return int(width)
-
-
-def as_readout_scale(value: Any) -> float:
-    """A finite number that is not negative; 0 starts with outputs of zero."""
-    try:
-        scale = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"readout_scale must be a number, got {value!r}.") from None
-    if not np.isfinite(scale) or scale < 0:
-        raise InputError(f"readout_scale must be finite and not negative; got {scale}.")
-    return scale
