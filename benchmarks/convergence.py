@@ -1,4 +1,4 @@
-"""Training of wide DEQs: the population Gram matrix, what certificates say, and gradient descent under watch.
+"""Training of wide DEQs: the population Gram matrix, what certificates say, and how gradient descent behaves.
 
   python benchmarks/convergence.py                      everything (about 15 minutes on two cores)
   python benchmarks/convergence.py --quick              everything small, to see that it runs; writes nothing
@@ -43,6 +43,7 @@ from rich.progress import Progress
 
 from notsodeep.convergence import (
     Certificate,
+    DescentSettings,
     PaperNetwork,
     certificate,
     concentration,
@@ -205,8 +206,8 @@ def certified_case(width: int = 500) -> tuple[Array, Array, Certificate]:
 def trained(size: Size, step: Step) -> list[Row]:
     X, y, proof = certified_case()
     found = gradient_descent(
-        X, y, 500, 0.0025, steps=size.trained_steps, lr=proof.step, readout_scale=0.001, every=1,
-        report=lambda done, total, news: step(f"trained: step {done}, {news()}") if done % 100 == 0 else None,
+        X, y, 500, 0.0025, DescentSettings(size.trained_steps, lr=proof.step, every=1), readout_scale=0.001,
+        progress=lambda done, total, news: step(f"trained: step {done}, {news()}") if done % 100 == 0 else None,
     )  # fmt: skip
     least = proof.measured.least.lower
     return [
@@ -238,13 +239,15 @@ def practical(size: Size, step: Step) -> list[Row]:
     for name, samples, labels, width, sigma_w2, scale in cases:
         found = certificate(samples, labels, width, sigma_w2, readout_scale=scale)
         tangent = found.tangent
-        descent = gradient_descent(samples, labels, width, sigma_w2, steps=50, readout_scale=scale, every=50)
+        descent = gradient_descent(
+            samples, labels, width, sigma_w2, DescentSettings(50, every=50), readout_scale=scale
+        )
         rows.append(
             {
                 "case": name,
                 "λ_0": found.measured.least.estimate,
                 "λ_min(H)": tangent.least,
-                "given away": tangent.given_away if tangent.features > 1e-9 * tangent.largest else None,
+                "given away": tangent.gain_over_bound if tangent.features > 1e-9 * tangent.largest else None,
                 "certified step": found.step or None,
                 "paper's step (8.20)": found.printed_step or None,
                 "1/λ_max(H)": tangent.step,

@@ -12,6 +12,7 @@ Sections
   mnist     digits 6 against 8, n = 6000, p = 784, centred and not: relu and tanh over their matrix product
   growth    n = 1000 … 8000, p = 800: time against n, fitted exponent
   startup   import time; first call with an empty cache of compiled code, and with a full one
+  data      CK+NTK over X @ X.T on real data of any scale, small tables, near duplicates: the worst activation of each
 
 Every ratio is one of medians of calls taken in turn in one process: product, CK, both, product, CK, both, …
 Results: kernels.json and kernels.md in --out, each section with its machine, versions, date and load average.
@@ -33,6 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import data_sets
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, data_folder, deq, mixture, mnist_6_8
@@ -72,10 +74,16 @@ class Scale:
     growth_p: int = 800
     repeats: int = 7
     starts: int = 11
+    data_n: int = 2000
+    data_repeats: int = 3
+    data_every: bool = True
     data_dir: Path | None = None
 
 
-QUICK = Scale(n=500, p=400, mnist=600, growth=(200, 400, 800), growth_p=160, repeats=2, starts=3)
+QUICK = Scale(
+    n=500, p=400, mnist=600, growth=(200, 400, 800), growth_p=160, repeats=2, starts=3,
+    data_n=500, data_repeats=1, data_every=False,
+)  # fmt: skip
 
 
 # --- timing a case -----------------------------------------------------------------------------------
@@ -198,12 +206,19 @@ def startup_section(scale: Scale) -> list[Row]:
     return rows
 
 
+def data_section(scale: Scale) -> list[Row]:
+    return data_sets.section(
+        scale.data_n, scale.data_repeats, data_folder(scale.data_dir), every=scale.data_every
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Scale], list[Row]]]] = {
     "mixture": ("Every built-in activation on the papers' mixture", mixture_section),
     "memory": ("Peak extra memory of one call", memory_section),
     "mnist": ("MNIST 6 against 8", mnist_section),
     "growth": ("Growth with n", growth_section),
     "startup": ("Import and first call", startup_section),
+    "data": ("Data of any scale: the worst activation of each", data_section),
 }
 
 

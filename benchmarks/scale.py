@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cluster_cost import Machine, best_block
 from harness import (
     RESULTS,
     Provenance,
@@ -53,11 +54,9 @@ from notsodeep.data import GaussianMixture, Preprocessing, load
 from notsodeep.errors import ConvergenceError
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import conjugate_kernel
-from notsodeep.kernels import conjugate_kernel as scaled_kernel
 from notsodeep.models import DEQ, Samples
+from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.operators import KernelOperator
-from notsodeep.scale import Machine, best_block
-from notsodeep.scale.blocks import kernel_block
 from notsodeep.scale.sample_sources import anchors
 from notsodeep.scale.store import BlockArray
 
@@ -122,7 +121,7 @@ def probe(name: str, size: Size, store: Path, folder: Path | None) -> Row:
     X, _ = mnist(size.mnist, folder)
     model, path = DEQ(name, SIGMA_A2), store / f"{name}-{len(X)}.zarr"
     watch = Watch(X, path, store / f"{name}-{len(X)}.times.json")
-    kernel, info = scaled_kernel(
+    kernel, info = conjugate_kernel(
         model, X, out=path, storage="float32", max_memory=size.memory, return_info=True, progress=watch
     )
     peak = memory_bytes("VmHWM")
@@ -210,7 +209,7 @@ def two_workers(size: Size, step: Step, store: Path, folder: Path | None) -> dic
                 step(f"{title}, n = {len(part)}")
                 shutil.rmtree(path, ignore_errors=True)
                 start = time.perf_counter()
-                kernel = scaled_kernel(model, part, out=path, client=who, block=block)
+                kernel = conjugate_kernel(model, part, out=path, client=who, block=block)
                 seconds = time.perf_counter() - start
             gap = float(np.abs(np.asarray(kernel) - expected).max())
             row = {
@@ -292,7 +291,7 @@ def measured_machine(block: int, p: int, name: str) -> tuple[Machine, Row]:
     sides = [Samples(rows, own, anchors(*squares)) for rows, own in zip(panels, squares, strict=True)]
 
     def whole() -> Any:
-        return kernel_block(model, (Kernel.CK,), sides[0], sides[1])
+        return evaluate_kernels(model, (Kernel.CK,), sides[0], sides[1])
 
     def bare() -> Any:
         return panels[0] @ panels[1].T

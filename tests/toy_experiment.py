@@ -115,7 +115,9 @@ class Hungry(Toy):
     """The same, but it wants data."""
 
     name = "hungry"
-    needs = ("cifar10_vgg19",)
+
+    def data_needed(self, spec: ToySpec) -> tuple[str, ...]:
+        return ("cifar10_vgg19",)
 
 
 class Modest(Hungry):
@@ -124,7 +126,7 @@ class Modest(Hungry):
     name = "modest"
 
     def data_needed(self, spec: ToySpec) -> tuple[str, ...]:
-        return self.needs if spec.seeds > 1 else ()
+        return super().data_needed(spec) if spec.seeds > 1 else ()
 
 
 def without_seconds(rows: Sequence[Row]) -> list[Row]:

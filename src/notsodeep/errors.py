@@ -1,10 +1,10 @@
-"""What can go wrong, each error with what to do about it."""
+"""The errors of the package; every message says what to do."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """The input cannot be used: the message says what came, what is needed and what to do."""
+    """The input cannot be used: the message says what was given, what is needed and what to do."""
 
 
 class NotHighDimensionalError(InputError):
@@ -23,9 +23,13 @@ class ConvergenceError(ArithmeticError):
     """An equation has no solution, or the solver did not reach it.
 
     Attributes:
-        remedy: what would repair it, in words.
+        remedy: the sentence of the message that says what to do.
     """
 
     def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem} {remedy}")
+        # Both arguments go to the base class: so the error can be pickled and sent from one process to another.
+        super().__init__(problem, remedy)
         self.remedy = remedy
+
+    def __str__(self) -> str:
+        return " ".join(self.args)

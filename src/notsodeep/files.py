@@ -15,7 +15,7 @@ from notsodeep.errors import InputError
 
 LOCK = ".lock"
 # Who holds the lock, in a file of its own: on Windows nobody else can read a file while it is locked.
-_HOLDER = ".lock-holder"
+LOCK_HOLDER = ".lock-holder"
 _MAKE_ROOM = "Make room on that disk and run the same again: it goes on where it stopped."
 _ADVICE = {
     errno.ENOSPC: _MAKE_ROOM,
@@ -106,11 +106,13 @@ def folder_lock(folder: Path) -> Iterator[None]:
     try:
         # For the message above; the lock holds without it, on a full disk too.
         with suppress(OSError):
-            (folder / _HOLDER).write_text(f"process {os.getpid()} since {timestamp()}\n", encoding="utf-8")
+            (folder / LOCK_HOLDER).write_text(
+                f"process {os.getpid()} since {timestamp()}\n", encoding="utf-8"
+            )
         yield
     finally:
         with suppress(OSError):
-            (folder / _HOLDER).unlink(missing_ok=True)
+            (folder / LOCK_HOLDER).unlink(missing_ok=True)
         lock.release()
 
 
@@ -123,14 +125,16 @@ def remove_folder(folder: Path) -> None:
     with folder_lock(folder):
         for path in folder.iterdir():
             # The lock itself last, when it is released: on Windows a file that is open cannot be removed.
-            if path.name not in (LOCK, _HOLDER):
+            if path.name not in (LOCK, LOCK_HOLDER):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     shutil.rmtree(folder)
 
 
 def _holder(folder: Path) -> str:
     try:
-        return (folder / _HOLDER).read_text(encoding="utf-8", errors="replace").strip() or "another process"
+        return (folder / LOCK_HOLDER).read_text(
+            encoding="utf-8", errors="replace"
+        ).strip() or "another process"
     except OSError:
         return "another process"
 
@@ -142,6 +146,7 @@ def timestamp() -> str:
 
 __all__ = [
     "LOCK",
+    "LOCK_HOLDER",
     "atomic_append",
     "atomic_write",
     "explained_errors",

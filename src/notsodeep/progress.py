@@ -1,4 +1,4 @@
-"""Progress of long work: plain functions below, a bar on stderr for people."""
+"""Progress of long computations: they call a function after each step, and a bar on stderr is one such function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 News = Callable[[], str]
-# Called with the steps done, the steps in all, and a function that says the news (called only if it is shown).
+# Called with the number of steps done, of all steps, and a function for the message (called only if it is shown).
 Report = Callable[[int, int, News], None]
 
 _SECONDS_BETWEEN_UPDATES = 0.1

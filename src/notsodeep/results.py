@@ -15,8 +15,9 @@ class KernelInfo:
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series, fit error
             and residual.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
-        ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with the
-            bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "integral" (Price's), "quadrature".
+        ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with
+            the bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "closed form" (sin and cos),
+            "integral" (Price's), "quadrature".
         caveat: what the error bound takes for granted; empty for built-in activations, a sentence for a function of
             the user's, of which nothing is known but its values.
     """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from tolerances import Oracle, assert_close
 
-from notsodeep.convergence import PaperNetwork, certificate, gradient_descent, paper_model
+from notsodeep.convergence import Descent, DescentSettings, PaperNetwork, certificate, paper_model
+from notsodeep.convergence import gradient_descent as gradient_descent_with
 from notsodeep.convergence.tangent import TangentSpectrum
 from notsodeep.errors import InputError
 from notsodeep.nets import DEQNet, SolverOptions
@@ -17,6 +20,12 @@ X = RNG.standard_normal((6, 5))
 X *= np.sqrt(5) / np.linalg.norm(X, axis=1, keepdims=True)
 Y = RNG.standard_normal(6)
 NAMES = ("recurrent", "inputs", "readout")
+SETTINGS = ("steps", "lr", "every", "target", "dtype")
+
+
+def gradient_descent(*arguments: Any, **options: Any) -> Descent:
+    settings = DescentSettings(**{name: options.pop(name) for name in SETTINGS if name in options})
+    return gradient_descent_with(*arguments, settings, **options)
 
 
 def one_step(width: int, lr: float) -> list[np.ndarray]:
@@ -80,7 +89,7 @@ def test_the_theorem_where_it_is_certified():
         assert row.loss <= proof.rate**row.step * found.losses[0] * (1 + 1e-9)
         assert row.loss <= row.loss_bound * (1 + 1e-9)
         assert max(row.moved_recurrent, row.moved_inputs, row.moved_readout) <= proof.delta
-        # What is watched fits together: ||∇Φ||² = r H rᵀ lies between the ends of the spectrum of H.
+        # What is recorded fits together: ||∇Φ||² = r H rᵀ lies between the ends of the spectrum of H.
         assert row.tangent_least >= row.least * (1 - 1e-9)
         assert 2 * row.tangent_least * row.loss <= row.gradient_norm**2 * (1 + 1e-9)
         assert row.gradient_norm**2 <= 2 * row.tangent_largest * row.loss * (1 + 1e-9)
@@ -184,8 +193,8 @@ def test_a_file_that_is_no_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "at least 1"),
-        ({"every": 0}, "at least 1"),
+        ({"steps": 0}, "steps must be a whole number from 1 on"),
+        ({"every": 0}, "every must be a whole number from 1 on"),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": float("nan")}, "lr must be"),
         ({"dtype": "float16"}, "float64"),
@@ -206,9 +215,9 @@ def test_rows_are_reported_as_they_come():
         steps=10,
         every=4,
         callback=rows.append,
-        report=lambda done, total, say: news.append(say()),
+        progress=lambda done, total, say: news.append(say()),
     )
     assert tuple(rows) == found.rows
     assert [row.step for row in rows] == [0, 4, 8, 10]
     assert len(news) == 11
-    assert found.records[0]["step"] == 0
+    assert found.as_dicts()[0]["step"] == 0

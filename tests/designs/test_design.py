@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.designs import FAMILIES, Design, Family, design
+from notsodeep.designs import FAMILIES, Design, Family, NetworkFamily, Solution, Task, design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import Activation, activation, custom_activation
@@ -302,17 +305,77 @@ def test_a_family_of_ones_own() -> None:
     assert "starting point" in stuck.explain()
 
 
-def test_layers_without_parameters_cannot_be_polished(mixture: tuple[np.ndarray, float]) -> None:
-    def relu(x: np.ndarray) -> np.ndarray:
-        return np.tanh(x)
+FAMILIES_OF_ONES_OWN = {
+    "no parameters of its own": lambda p: [activation("tanh", gain=p[0], amplitude=p[1])],
+    "formula": lambda p: [activation("formula", expression=f"{p[1]} * tanh({p[0]} * x)")],
+    "callable": lambda p: [custom_activation(lambda x: p[1] * np.tanh(p[0] * x))],
+}
 
-    def layers(parameters: object) -> list:
-        gain, amplitude = parameters  # type: ignore[misc]
-        return [custom_activation(relu).scaled(amplitude, gain)]
 
-    family = Family("one's own", layers, [(0.1, 3.0), (0.1, 3.0)])
-    with pytest.raises(InputError, match="Polishing moves the parameters"):
-        design(DEQ("tanh", 0.2), 1.0, family=family, X=mixture[0][:20])
+@pytest.mark.parametrize("build", FAMILIES_OF_ONES_OWN.values(), ids=list(FAMILIES_OF_ONES_OWN))
+def test_a_family_of_ones_own_is_polished_by_its_own_parameters(
+    build: Any, mixture: tuple[np.ndarray, float]
+) -> None:
+    X, tau0 = mixture
+    deq, x = DEQ("erf", 0.5), np.linspace(-3.0, 3.0, 31)
+    made = design(
+        deq, tau0, family=Family("own", build, [(0.1, 3.0), (0.1, 3.0)]), X=2.0 * X[:80], samples=30
+    )
+    assert made.polish is not None
+    assert made.polish.held_out_after < made.polish.held_out_before
+    values = made.network.layers[0](x)
+    # Still b·tanh(a·x): the two parameters follow from the slope at zero and from one value.
+    slope = float(made.network.layers[0].derivative(np.zeros(1))[0])
+    gain = optimize.brentq(lambda a: slope / a * np.tanh(3.0 * a) - values[-1], 0.1, 3.0, xtol=1e-14)
+    np.testing.assert_allclose(values, slope / gain * np.tanh(gain * x), atol=1e-7)
+
+
+def test_a_family_of_ones_own_has_a_drift() -> None:
+    deq = DEQ("tanh", 0.2)
+    made = design(deq, 1.0, family=Family("own", FAMILIES_OF_ONES_OWN["formula"], [(0.1, 3.0), (0.1, 3.0)]))
+    assert made.drift > 0.0
+    diagonal = [conjugate_kernel(m, np.array([[math.sqrt(1.25)]]))[0, 0] for m in (deq, made.network)]
+    assert made.drift >= abs(diagonal[1] - diagonal[0]) / made.target.diagonal - 1e-12
+
+
+@dataclass(frozen=True)
+class OwnActivation(NetworkFamily):
+    """A family that the package does not know: the model's own activation, its two scales solved for."""
+
+    name: str = "own_activation"
+    layers: int = 1
+
+    def solve(self, task: Task, *, thorough: bool) -> Solution:
+        def network(scales: np.ndarray) -> Explicit:
+            return Explicit([task.model.activation.scaled(*scales)]).centred(task.tau0)
+
+        found = optimize.root(lambda scales: task.residuals(network(scales))[:2], np.ones(2), tol=1e-14)
+        made = network(found.x)
+        residual, drift = float(np.abs(task.residuals(made)).max()), task.response.drift(made)
+        return Solution(self, made, residual, drift, "two unknowns")
+
+
+def test_a_family_from_outside_of_the_package_is_one_class() -> None:
+    deq = DEQ("tanh", 0.2)
+    made = design(deq, 1.0, family=OwnActivation())
+    check_exact(made, deq, "ck")
+    assert made.family == "1 × own_activation"
+    assert [layer.name for layer in made.network.layers] == ["tanh"]
+    assert Design.from_json(made.to_json()) == made
+    stuck = design(DEQ("gelu", 0.2), 1.0, family=OwnActivation())
+    assert not stuck.exact
+    assert "two unknowns" in stuck.explain()
+    with pytest.raises(InputError, match="built-in"):
+        design(deq, 1.0, "both", family=OwnActivation())
+
+
+def test_auto_and_names_know_a_family_that_was_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "own_activation", (OwnActivation(),))
+    assert design(DEQ("tanh", 0.2), 1.0, family="own_activation").family == "1 × own_activation"
+    # Hard-tanh stands first among families of one layer; after it the family is tried where that one is not exact.
+    assert design(DEQ("tanh", 0.2), 1.0).family == "1 × hard_tanh"
+    assert "1 × own_activation" in [entry.family for entry in design(DEQ("relu", 0.2), 1.0).tried]
+    assert design(DEQ("tanh", 0.2), 1.0, "both").exact
 
 
 def test_a_custom_activation_can_be_designed_for() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from tolerances import Oracle, assert_close, tolerance
 
+from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import BUILDERS, Activation, activation, custom_activation
-from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet
+from notsodeep.nets.activations import TorchActivation
 
 # What has no defaults of its own.
 NEEDED = {
@@ -31,6 +37,15 @@ def _bent(x):
     return np.where(x < 0.5, np.sin(x), np.sin(0.5) + 2.0 * (x - 0.5))
 
 
+def _takes_both(x):
+    """Of arrays and of tensors."""
+    return x / (1.0 + abs(x)) + 0.3 * (x - 0.5).clip(0, None)
+
+
+def _bent_in_torch(x):
+    return torch.where(x < 0.5, torch.sin(x), float(np.sin(0.5)) + 2.0 * (x - 0.5))
+
+
 def _catalogue() -> dict[str, Activation]:
     plain = {name: activation(name, **NEEDED.get(name, {})) for name in BUILDERS}
     branches = {
@@ -49,6 +64,8 @@ def _catalogue() -> dict[str, Activation]:
         "custom": custom_activation(_bump),
         "custom with slope": custom_activation(_bump, _bump_slope),
         "custom with kink": custom_activation(_bent, kinks=[0.5]),
+        "custom for both": custom_activation(_takes_both, kinks=[0.0, 0.5]),
+        "custom with a form for tensors": custom_activation(_bent, kinks=[0.5], torch=_bent_in_torch),
     }
     moved = {
         f"{name}, moved": activation(name).scaled(-1.3, gain=0.7).shifted(0.25)
@@ -63,6 +80,8 @@ def _catalogue() -> dict[str, Activation]:
 
 
 CATALOGUE = _catalogue()
+# Functions of arrays only are announced once: tests/nets/test_activations.py::test_a_function_of_arrays_…
+pytestmark = pytest.mark.filterwarnings("ignore:.*takes only NumPy arrays")
 EVERY = pytest.mark.parametrize("name", CATALOGUE)
 PRECISION = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
@@ -157,7 +176,7 @@ def _dense(span: float = 40.0) -> np.ndarray:
 @EVERY
 def test_the_lipschitz_constant_is_never_exceeded_and_is_attained(name: str) -> None:
     phi = CATALOGUE[name]
-    constant = lipschitz(phi)
+    constant = phi.lipschitz
     if name == "polynomial":
         assert constant == np.inf
         return
@@ -180,21 +199,21 @@ def test_the_lipschitz_constant_is_never_exceeded_and_is_attained(name: str) -> 
     ],
 )
 def test_known_lipschitz_constants(name: str, exact: float) -> None:
-    assert_close(lipschitz(activation(name)), exact, Oracle.CLOSED_FORM)
-    assert_close(lipschitz(activation(name).scaled(-2.0, gain=-3.0)), 6.0 * exact, Oracle.CLOSED_FORM)
+    assert_close(activation(name).lipschitz, exact, Oracle.CLOSED_FORM)
+    assert_close(activation(name).scaled(-2.0, gain=-3.0).lipschitz, 6.0 * exact, Oracle.CLOSED_FORM)
 
 
 def test_a_constant_contracts_everything_and_a_square_nothing() -> None:
-    assert lipschitz(activation("tanh").scaled(1.0, gain=0.0)) == 0.0
-    assert lipschitz(activation("polynomial", coefficients=(1.0,))) == 0.0
-    assert lipschitz(activation("polynomial", coefficients=(1.0, -2.0, 0.0))) == 2.0
-    assert lipschitz(activation("polynomial", coefficients=(0.0, 0.0, 1e-3))) == np.inf
+    assert activation("tanh").scaled(1.0, gain=0.0).lipschitz == 0.0
+    assert activation("polynomial", coefficients=(1.0,)).lipschitz == 0.0
+    assert activation("polynomial", coefficients=(1.0, -2.0, 0.0)).lipschitz == 2.0
+    assert activation("polynomial", coefficients=(0.0, 0.0, 1e-3)).lipschitz == np.inf
 
 
 def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
     # The bend lasts a thousand times longer than the clipped part: the slope tends to 0.5 far out.
     phi = activation("smooth_sum", linear=0.1, bend=400.0, sharpness=1e-3, bounded=0.01, clip=10.0)
-    assert _steepest_seen(phi, _dense(2e4)) <= lipschitz(phi) * (1.0 + 1e-9)
+    assert _steepest_seen(phi, _dense(2e4)) <= phi.lipschitz * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +222,12 @@ def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
 )
 def test_the_lipschitz_constant_sees_a_narrow_step(centre: float) -> None:
     phi = custom_activation(lambda x: x + np.tanh(3000.0 * (x - centre)) / 3000.0)
-    assert lipschitz(phi) >= 2.0 * (1.0 - 1e-6)
+    assert phi.lipschitz >= 2.0 * (1.0 - 1e-6)
 
 
 def test_the_lipschitz_constant_sees_a_step_far_out() -> None:
     phi = custom_activation(lambda x: np.tanh(x) + 3.0 * np.tanh(x - 55.0))
-    assert lipschitz(phi) >= 3.0 * (1.0 - 1e-6)
+    assert phi.lipschitz >= 3.0 * (1.0 - 1e-6)
 
 
 @pytest.mark.parametrize("name", ["custom", "custom with slope", "custom with kink", "gelu", "hard_tanh"])
@@ -227,3 +246,75 @@ def test_a_custom_callable_has_second_derivatives_too() -> None:
     ours = TorchActivation(custom_activation(_bump))
     x = torch.linspace(-2.0, 2.0, 11, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(ours, (x,))
+
+
+# --- a user's function: on tensors if it takes them, else through NumPy, and never silently --------------------------
+
+
+def _warnings_of(make) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    return [str(one.message) for one in caught]
+
+
+def test_a_function_that_takes_tensors_is_called_with_tensors() -> None:
+    seen = []
+
+    def f(x):
+        seen.append(type(x))
+        return x / (1.0 + x * x)
+
+    phi = custom_activation(f)
+    assert set(seen) == {np.ndarray}
+    assert _warnings_of(lambda: TorchActivation(phi)) == []
+    ours = TorchActivation(phi)
+    seen.clear()
+    ours(torch.zeros(3)), ours.slope(torch.zeros(3)), ours.write(torch.zeros(3), torch.empty(3))
+    assert seen
+    assert all(issubclass(kind, torch.Tensor) for kind in seen)
+
+
+def test_a_form_for_tensors_is_called_with_tensors_and_checked() -> None:
+    phi = custom_activation(np.tanh, torch=torch.tanh)
+    assert _warnings_of(lambda: TorchActivation(phi)) == []
+    x = torch.linspace(-2.0, 2.0, 9, requires_grad=True)
+    assert type(TorchActivation(phi)(x).grad_fn).__name__.startswith("Tanh")
+    for wrong in (
+        torch.sin,
+        lambda x: x.numpy(),
+        lambda x: torch.tanh(x).double(),
+        lambda x: torch.tanh(x.detach()),
+    ):
+        with pytest.raises(
+            InputError, match=r"given for the activation 'tanh' .*(values|tensor|type|called)"
+        ):
+            TorchActivation(custom_activation(np.tanh, torch=wrong))
+
+
+def test_a_function_of_arrays_goes_through_numpy_and_says_so_once() -> None:
+    phi = custom_activation(_bent, kinks=[0.5])
+    (said,) = _warnings_of(
+        lambda: [TorchActivation(phi), TorchActivation(phi), DEQNet(DEQ(phi, 0.1), 2, 8, 1)]
+    )
+    assert "'_bent' takes only NumPy arrays" in said
+    assert "custom_activation(f, torch=...)" in said
+
+
+def test_the_warning_points_to_the_line_outside_of_the_package() -> None:
+    phi = custom_activation(_bent, kinks=[0.5])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DEQNet(DEQ(phi, 0.1), 2, 8, 1)
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_an_activation_with_a_form_for_tensors_survives_pickling() -> None:
+    phi = pickle.loads(pickle.dumps(custom_activation(_bent, kinks=[0.5], torch=_bent_in_torch)))
+    x = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)
+    assert (
+        _warnings_of(
+            lambda: assert_close(TorchActivation(phi)(x).numpy(), _bent(x.numpy()), Oracle.CLOSED_FORM)
+        )
+        == []
+    )

@@ -11,7 +11,7 @@ from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.expressions import FUNCTIONS
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.nets.activations import TorchActivation
 
 X = torch.tensor(np.random.default_rng(0).standard_normal((6, 4)))
 
@@ -73,4 +73,4 @@ def test_gradients_through_the_equilibrium_are_differences() -> None:
     ],
 )
 def test_lipschitz_constants(text: str, expected: float) -> None:
-    assert lipschitz(formula(text)) == pytest.approx(expected, rel=1e-9)
+    assert formula(text).lipschitz == pytest.approx(expected, rel=1e-9)

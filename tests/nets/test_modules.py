@@ -313,10 +313,10 @@ def test_mode_of_the_module_is_not_the_train_argument() -> None:
     ("bad", "message"),
     [
         (as_array(X), r"must be a torch tensor, not ndarray"),
-        (X[0], r"samples in rows, \(rows, 4\); it came as \(4,\)"),
-        (X[None], r"it came as \(1, 6, 4\)"),
-        (X[:, :3], r"it came as \(6, 3\)"),
-        (X.T, r"it came as \(4, 6\)"),
+        (X[0], r"samples in rows, \(rows, 4\); got \(4,\)"),
+        (X[None], r"got \(1, 6, 4\)"),
+        (X[:, :3], r"got \(6, 3\)"),
+        (X.T, r"got \(4, 6\)"),
         (X.float(), r"X is torch.float32 and the network torch.float64"),
         (X.long(), r"X is torch.int64 and the network torch.float64"),
     ],
@@ -333,7 +333,7 @@ def test_wrong_inputs_are_named(kind: str, bad: object, message: str) -> None:
 @pytest.mark.parametrize("value", [0, -3, 2.5, "4", None, True])
 def test_impossible_sizes_are_refused(kind: str, name: str, value: object) -> None:
     sizes = {"in_features": 4, "width": 15, "out_features": 3, name: value}
-    with pytest.raises(InputError, match=f"{name} must be a positive whole number"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number from 1 on"):
         DEQNet(DEQ("tanh", 0.2), **sizes) if kind == "deq" else ExplicitNet(Explicit(["relu"]), **sizes)
 
 
@@ -350,7 +350,7 @@ def test_sizes_from_numpy_are_whole_numbers_too(kind: str) -> None:
         ({"train": "some"}, "train='some' is not known. Choose one of: all, readout"),
         ({"gradient": "exact"}, "Choose one of: implicit, phantom"),
         ({"on_failure": "shout"}, "Choose one of: raise, warn, ignore"),
-        ({"gradient": "phantom", "phantom_steps": 0}, "phantom_steps must be at least 1"),
+        ({"gradient": "phantom", "phantom_steps": 0}, "phantom_steps must be a whole number from 1 on"),
     ],
 )
 def test_unknown_words_are_refused(options: dict, message: str) -> None:

@@ -41,7 +41,9 @@ SETTINGS: dict[str, Any] = {"width": 32, "epochs": 4, "batch_size": 40}
 def race(
     deq: DEQ, train: Any, test: Any, *, checkpoint_dir: Any = None, progress: Any = False, **settings: Any
 ) -> Race:
-    return race_with(deq, train, test, RaceSettings(**settings), checkpoint_dir=checkpoint_dir, progress=progress)
+    return race_with(
+        deq, train, test, RaceSettings(**settings), checkpoint_dir=checkpoint_dir, progress=progress
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.nets import ExplicitNet, timing, training, twins
+from notsodeep.nets import ExplicitNet, measure, training, twins
 from notsodeep.nets.measure import inference_seconds
 
-NETS = Path(timing.__file__).parent
+NETS = Path(measure.__file__).parent
 CUDA = torch.device("cuda", 0)
 
 
@@ -46,7 +46,7 @@ class Batch:
 def background(monkeypatch) -> Background:
     found = Background()
     monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
-    monkeypatch.setattr(timing, "perf_counter", lambda: found.time)
+    monkeypatch.setattr(measure, "perf_counter", lambda: found.time)
     return found
 
 
@@ -60,7 +60,7 @@ def test_the_speed_of_a_twin_on_cuda_is_that_of_its_work(background):
 
 def test_a_processor_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("there is nothing to wait for"))
-    assert timing.synchronised_time(torch.device("cpu")) <= timing.synchronised_time(torch.device("cpu"))
+    assert measure.synchronised_time(torch.device("cpu")) <= measure.synchronised_time(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("mode", ["readout", "all"])
@@ -83,4 +83,4 @@ def test_nothing_in_this_room_reads_another_clock():
         if (isinstance(node, ast.Name) and node.id in ("perf_counter", "monotonic", "process_time"))
         or (isinstance(node, ast.Attribute) and node.attr in ("perf_counter", "monotonic", "process_time"))
     }
-    assert readers == {"timing.py"}
+    assert readers == {"measure.py"}

@@ -24,12 +24,14 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation, activation, custom_activation
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
-from notsodeep.nets.checkpoints import Checkpoint
+from notsodeep.nets.checkpoints import FitCheckpoint
+from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.history import Epoch
+from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.nets.objectives import LOSSES, Readout, Tally
-from notsodeep.nets.samples import Samples, SolverLog
-from notsodeep.nets.solvers import SolverOptions
-from notsodeep.nets.training import Epoch, compute_features, default_lr, fit
+from notsodeep.nets.objectives import LOSSES, ReadoutObjective, Tally
+from notsodeep.nets.samples import Samples, compute_features
+from notsodeep.nets.training import fit
 
 FEATURES, WIDTH, CLASSES = 6, 16, 3
 OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
@@ -120,7 +122,7 @@ def test_gradient_of_the_readout_is_that_of_autograd(
     labels = torch.randint(0, CLASSES, (9,), generator=rng)
     target = functional.one_hot(labels, CLASSES).double()
     chosen = torch.randperm(9, generator=rng)[:rows]
-    objective = Readout(net, Samples(net.features(X), target, labels), None, LOSSES[loss], SolverLog())
+    objective = ReadoutObjective(net, Samples(net.features(X), target, labels), None, LOSSES[loss])
     tally = Tally.empty(net)
     objective.add_gradient(chosen, 0.7, tally)
     value = LOSSES[loss].value(net(X[chosen]), target[chosen])
@@ -320,7 +322,7 @@ def test_a_killed_process_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> N
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    done = len(Checkpoint.load(file, torch.device("cpu")).rows)
+    done = len(FitCheckpoint.load(file).rows)
     resumed, whole = deq(), deq()
     settings: dict[str, Any] = {"lr": 0.5, "batch_size": 16, "optimizer": "momentum", "epochs": done + 2}
     history = fit(resumed, TRAIN, checkpoint=file, **settings)
@@ -530,9 +532,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "loss": ({"loss": "hinge"}, "cross_entropy, squared"),
     "zero rate": ({"lr": 0.0}, "positive"),
     "NaN rate": ({"lr": float("nan")}, "positive"),
-    "epochs": ({"epochs": 0}, "epochs=0"),
-    "batch size": ({"batch_size": 2.5}, "batch_size=2.5"),
-    "seed": ({"seed": -1}, "seed=-1"),
+    "epochs": ({"epochs": 0}, "epochs must be a whole number"),
+    "batch size": ({"batch_size": 2.5}, "batch_size must be a whole number"),
+    "seed": ({"seed": -1}, "seed must be a whole number"),
     "folder": ({"checkpoint": "no/such/folder/training.pt"}, "folder no/such/folder"),
     "features of a module that trains all": ({"features": (X, None)}, "readout"),
     "features of the wrong width": ({"module": deq("readout"), "features": (X, None)}, "16 columns"),

@@ -37,7 +37,8 @@ from notsodeep.papers.measures import (
 )
 from notsodeep.papers.ours import RefinedSpec, SpectrumSpec, TwinsSpec, WidthSpec
 from notsodeep.papers.random_network_rows import average_kernels
-from notsodeep.papers.row_statistics import accuracy_gap, chosen, exponent, kolmogorov
+from notsodeep.papers.row_statistics import accuracy_gap, exponent, kolmogorov
+from notsodeep.records import chosen
 
 FORMS = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
 

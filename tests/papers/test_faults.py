@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from toy_experiment import TROUBLE, Toy, ToySpec, expected_rows, without_seconds
 
-from notsodeep.papers.results_folder import LOCK, PROVENANCE, ROWS, SPEC
+from notsodeep.files import LOCK
+from notsodeep.papers.results_folder import PROVENANCE, ROWS, SPEC
 from notsodeep.papers.runner import read_outcome, reproduce
 
 TESTS = Path(__file__).parents[1]

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from toy_experiment import Toy, ToySpec, rows_of
 
 from notsodeep.errors import InputError
+from notsodeep.files import LOCK
 from notsodeep.papers.experiment import Task
-from notsodeep.papers.results_folder import LOCK, PROVENANCE, ROWS, SPEC, Record, Store, open_store, read_rows
+from notsodeep.papers.results_folder import PROVENANCE, ROWS, SPEC, Record, Store, open_store, read_rows
 
 SETTINGS = ToySpec(sizes=(1, 2, 3), seeds=1)
 TASKS = list(Toy().tasks(SETTINGS))

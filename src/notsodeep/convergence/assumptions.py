@@ -1,4 +1,4 @@
-"""What the theory of training asks of data, labels and variances, checked before any work."""
+"""The assumptions of the theory on data and variances, checked before any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Will gradient descent train this network to zero loss for certain: each hypothesis verified for the network drawn."""
+"""Certificates that gradient descent trains a network to zero loss: each hypothesis verified for the network drawn."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Measured:
     equilibrium_error: float
 
     def start(self) -> Start:
-        """Each number on its safe side."""
+        """The bounds that the condition needs: λ_0 from below, all other numbers from above."""
         return Start(
             self.least.lower,
             self.recurrent.upper,
@@ -75,19 +75,19 @@ class Certificate:
     Attributes:
         certified: every hypothesis was verified, and `step` is positive.
         inequalities: docs/theory.md (8.17)–(8.19), both sides and their ratio.
-        delta: δ.
+        delta: δ of docs/theory.md (8.16).
         constants: docs/theory.md (8.16).
         measured: the network at initialisation, with numerical errors.
         step: every learning rate up to this one is covered by the proof, docs/theory.md (8.28); 0 if none is.
         printed_step: the paper's bound, docs/theory.md (8.20).
         ceiling: what left over right of docs/theory.md (8.19) cannot exceed at any width with this ||a||, (8.29).
         gram: the population Gram matrix and λ_*.
-        tangent: the eigenvalues of H, and what the paper's bound gives away.
+        tangent: the extreme eigenvalues of H, compared with the paper's bound.
         remedy: the width, readout scale and labels that would do.
         width: m.
-        readout_scale: what the readout of docs/theory.md (8.11) was multiplied with.
+        readout_scale: factor on the readout of docs/theory.md (8.11).
         sigma_w2: σ_w².
-        seed: of the draw.
+        seed: of the weights.
     """
 
     certified: bool
@@ -117,7 +117,7 @@ class Certificate:
         return tuple(inequality for inequality in self.inequalities if not inequality.holds)
 
     def explain(self) -> str:
-        """The verdict in words."""
+        """Whether the network is certified, which inequalities fail and what would help, in words."""
         if self.certified:
             return (
                 f"Certified. Gradient descent with any learning rate up to {self.step:.3g} keeps ||W||₂ below 1 and "

@@ -18,8 +18,8 @@ from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import DEQNet
-from notsodeep.nets.solvers import SolverOptions
 
 _RELU = activation("relu")
 # Close to rounding: what is left of the residual is part of every verified bound.
@@ -87,14 +87,13 @@ class PaperNetwork:
         return net
 
     @property
-    def width(self) -> int:
-        """The number of features, m."""
-        return len(self.readout)
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """W, U and a."""
+        return self.recurrent, self.inputs, self.readout
 
-    @property
-    def dimension(self) -> int:
-        """The number of inputs, d."""
-        return int(self.inputs.shape[1])
+    def copy(self) -> PaperNetwork:
+        """The same network with weights of its own."""
+        return PaperNetwork(*(tensor.clone() for tensor in self.weights))
 
     def features(self, X: Tensor, solver: SolverOptions = PRECISE) -> Tensor:
         """Z (n, m).

@@ -30,7 +30,7 @@ class PopulationGram:
         largest: λ_max(K).
         model: the DEQ whose feature kernel K is, for inputs x/√d.
         depth: l, or None at infinite depth.
-        info: the evidence behind the entries.
+        info: how the entries were computed, with their error bound.
     """
 
     matrix: Array
@@ -72,7 +72,7 @@ def population_gram(
 
 
 def gram_of_model(model: DEQ, rows: Array, depth: int | None = None) -> PopulationGram:
-    """The same for rows that have been checked and a model that has been chosen."""
+    """The Gram matrix of a model for checked rows, with λ_* and its error."""
     n, d = rows.shape
     matrix, info = conjugate_kernel(model, rows / np.sqrt(d), depth=depth, return_info=True)
     eigenvalues = linalg.eigvalsh(matrix)

@@ -1,4 +1,4 @@
-"""What width and readout scale would satisfy the condition: bounds on random networks instead of one that was drawn.
+"""Width and readout scale that would satisfy the condition, from bounds on random networks instead of one drawn.
 
 Norms of Gaussian matrices are bounded without asymptotics, docs/theory.md (8.31); features are represented by their
 limit, λ_0 by mλ_*/2 as docs/theory.md (8.15) promises. Every ratio of the condition then grows with the width and with
@@ -23,7 +23,7 @@ CHANCE = 0.01
 
 @dataclass(frozen=True)
 class Problem:
-    """What the bounds need to know of data and labels.
+    """The numbers of data and labels that the bounds depend on.
 
     Attributes:
         gram: the population Gram matrix.
@@ -39,7 +39,7 @@ class Problem:
 
     @property
     def n(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return len(self.gram.matrix)
 
     def start(self, width: int, readout_scale: float, *, label_factor: float = 1.0) -> Start:
@@ -65,7 +65,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What would satisfy all inequalities, None where nothing of the kind does.
+    """Widths, readout scales and labels that would satisfy all inequalities; None where none does.
 
     Attributes:
         width: the smallest width with the readout scale that was asked for.
@@ -85,7 +85,7 @@ class Remedy:
 
 
 def find_remedy(problem: Problem, width: int, readout_scale: float) -> Remedy:
-    """All thresholds for one problem."""
+    """The thresholds of width, readout scale and labels for one problem."""
     return Remedy(
         width=smallest_width(problem, readout_scale),
         readout_scale=_largest(lambda s: problem.satisfied(width, s)),

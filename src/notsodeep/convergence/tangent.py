@@ -1,4 +1,4 @@
-"""The Gram matrix H of all gradients, and what the paper's bound on its least eigenvalue gives away."""
+"""The Gram matrix H of all gradients, and how much larger its least eigenvalue is than the paper's bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import linalg
 from torch import Tensor
 
 from notsodeep.convergence.network import PRECISE, PaperNetwork
-from notsodeep.nets.solvers import SolverOptions
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class TangentSpectrum:
     features: float
 
     @property
-    def given_away(self) -> float:
-        """λ_min(H)/λ_τ ≥ 1: how many times faster the loss must fall than the paper's bound says."""
+    def gain_over_bound(self) -> float:
+        """λ_min(H)/λ_τ ≥ 1: the factor by which the loss must fall faster than the paper's bound says."""
         return self.least / self.features if self.features > 0 else np.inf
 
     @property
@@ -50,13 +50,13 @@ def tangent_gram(features: Tensor, adjoints: Tensor, X: Tensor) -> Tensor:
 
 
 def tangent_spectrum(network: PaperNetwork, X: Tensor, solver: SolverOptions = PRECISE) -> TangentSpectrum:
-    """The spectrum's ends for this network and these samples (n, d)."""
+    """The extreme eigenvalues of H for a network and samples (n, d)."""
     features, adjoints = network.features_and_adjoints(X, solver)
     return spectrum_of(features, adjoints, X)
 
 
 def spectrum_of(features: Tensor, adjoints: Tensor, X: Tensor) -> TangentSpectrum:
-    """The same from features and adjoint vectors at hand; products in float64."""
+    """The extreme eigenvalues of H from features and adjoint vectors; products in float64."""
     features, adjoints, X = (t.to(torch.float64) for t in (features, adjoints, X))
     whole = linalg.eigvalsh(tangent_gram(features, adjoints, X).numpy())
     part = linalg.eigvalsh((features @ features.mT).numpy())

@@ -95,7 +95,7 @@ def least_gram_eigenvalue(Z: Array) -> Enclosure:
 
 
 def norm_estimate(A: Array) -> float:
-    """||A||₂ to about six figures by Lanczos iterations, for what is watched rather than proved."""
+    """||A||₂ to about six figures by Lanczos iterations, where no proof depends on it."""
     if min(A.shape) <= _DENSE:
         return float(np.linalg.norm(A, 2))
     k = A.shape[1]

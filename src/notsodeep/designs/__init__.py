@@ -6,24 +6,33 @@
 Where a family cannot match, `exact` is false and `explain` says why and what to try.
 """
 
-from notsodeep.designs.api import design
-from notsodeep.designs.both import tangent_coefficients, tangent_kernel_with_multipliers
-from notsodeep.designs.families import FAMILIES, Family
-from notsodeep.designs.parts import Curve, Polish, Tangent
-from notsodeep.designs.result import Design
+from notsodeep.designs.designer import FAMILIES, design
+from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
+from notsodeep.designs.learning_rates import (
+    as_multipliers,
+    tangent_coefficients,
+    tangent_kernel_with_multipliers,
+)
+from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Polish, Tangent
 from notsodeep.designs.serial import activation_from_dict, activation_to_dict
-from notsodeep.designs.sphere import SphereDesign, sphere_design
+from notsodeep.designs.sphere_design import SphereDesign, sphere_design
 
 __all__ = [
     "FAMILIES",
+    "FORMAT",
+    "KERNELS",
     "Curve",
     "Design",
     "Family",
+    "NetworkFamily",
     "Polish",
+    "Solution",
     "SphereDesign",
     "Tangent",
+    "Task",
     "activation_from_dict",
     "activation_to_dict",
+    "as_multipliers",
     "design",
     "sphere_design",
     "tangent_coefficients",

@@ -1,70 +1,156 @@
-"""The families of explicit networks that a design may come from, and the order in which "auto" tries them.
+"""What a family of networks is to a design, and families of one's own.
 
-Few layers first; among networks of one depth the cheaper activation first. Cubic layers come last whatever their
-depth: they always match, but grow without bound and are no network to train.
+A family says how to find its best network for a model (`NetworkFamily.solve`); `design` asks one family, or one after
+the other, and never what kind of family it is. To add one: a class in a file of its own and a line in `FAMILIES` of
+`notsodeep.designs.designer`; or give it to `design` as it is.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
-from notsodeep.designs.goal import Goal
-from notsodeep.designs.reduce import (
-    Candidate,
-    hard_tanh_layer,
-    leaky_relu_layers,
-    one_layer,
-    three_layers,
-    two_layers,
-)
-from notsodeep.designs.units import Cubic, HardTanh, LeakyReLU, Quadratic, SmoothSum, TwoKnots, Unit
-from notsodeep.errors import InputError
+from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, relative_residuals
+from notsodeep.designs.norm_drift import NormResponse
+from notsodeep.designs.result import Tangent
+from notsodeep.equivalents.coefficients import coefficients
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
+from notsodeep.models import DEQ, Explicit, as_tau
 
-# Closed forms looked at before the best of them is taken.
-_LOOK = 96
+Array = NDArray[np.float64]
+
+# How far data may move a parameter, relative to its size or its range.
+REACH = 0.5
+
+
+class Task:
+    """A model that is to be replaced, with what has to be matched.
+
+    Attributes:
+        model: the model, centred at tau0.
+        tau0: the norm of a typical input.
+        kernel: "ck", "ntk", "ntk_paper" or "both".
+        target: the scalars to be matched; for "both" those of the conjugate kernel.
+        equations: the same as equations without units.
+    """
+
+    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
+        if not isinstance(model, DEQ | Explicit):
+            raise InputError(f"design takes a DEQ or an Explicit, not {type(model).__name__}.")
+        self.tau0, self.kernel = as_tau(tau0), kernel
+        self.model = model.centred(self.tau0)
+        self.target = coefficients(self.model, self.tau0, "ck" if kernel == "both" else kernel)
+        if self.target.diagonal <= 0.0:
+            raise InputError(
+                f"The centred activation of {self.model} is constant: its kernel is zero and there is nothing to match."
+            )
+        self.equations = Equations.of(self.target)
+
+    @cached_property
+    def response(self) -> NormResponse:
+        """How the model's kernel changes with the norm of the samples."""
+        return NormResponse(self.model, self.tau0, self.target.kernel)
+
+    def residuals(self, network: Explicit) -> Array:
+        """Signed relative residuals of the scalars of a network, in the order of `EQUATIONS`."""
+        found = coefficients(network, self.tau0, self.target.kernel)
+        sizes = list(relative_residuals(self.target, found).values())
+        return np.copysign(sizes, found.as_array() - self.target.as_array())
 
 
 @dataclass(frozen=True)
-class Chain:
-    """A built-in family: a name, the units of its layers, and the closed forms that it has."""
+class Parametrisation:
+    """Networks around a solution, to be fitted to data.
 
-    name: str
-    units: tuple[Unit, ...]
+    Attributes:
+        low, high: bounds of each parameter's move away from the solution, in units that suit it.
+        network: the network at given moves; zeros give the solution.
+    """
+
+    low: Array
+    high: Array
+    network: Callable[[Array], Explicit]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best network that a family has for a task.
+
+    Attributes:
+        family: where it comes from.
+        network: the network, each layer centred at its own scale.
+        residual: the largest relative residual of the equations, as the family computed it.
+        drift: how differently model and network change with the norm of the samples.
+        reason: why there is no better one, for a network that is not exact.
+        tangent: for kernel="both", the learning-rate multipliers and what they reach.
+        around: networks around this one, to be fitted to data; if not given, all parameters of its activations move.
+    """
+
+    family: NetworkFamily
+    network: Explicit
+    residual: float
+    drift: float
+    reason: str
+    tangent: Tangent | None = None
+    around: Parametrisation | None = None
 
     @property
-    def layers(self) -> int:
-        """Number of hidden layers."""
-        return len(self.units)
+    def exact(self) -> bool:
+        """Whether all equations hold."""
+        return self.residual <= EXACT
+
+    def match_tangent(self, task: Task, alternatives: Sequence[NetworkFamily]) -> Solution:
+        """This network or one of the alternatives, with the tangent kernel matched as well as can be."""
+        raise InputError(f"Family {self.family.name!r} matches one kernel at a time.")
+
+
+class NetworkFamily(ABC):
+    """Networks of one depth that a design may come from.
+
+    Attributes:
+        name: the name under which `design` knows the family; families that differ in depth share it.
+        layers: number of hidden layers.
+        in_auto: whether "auto" tries it.
+        last_resort: whether "auto" tries it only after all others, whatever its depth.
+        matches_both: whether it can match both kernels at once.
+    """
+
+    name: str
+    layers: int
+    in_auto: bool = True
+    last_resort: bool = False
+    matches_both: bool = False
 
     @property
     def label(self) -> str:
-        """The family in words, e.g. "2 × piecewise_linear"."""
+        """The family in words, such as "2 × piecewise_linear"."""
         return f"{self.layers} × {self.name}"
 
-    def closed_forms(self, goal: Goal) -> list[Candidate]:
-        """Exact designs from the reductions of `reduce`; none where these do not apply."""
-        return list(itertools.islice(self._reductions(goal), _LOOK))
+    @abstractmethod
+    def solve(self, task: Task, *, thorough: bool) -> Solution:
+        """The exact network that drifts least, or the best approximation; `thorough` takes longer over the latter."""
 
-    def _reductions(self, goal: Goal) -> Iterator[Candidate]:
-        unit = self.units[0]
-        if isinstance(unit, HardTanh):
-            found = hard_tanh_layer(goal, unit)
-            return iter(() if found is None else (found,))
-        if isinstance(unit, LeakyReLU):
-            return leaky_relu_layers(goal, unit)
-        if not unit.has_odd:
-            return iter(())
-        return (one_layer, two_layers, three_layers)[self.layers - 1](goal, unit)
+    def worth_trying(self, task: Task) -> bool:
+        """Whether "auto" should try it for this task."""
+        return True
+
+    def exact_candidates(self, equations: Equations) -> Sequence[Candidate]:
+        """Exact networks without units, from which "both" chooses the one with the closest tangent kernel."""
+        return ()
+
+
+# --- families of one's own ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(NetworkFamily):
     """A family of one's own: a function from parameters to the activations of the layers, with bounds.
 
     Args:
@@ -77,7 +163,7 @@ class Family:
     name: str
     build: Callable[[Sequence[float]], Sequence[Activation]]
     bounds: Sequence[tuple[float, float]]
-    starts: Sequence[Sequence[float]] = field(default=())
+    starts: Sequence[Sequence[float]] = ()
 
     def __post_init__(self) -> None:
         ranges = self._numbers(self.bounds)
@@ -85,14 +171,14 @@ class Family:
             raise InputError(f"Family {self.name!r} needs a pair (low, high) for each parameter.")
         if not np.all(np.isfinite(ranges)) or np.any(ranges[:, 0] >= ranges[:, 1]):
             raise InputError(f"Family {self.name!r}: bounds must be finite, with low < high.")
-        starts = self._numbers(self.starts) if len(self.starts) else np.empty((0, len(ranges)))
-        if starts.ndim != 2 or starts.shape[1] != len(ranges) or not np.all(np.isfinite(starts)):
+        starts = self._numbers(self.starts)
+        if len(starts) and (starts.shape != (len(starts), len(ranges)) or not np.all(np.isfinite(starts))):
             raise InputError(
                 f"Family {self.name!r} has {len(ranges)} parameters: each of its starts must be a list of as many "
                 f"finite numbers; got {list(self.starts)}."
             )
 
-    def _numbers(self, values: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    def _numbers(self, values: Sequence[Sequence[float]]) -> Array:
         try:
             return np.asarray(values, dtype=float)
         except (TypeError, ValueError):
@@ -100,51 +186,71 @@ class Family:
                 f"Family {self.name!r}: bounds and starts must be numbers, not {values!r}."
             ) from None
 
+    @property
+    def layers(self) -> int:  # type: ignore[override]
+        """Number of layers that `build` returns at the first starting point."""
+        return len(self._built(self.starting_points()[0]))
+
+    @property
+    def label(self) -> str:
+        """The name: how many layers there are is the family's own affair."""
+        return self.name
+
+    def solve(self, task: Task, *, thorough: bool) -> Solution:
+        """The best network by bounded least squares from the starting points, until one is exact."""
+        low, high = self._numbers(self.bounds).T
+
+        def misfit(parameters: Array) -> Array:
+            return task.residuals(self._network(parameters, task.tau0))
+
+        best, smallest = np.empty(0), np.inf
+        for start in self.starting_points():
+            inside = np.clip(start, low + 1e-9 * (high - low), high - 1e-9 * (high - low))
+            result = optimize.least_squares(
+                misfit, inside, bounds=(low, high), xtol=1e-15, ftol=1e-15, gtol=1e-15
+            )
+            size = float(np.abs(result.fun).max())
+            if size < smallest:
+                best, smallest = result.x, size
+            if size <= EXACT * 1e-2:
+                break
+        network, around = self._network(best, task.tau0), self._around(best, task.tau0)
+        reason = "no solution was found from any starting point inside the bounds"
+        return Solution(self, network, smallest, task.response.drift(network), reason, around=around)
+
     def starting_points(self, count: int = 8) -> list[list[float]]:
         """The given starts, or points of a Halton-like sequence inside the bounds: the same ones every time."""
-        if self.starts:
+        if len(self.starts):
             return [list(map(float, start)) for start in self.starts]
-        low, high = np.asarray(self.bounds, dtype=float).T
+        low, high = self._numbers(self.bounds).T
         steps = np.sqrt(np.array(_PRIMES[: len(low)] if len(low) <= len(_PRIMES) else range(2, len(low) + 2)))
         turns = (0.5 + np.arange(count)[:, None] * steps) % 1.0
         return [list(low + turn * (high - low)) for turn in turns]
 
+    def _around(self, parameters: Array, tau0: float) -> Parametrisation:
+        """The family's own parameters may move, inside its bounds."""
+        low, high = self._numbers(self.bounds).T
+        span = high - low
+
+        def network(moves: Array) -> Explicit:
+            return self._network(np.clip(parameters + moves * span, low, high), tau0)
+
+        downwards, upwards = (low - parameters) / span, (high - parameters) / span
+        return Parametrisation(np.maximum(downwards, -REACH), np.minimum(upwards, REACH), network)
+
+    def _network(self, parameters: Array, tau0: float) -> Explicit:
+        return Explicit(self._built(parameters.tolist())).centred(tau0)
+
+    def _built(self, parameters: list[float]) -> list[Activation]:
+        try:
+            layers = list(self.build(parameters))
+        except (InputError, ConvergenceError):
+            raise
+        except Exception as error:
+            raise InputError(f"Family {self.name!r} failed at {parameters}: {error!r}.") from error
+        if not layers or not all(isinstance(layer, Activation) for layer in layers):
+            raise InputError(f"Family {self.name!r} must return a list of Activations, one for each layer.")
+        return layers
+
 
 _PRIMES = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0)
-
-
-def _chains(unit: Unit, *depths: int) -> tuple[Chain, ...]:
-    return tuple(Chain(unit.name, (unit,) * depth) for depth in depths)
-
-
-FAMILIES: dict[str, tuple[Chain, ...]] = {
-    "hard_tanh": _chains(HardTanh(), 1),
-    "leaky_relu": _chains(LeakyReLU(), 2),
-    "piecewise_linear": _chains(TwoKnots(), 1, 2, 3),
-    "smooth": _chains(SmoothSum(), 1, 2, 3),
-    "cubic": _chains(Cubic(), 1, 2, 3),
-    "quadratic": _chains(Quadratic(), 2),
-}
-# Tried last, or never: polynomials grow without bound.
-LAST = ("cubic", "quadratic")
-
-
-def auto_order(goal: Goal) -> list[Chain]:
-    """The families that "auto" tries, one after the other, until one is exact."""
-    practical = [chain for name, chains in FAMILIES.items() if name not in LAST for chain in chains]
-    ordered = sorted(practical, key=lambda chain: chain.layers)
-    ordered += FAMILIES["cubic"]
-    return [chain for chain in ordered if chain.layers > 1 or goal.one_layer]
-
-
-def named(name: str, layers: int | None) -> list[Chain]:
-    """The chains of one family, of the depth asked for or from few layers to many."""
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise InputError(
-            f"There is no family {name!r}. Choose 'auto', one of {', '.join(sorted(FAMILIES))}, or give a Family."
-        )
-    chains = [chain for chain in FAMILIES[name] if layers in (None, chain.layers)]
-    if not chains:
-        depths = ", ".join(str(chain.layers) for chain in FAMILIES[name])
-        raise InputError(f"Family {name!r} comes with {depths} layers, not {layers}.")
-    return chains

@@ -11,12 +11,15 @@ from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import rebuilt
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
-from notsodeep.models import DEQ, Explicit, model_from_dict
+from notsodeep.models import Model, model_from_dict
+from notsodeep.models.protocol import HasActivations
 
 
-def model_to_dict(model: DEQ | Explicit | None) -> dict[str, Any] | None:
-    """A DEQ or an explicit network; None where there is none, or an activation is a custom callable."""
-    if model is None or any(rebuilt(phi) is None for phi in model.activations):
+def model_to_dict(model: Model | None) -> dict[str, Any] | None:
+    """The serial form of a model; None where there is no model, or an activation in it is a custom callable."""
+    if model is None:
+        return None
+    if isinstance(model, HasActivations) and any(rebuilt(phi) is None for phi in model.activations):
         return None
     return model.to_dict()
 

@@ -9,6 +9,7 @@ Two models with the same scalars have the same kernel, asymptotically, on every 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
@@ -240,18 +241,26 @@ def _with(
 
 
 @scalars_of.register
-def _explicit(model: Explicit, tau0: float, kernel: str) -> Coefficients:
+def explicit_coefficients(
+    model: Explicit, tau0: float, kernel: str, rates: Sequence[float] | None = None
+) -> Coefficients:
+    """The scalars of an explicit network, (4.14) and (4.15).
+
+    With `rates`, one for the weights of each layer and one for the readout, the tangent kernel is that of training
+    with these learning-rate multipliers: docs/matching_both.md (B.2).
+    """
     if kernel.endswith("_preactivations"):
         raise InputError(
             f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk' "
             "(the pre-activations of a layer have the features kernel of the network without it)."
         )
+    first, *others = [1.0] * (len(model.layers) + 1) if rates is None else rates
     features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
-    tangent = _with(features, kernel, linear=1.0, norm=0.0, trace=0.0, diagonal=tau0**2)
-    for number, phi in enumerate(model.layers, start=1):
+    tangent = _with(features, kernel, linear=first, norm=0.0, trace=0.0, diagonal=first * tau0**2)
+    for number, (phi, rate) in enumerate(zip(model.layers, others, strict=True), start=1):
         moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
         before, features = features, explicit_layer(features, moments)
-        tangent = explicit_tangent_layer(tangent, before, features, moments)
+        tangent = explicit_tangent_layer(tangent, before, features, moments, rate)
     return features if kernel == "ck" else tangent
 
 
@@ -271,17 +280,24 @@ def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficient
 
 
 def explicit_tangent_layer(
-    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments
+    tangent: Coefficients,
+    before: Coefficients,
+    features: Coefficients,
+    moments: LayerMoments,
+    rate: float = 1.0,
 ) -> Coefficients:
-    """The scalars of the NTK after one more layer, given the features before and after it, (4.15)."""
+    """The scalars of the NTK after one more layer, given the features before and after it, (4.15).
+
+    `rate` is the learning-rate multiplier of the weights that read the new layer.
+    """
     squared_slope = moments.slope**2
     return Coefficients(
-        linear=features.linear + squared_slope * tangent.linear,
-        norm=features.norm + squared_slope * tangent.norm,
-        trace=features.trace
+        linear=rate * features.linear + squared_slope * tangent.linear,
+        norm=rate * features.norm + squared_slope * tangent.norm,
+        trace=rate * features.trace
         + squared_slope * tangent.trace
         + moments.curvature**2 * tangent.linear * before.linear,
-        diagonal=features.diagonal + moments.slope_energy * tangent.diagonal,
+        diagonal=rate * features.diagonal + moments.slope_energy * tangent.diagonal,
         tau0=tangent.tau0,
         kernel=tangent.kernel,
         tau_star=features.tau_star,

@@ -33,9 +33,9 @@ from scipy import special
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.moments import mehler, second_moment, second_moment_slope
-from notsodeep.gaussian.shapes import PiecewiseLinear, bell
+from notsodeep.gaussian.shapes import bell
+from notsodeep.kernel_names import Kernel
 from notsodeep.models import DEQ, Samples
-from notsodeep.models.programs import Equilibrium
 from notsodeep.validation import Array
 
 # Correlations closer to ±1 are those of parallel rows, up to rounding; there the correlation does not move.
@@ -77,7 +77,7 @@ class _FixedPoint:
     @classmethod
     def of(cls, model: DEQ, X: Array) -> _FixedPoint:
         everything = slice(0, len(X))
-        program = Equilibrium(model, Samples(X), None, tangent=True)
+        program = model.prepare(Samples(X), None, (Kernel.NTK,))
         gram = program.start()
         block = program.tile(gram.copy(), everything, everything, diagonal=True)
         return cls(model, gram, block.features, block.preactivations, np.asarray(block.slope))
@@ -96,7 +96,7 @@ class _FixedPoint:
     @cached_property
     def pairs(self) -> _Pairs:
         phi = self.model.activation
-        kind = _Hinges if isinstance(phi.shape, PiecewiseLinear) else _Series
+        kind = _Series if phi.shape.pieces is None else _Hinges
         return kind(phi, self.variances, self.covariance)
 
     def kernel(self, name: str) -> Array:
@@ -181,12 +181,12 @@ class _Hinges:
     """
 
     def __init__(self, phi: Activation, variances: Array, covariance: Array) -> None:
-        shape = phi.shape
-        if not isinstance(shape, PiecewiseLinear) or phi.gain == 0.0:
+        pieces = phi.shape.pieces
+        if pieces is None or phi.gain == 0.0:
             self.kinks, self.jumps, self.first_slope, self.start = np.empty(0), np.empty(0), 0.0, 0.0
         else:
-            self.kinks = np.array(shape.knots) / phi.gain
-            self.jumps = phi.amplitude * abs(phi.gain) * shape.weights
+            self.kinks = np.array(pieces.knots) / phi.gain
+            self.jumps = phi.amplitude * abs(phi.gain) * pieces.weights
             # Left of all kinks φ is a line; with a negative gain that is the shape's last piece.
             left = float(min(self.kinks.min(initial=0.0), 0.0) - 1.0)
             self.first_slope = float(phi.derivative(left))

@@ -5,7 +5,6 @@ from notsodeep.extras import needed
 needed("matplotlib", "A figure (notsodeep.figures)")
 
 from notsodeep.figures.bar_plots import plot_race
-from notsodeep.figures.dark_theme import darkened
 from notsodeep.figures.design_plots import plot_design
 from notsodeep.figures.line_plots import (
     plot_accuracy,
@@ -18,14 +17,25 @@ from notsodeep.figures.line_plots import (
 )
 from notsodeep.figures.row_spectra import plot_activations, plot_prediction, plot_spectra
 from notsodeep.figures.spectrum_plots import plot_eigenvalues, plot_kernel, plot_spectrum
-from notsodeep.figures.style import COLOURS, DASHES, MARKERS, STYLE, new_figure, png, quick_panel, save, svg
+from notsodeep.figures.style import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    STYLE,
+    dark_svg,
+    new_figure,
+    png,
+    quick_panel,
+    save,
+    svg,
+)
 
 __all__ = [
     "COLOURS",
     "DASHES",
     "MARKERS",
     "STYLE",
-    "darkened",
+    "dark_svg",
     "new_figure",
     "plot_accuracy",
     "plot_activations",

@@ -12,14 +12,16 @@ _LONGEST = 44  # characters of a label that fit under a panel
 
 @styled
 def plot_design(design: Design, ax: Axes | None = None) -> Axes:
-    """The model's activation and the designed ones, where their pre-activations live."""
+    """The model's activation and the designed ones, over the range of what enters them."""
     axes = panel(ax)
     for number, curve in enumerate(design.curves()):
         axes.plot(curve.x, curve.y, label=_short(curve.label), **line_style(number))
     axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
-    axes.set_xlabel("pre-activation (±3.5 standard deviations)")
-    axes.set_ylabel("activation, centred")
-    axes.set_title(f"{design.family} for the {design.kernel}: {'exact' if design.exact else 'closest'}")
+    axes.set(
+        xlabel="pre-activation (±3.5 standard deviations)",
+        ylabel="activation, centred",
+        title=f"{design.family} for the {design.kernel}: {'exact' if design.exact else 'closest'}",
+    )
     legend_below(axes)
     return axes
 

@@ -8,43 +8,32 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
-from notsodeep.figures.row_selection import Rows, averaged, grouped, needed, title
+from notsodeep.figures.row_selection import averaged, needed, title
 from notsodeep.figures.row_spectra import NUMBERS
 from notsodeep.figures.style import Array, line_style, panel, point_style, styled, tidy_log
+from notsodeep.records import Rows, grouped
 
 
 @styled
 def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
     """Relative error against the number of samples, with bars over seeds and a line that falls as n^(-1/2)."""
-    axes = panel(ax)
-    found = needed(rows, "error")
-    _draw_decay(axes, found, "n", by, r"$n^{-1/2}$")
-    axes.set_xlabel("number of samples $n$")
-    axes.set_ylabel("relative error (‖·‖₂)")
-    return axes
+    return _draw_decay(panel(ax), needed(rows, "error"), "n", by, "number of samples $n$", r"$n^{-1/2}$")
 
 
 @styled
 def plot_widths(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation", "model")) -> Axes:
     """How far the kernel of one network is from its limit, against the width, and a line that falls as m^(-1/2)."""
-    axes = panel(ax)
-    _draw_decay(axes, needed(rows, "width"), "width", by, r"$m^{-1/2}$")
-    axes.set_xlabel("width $m$")
-    axes.set_ylabel("relative error (‖·‖₂)")
-    return axes
+    return _draw_decay(panel(ax), needed(rows, "width"), "width", by, "width $m$", r"$m^{-1/2}$")
 
 
 @styled
 def plot_draws(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation", "width")) -> Axes:
     """The noise of a Monte-Carlo kernel against the number of networks it is the mean of."""
-    axes = panel(ax)
-    _draw_decay(axes, needed(rows, "draws"), "draws", by, r"$\mathrm{draws}^{-1/2}$")
-    axes.set_xlabel("number of networks averaged")
-    axes.set_ylabel("relative error (‖·‖₂)")
-    return axes
+    label, slope = "number of networks averaged", r"$\mathrm{draws}^{-1/2}$"
+    return _draw_decay(panel(ax), needed(rows, "draws"), "draws", by, label, slope)
 
 
-def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], slope: str) -> None:
+def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: str, slope: str) -> Axes:
     lines = {key: averaged(group, x, "relative") for key, group in grouped(rows, *by).items()}
     for number, (key, (place, mean, spread)) in enumerate(lines.items()):
         label = ", ".join(
@@ -52,11 +41,11 @@ def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], slope: str)
         )
         axes.errorbar(place, mean, yerr=_below(mean, spread), capsize=2.0, label=label, **point_style(number))
     _draw_slope(axes, list(lines.values()), slope)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="relative error (‖·‖₂)")
     tidy_log(axes.yaxis)
     _mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
     axes.legend()
+    return axes
 
 
 def _below(mean: Array, spread: Array) -> Array:
@@ -95,8 +84,7 @@ def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
         axes.errorbar(place, 100 * mean, yerr=100 * spread, capsize=2.0, label=title(model), **style)
     axes.set_xscale("log")
     _mark_sizes(axes, np.unique([float(row["width"]) for row in found]))
-    axes.set_xlabel("width $m$")
-    axes.set_ylabel("test accuracy (%)")
+    axes.set(xlabel="width $m$", ylabel="test accuracy (%)")
     axes.legend()
     return axes
 
@@ -110,8 +98,7 @@ def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
         place, mean, _ = averaged(group, "epoch", "accuracy")
         axes.plot(place, 100 * mean, label=title(model), **point_style(NUMBERS.get(str(model), 5)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("test accuracy (%)")
+    axes.set(xlabel="epoch", ylabel="test accuracy (%)")
     axes.legend()
     return axes
 
@@ -123,9 +110,7 @@ def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
     for row, style in _trainings(rows):
         losses = np.asarray(row["losses"], dtype=float) / float(row["n"])
         axes.plot(row["steps"], np.where(losses > 0, losses, np.nan), **style)
-    axes.set_yscale("log")
-    axes.set_xlabel("step of gradient descent")
-    axes.set_ylabel(r"loss per sample $\Phi/n$")
+    axes.set(yscale="log", xlabel="step of gradient descent", ylabel=r"loss per sample $\Phi/n$")
     axes.legend(title="width $m$")
     return axes
 
@@ -137,8 +122,7 @@ def plot_norms(rows: Rows, ax: Axes | None = None) -> Axes:
     for row, style in _trainings(rows):
         axes.plot(row["steps"], row["norms"], **style)
     axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1.0)
-    axes.set_xlabel("step of gradient descent")
-    axes.set_ylabel(r"$\|W(\tau)\|_2$")
+    axes.set(xlabel="step of gradient descent", ylabel=r"$\|W(\tau)\|_2$")
     axes.legend(title="width $m$")
     return axes
 

@@ -1,17 +1,14 @@
-"""Rows of experiments: chosen, grouped and averaged for drawing; and the words that stand for their names."""
+"""Rows of experiments as figures need them: refused where none is, averaged, and with words for their names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.figures.style import Array
-
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+from notsodeep.records import Row, Rows, chosen, grouped
 
 WORDS = {
     "mixture": "Gaussian mixture",
@@ -46,27 +43,18 @@ WORDS = {
 
 
 def words(name: Any) -> str:
-    """What a reader calls it; names without a word stand for themselves, and never for formulas."""
+    """The name as readers know it; names that are not in the list stay as they are, without mathematics."""
     return WORDS.get(str(name), str(name)).replace("$", r"\$")
 
 
 def title(*names: Any) -> str:
-    """Words in a row, the empty ones left out."""
+    """Several names as one title, the empty ones left out."""
     return ", ".join(words(name) for name in names if name not in (None, ""))
 
 
-def of_kind(rows: Rows, *kinds: str, **fields: Any) -> list[Row]:
-    """The rows of these kinds whose fields have these values."""
-    return [
-        row
-        for row in rows
-        if row.get("kind") in kinds and all(row.get(name) == value for name, value in fields.items())
-    ]
-
-
 def needed(rows: Rows, kind: str, **fields: Any) -> list[Row]:
-    """As `of_kind`, and refused where there is nothing to draw."""
-    found = of_kind(rows, kind, **fields)
+    """The rows of a kind whose fields have these values; refused where there is nothing to draw."""
+    found = chosen(rows, kind=kind, **fields)
     if not found:
         wanted = " and ".join([f"kind {kind!r}", *(f"{name} {value!r}" for name, value in fields.items())])
         kinds = sorted({str(row.get("kind")) for row in rows})
@@ -75,14 +63,6 @@ def needed(rows: Rows, kind: str, **fields: Any) -> list[Row]:
             f"{' of the kinds ' + ', '.join(kinds) if kinds else ''}. Run the experiment first."
         )
     return found
-
-
-def grouped(rows: Rows, *fields: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows with the same values of these fields together, in the order in which the values first occur."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(name) for name in fields), []).append(row)
-    return groups
 
 
 def averaged(rows: Rows, x: str, y: str) -> tuple[Array, Array, Array]:

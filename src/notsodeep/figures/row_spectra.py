@@ -9,20 +9,17 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.errors import InputError
-from notsodeep.figures.row_selection import Row, Rows, grouped, needed, of_kind, words
+from notsodeep.figures.row_selection import needed, words
 from notsodeep.figures.spectrum_plots import draw_prediction
 from notsodeep.figures.style import COLOURS, Array, line_style, panel, styled, tidy_log
+from notsodeep.records import Row, Rows, chosen, grouped
 
 # The same model has the same colour in every figure.
 NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
 _BINS = 50
 # What the papers' figures call them, by kernel: the DEQ's, and its equivalent.
 _LETTERS = {"features": ("G", "Ḡ"), "preactivations": ("Λ", "Λ̄"), "ntk_preactivations": ("Π", "Π̄")}
-_SYMBOLS = {
-    "refined": "refined",
-    "monte-carlo": "Monte Carlo",
-    "printed": "printed",
-}
+_SYMBOLS = {"refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
 
 
 @styled
@@ -46,11 +43,8 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
             axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=_legend(row))
         else:
             axes.stairs(counts, bins, linewidth=1.2, label=_legend(row), **line_style(number))
-    axes.set_xscale(scale)
-    axes.set_yscale("log")
+    axes.set(xscale=scale, yscale="log", xlabel="eigenvalue", ylabel="number of eigenvalues")
     axes.set_ylim(bottom=0.7)
-    axes.set_xlabel("eigenvalue")
-    axes.set_ylabel("number of eigenvalues")
     for axis, kind in ((axes.xaxis, scale), (axes.yaxis, "log")):
         if kind == "log":
             tidy_log(axis)
@@ -99,7 +93,7 @@ def _distances(rows: Rows, drawn: Rows) -> str:
     sources, size = {str(row["source"]) for row in drawn}, drawn[0].get("n")
     main = [
         row
-        for row in of_kind(rows, "distance", main=True)
+        for row in chosen(rows, kind="distance", main=True)
         if {str(row["first"]), str(row["second"])} <= sources and row.get("n") == size
     ]
     return "\n".join(_distance(group) for group in grouped(main, "first", "second", "reading").values())
@@ -126,8 +120,7 @@ def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
         scale = float(row.get("scale") or 1.0)
         axes.plot(np.asarray(row["t"]) / scale, row["value"], label=words(row["label"]), **line_style(number))
     axes.axhline(0.0, color="0.7", linewidth=0.6, zorder=0)
-    axes.set_xlabel("pre-activation (standard deviations)")
-    axes.set_ylabel("activation")
+    axes.set(xlabel="pre-activation (standard deviations)", ylabel="activation")
     axes.legend()
     return axes
 
@@ -138,7 +131,7 @@ def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
     axes = panel(ax)
     predictions = {row["form"]: row for row in needed(rows, "prediction")}
     best = predictions.get("refined") or next(iter(predictions.values()))
-    exact = of_kind(rows, "spectrum")
+    exact = chosen(rows, kind="spectrum")
     grid, density, edges, isolated = (_array(best[name]) for name in ("grid", "density", "edges", "isolated"))
     eigenvalues = _array(exact[0]["eigenvalues"]) if exact else None
     draw_prediction(axes, grid, density, edges, isolated, eigenvalues)

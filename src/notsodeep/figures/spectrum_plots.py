@@ -26,9 +26,7 @@ def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title
             linestyle=DASHES[number // 2 % len(DASHES)],
             label=name,
         )
-    axes.set_xlabel("rank of the eigenvalue")
-    axes.set_ylabel("eigenvalue")
-    axes.set_title(title)
+    axes.set(xlabel="rank of the eigenvalue", ylabel="eigenvalue", title=title)
     axes.legend()
     return axes
 
@@ -50,9 +48,7 @@ def plot_kernel(
     names, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
     axes.set_xticks(starts + counts / 2, [str(name) for name in names])
     axes.set_yticks(starts + counts / 2, [str(name) for name in names])
-    axes.set_xlabel("class")
-    axes.set_ylabel("class")
-    axes.set_title(title)
+    axes.set(xlabel="class", ylabel="class", title=title)
     return axes
 
 
@@ -107,8 +103,7 @@ def draw_prediction(
     axes.set_ylim(bottom=0.0)
     if wide:
         axes.set_xscale("log")
-    axes.set_xlabel("eigenvalue")
-    axes.set_ylabel("density")
+    axes.set(xlabel="eigenvalue", ylabel="density")
     axes.legend()
     return axes
 

@@ -6,6 +6,7 @@ can be set without being scaled.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from io import BytesIO
@@ -27,6 +28,16 @@ Array = NDArray[np.float64]
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and by markers and dashes in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# The same on a dark page, paper and ink included: told apart by colour-blind readers too.
+_DARK = {
+    "#ffffff": "#0e1117",
+    "#000000": "#f0f2f6",
+    "#0072b2": "#4db2ff",
+    "#d55e00": "#ff9248",
+    "#009e73": "#2fd6a6",
+    "#cc79a7": "#e79cc5",
+    "#56b4e9": "#3b78a8",
+}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 
@@ -145,7 +156,7 @@ def _below(axes: Axes) -> dict[str, Any]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure whole or not at all; the ending chooses png, svg or pdf."""
+    """Write the figure, completely or not at all; the ending chooses png, svg or pdf."""
     with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path
@@ -154,6 +165,21 @@ def save(figure: Figure, path: Path) -> Path:
 def svg(figure: Figure) -> bytes:
     """The figure as the content of an SVG file."""
     return _content(figure, "svg")
+
+
+def dark_svg(figure: Figure) -> bytes:
+    """The figure as the content of an SVG file for a dark page: ink and paper exchanged, the palette lighter."""
+    text = re.sub("(?<=: )#[0-9a-f]{6}", lambda found: _on_dark(found[0]), svg(figure).decode("utf-8"))
+    # Letters have no colour of their own in the file.
+    ink = f'<style type="text/css">svg{{fill: {_DARK["#000000"]}}} '
+    return text.replace('<style type="text/css">', ink, 1).encode("utf-8")
+
+
+def _on_dark(colour: str) -> str:
+    """The colour that stands for another on a dark page; greys are turned round."""
+    is_grey = colour[1:3] == colour[3:5] == colour[5:7]
+    other = f"#{0xFFFFFF - int(colour[1:], 16):06x}" if is_grey and colour < "#c0" else colour
+    return _DARK.get(colour, other)
 
 
 def png(figure: Figure) -> bytes:

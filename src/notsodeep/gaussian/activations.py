@@ -1,10 +1,12 @@
 """Activations by name: one definition that kernels, designs and networks share.
 
-An activation is amplitude · shape(gain · x) + offset.  Scaling and shifting live here, the function in its shape.
+An activation is amplitude · shape(gain · x) + offset.  Scaling and shifting live here, the function in its shape.  To
+add a built-in activation, write its shape (see `shapes`) and name it in BUILDERS; its oracle goes to tests/oracles.py.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.shapes import MAX_ORDER, PiecewiseLinear, Polynomial, Shape, Wave
-from notsodeep.gaussian.smooth import Smooth, SmoothSum
+from notsodeep.gaussian import piecewise, smooth
+from notsodeep.gaussian.polynomial import Polynomial
+from notsodeep.gaussian.shapes import MAX_ORDER, Shape
+from notsodeep.gaussian.waves import Cosine, Sine
 
 Array = NDArray[np.float64]
 
@@ -35,11 +39,11 @@ class Activation:
     offset: float = 0.0
 
     def __call__(self, x: ArrayLike) -> Array:
-        """φ(x), elementwise."""
+        """The activation φ(x), elementwise on an array."""
         return self.amplitude * self.shape(self.gain * np.asarray(x, dtype=np.float64)) + self.offset
 
     def derivative(self, x: ArrayLike, order: int = 1) -> Array:
-        """φ^(order)(x), order 1 to 4; at a kink one of the one-sided values."""
+        """The derivative φ^(order)(x), order 1 to 4; at a kink one of the one-sided values."""
         if not 1 <= order <= MAX_ORDER:
             raise InputError(f"Derivatives of order 1 to {MAX_ORDER} are available, not {order}.")
         return (
@@ -47,14 +51,14 @@ class Activation:
         )
 
     def scaled(self, amplitude: float = 1.0, gain: float = 1.0) -> Activation:
-        """amplitude · φ(gain · x)."""
+        """The activation amplitude · φ(gain · x)."""
         _finite(amplitude=amplitude, gain=gain)
         return replace(
             self, amplitude=amplitude * self.amplitude, gain=gain * self.gain, offset=amplitude * self.offset
         )
 
     def shifted(self, offset: float) -> Activation:
-        """φ(x) + offset."""
+        """The activation φ(x) + offset."""
         _finite(offset=offset)
         return replace(self, offset=self.offset + offset)
 
@@ -69,6 +73,17 @@ class Activation:
         return self.shape.parity == -1 and self.offset == 0.0
 
     @property
+    def parity(self) -> int:
+        """+1 even, -1 odd, 0 neither: an offset spoils oddness but not evenness."""
+        return 0 if self.shape.parity == -1 and self.offset else self.shape.parity
+
+    @property
+    def lipschitz(self) -> float:
+        """Lip(φ) = sup |φ'|, docs/theory.md (1.5); infinite for what grows faster than a line."""
+        factor = abs(self.amplitude * self.gain)
+        return factor * self.shape.lipschitz() if factor else 0.0
+
+    @property
     def caveat(self) -> str:
         """What error bounds take for granted about φ; empty for built-in activations, a sentence for callables."""
         return self.shape.caveat
@@ -76,13 +91,13 @@ class Activation:
     def __str__(self) -> str:
         inner = ", ".join(f"{key}={_short(value)}" for key, value in self.parameters)
         text = f"{self.name}({inner})" if inner else self.name
-        reference = rebuilt(self) or Activation(self.shape, self.name)
-        gain, amplitude = self.gain / reference.gain, self.amplitude / reference.amplitude
+        own_amplitude, own_gain, own_offset = _affine_of(self.name, self.shape)
+        gain, amplitude = self.gain / own_gain, self.amplitude / own_amplitude
         if gain != 1.0:
             text = f"{text}∘({gain:.6g}·x)"
         if amplitude != 1.0:
             text = f"{amplitude:.6g}·{text}"
-        offset = self.offset - amplitude * reference.offset
+        offset = self.offset - amplitude * own_offset
         return f"{text} {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else text
 
 
@@ -95,114 +110,51 @@ def _short(value: Any) -> str:
 
 
 def _finite(**numbers: float) -> None:
+    """Refuse numbers that are not finite, by their names."""
     for name, value in numbers.items():
         if not np.isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}.")
 
 
-def _piecewise(knots: Sequence[float], slopes: Sequence[float], value: float = 0.0) -> PiecewiseLinear:
-    ends, rates = np.asarray(knots, dtype=float), np.asarray(slopes, dtype=float)
-    if ends.ndim != 1 or rates.ndim != 1 or len(rates) != len(ends) + 1:
-        raise InputError(
-            f"piecewise_linear needs one more slope than knots; got {ends.size} knots and {rates.size} slopes."
-        )
-    if not (np.all(np.isfinite(ends)) and np.all(np.isfinite(rates)) and np.isfinite(value)):
-        raise InputError("piecewise_linear needs finite knots, slopes and value.")
-    if np.any(np.diff(ends) <= 0):
-        raise InputError(f"piecewise_linear needs increasing knots, got {ends.tolist()}.")
-    # + 0.0 turns -0.0 into 0.0, so that equal functions compare equal.
-    return PiecewiseLinear(tuple((ends + 0.0).tolist()), tuple((rates + 0.0).tolist()), float(value))
-
-
-def _leaky_relu(a: float, b: float) -> Activation:
-    """max(a x, b x)."""
-    return _made(_piecewise((0.0,), (min(a, b), max(a, b))), "leaky_relu", a=a, b=b)
-
-
-def _hard_tanh(a: float, c: float) -> Activation:
-    """a · clip(x, -c, c)."""
-    if not c > 0:
-        raise InputError(f"hard_tanh clips at ±c and needs c > 0, got {c}.")
-    return _made(_piecewise((-c, c), (0.0, a, 0.0)), "hard_tanh", a=a, c=c)
-
-
-def _polynomial(coefficients: Sequence[float]) -> Activation:
-    series = np.atleast_1d(np.asarray(coefficients, dtype=float))
-    if series.ndim != 1 or not len(series) or not np.all(np.isfinite(series)):
-        raise InputError("polynomial needs a list of finite coefficients [c0, c1, ...].")
-    return _made(Polynomial(tuple(series.tolist())), "polynomial", coefficients=tuple(series.tolist()))
-
-
-def _elu(alpha: float = 1.0) -> Activation:
-    _finite(alpha=alpha)
-    return _made(Smooth("elu", (float(alpha),)), "elu", **({} if alpha == 1.0 else {"alpha": alpha}))
-
-
-def _smooth_sum(linear: float, bend: float, sharpness: float, bounded: float, clip: float) -> Activation:
-    shape = SmoothSum(*(float(number) for number in (linear, bend, sharpness, bounded, clip)))
-    return _made(shape, "smooth_sum", **vars(shape))
-
-
-def _general_piecewise(knots: Sequence[float], slopes: Sequence[float], value: float = 0.0) -> Activation:
-    shape = _piecewise(knots, slopes, value)
-    extra = {"value": shape.value} if shape.value else {}
-    return _made(shape, "piecewise_linear", knots=shape.knots, slopes=shape.slopes, **extra)
-
-
-def _formula(expression: str = "") -> Activation:
+def _formula(expression: str = "") -> Shape:
     """A formula in x, read and never executed."""
-    from notsodeep.gaussian.formula import formula_shape, read_formula
+    from notsodeep.gaussian.formula import formula
 
-    shape = formula_shape(read_formula(expression)[1])
-    return _made(shape, "formula", expression=shape.text)
-
-
-def _made(shape: Shape, name: str, **parameters: Any) -> Activation:
-    return Activation(shape, name, tuple(parameters.items()))
+    return formula(expression)
 
 
-def _smooth(name: str) -> Callable[[], Activation]:
-    return lambda: _made(Smooth(name), name)
-
-
-BUILDERS: dict[str, Callable[..., Activation]] = {
-    "identity": lambda: _made(_piecewise((), (1.0,)), "identity"),
-    "relu": lambda: _made(_piecewise((0.0,), (0.0, 1.0)), "relu"),
-    "leaky_relu": _leaky_relu,
-    "abs": lambda: _made(_piecewise((0.0,), (-1.0, 1.0)), "abs"),
-    "hard_tanh": _hard_tanh,
-    "hard_sigmoid": lambda: _made(_piecewise((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), 0.5), "hard_sigmoid"),
-    "piecewise_linear": _general_piecewise,
-    "tanh": _smooth("tanh"),
-    "erf": _smooth("erf"),
-    # A logistic function is a tanh; written so, its symmetry about 1/2 is exact.
-    "sigmoid": lambda: Activation(Smooth("tanh"), "sigmoid", amplitude=0.5, gain=0.5, offset=0.5),
-    "swish": _smooth("swish"),
-    "gelu": _smooth("gelu"),
-    "softplus": _smooth("softplus"),
-    "elu": _elu,
-    "mish": _smooth("mish"),
-    "arctan": _smooth("arctan"),
-    "softsign": _smooth("softsign"),
-    "smooth_sum": _smooth_sum,
-    "sin": lambda: _made(Wave(sine=True), "sin"),
-    "cos": lambda: _made(Wave(sine=False), "cos"),
-    "polynomial": _polynomial,
+# What makes the shape of each name.  The parameters of an activation are those of the function or class named here: the
+# ordinary ones are always stated, keyword-only ones where they differ from their default.
+BUILDERS: dict[str, Callable[..., Shape]] = {
+    "identity": piecewise.identity,
+    "relu": piecewise.relu,
+    "leaky_relu": piecewise.leaky_relu,
+    "abs": piecewise.absolute,
+    "hard_tanh": piecewise.hard_tanh,
+    "hard_sigmoid": piecewise.hard_sigmoid,
+    "piecewise_linear": piecewise.PiecewiseLinear,
+    "tanh": smooth.Tanh,
+    "erf": smooth.Erf,
+    "sigmoid": smooth.Tanh,
+    "swish": smooth.Swish,
+    "gelu": smooth.Gelu,
+    "softplus": smooth.Softplus,
+    "elu": smooth.Elu,
+    "mish": smooth.Mish,
+    "arctan": smooth.Arctan,
+    "softsign": smooth.Softsign,
+    "smooth_sum": smooth.SmoothSum,
+    "sin": Sine,
+    "cos": Cosine,
+    "polynomial": Polynomial,
     "formula": _formula,
 }
 
-DEFAULTS: dict[str, dict[str, float]] = {
-    "leaky_relu": {"a": 1.0, "b": 0.1},
-    "hard_tanh": {"a": 1.0, "c": 1.0},
+# Names that stand for a shape scaled and shifted: amplitude, gain and offset.  A logistic function is a tanh; written
+# so, its symmetry about 1/2 is exact.
+_AFFINE: dict[tuple[str, type[Shape]], tuple[float, float, float]] = {
+    ("sigmoid", smooth.Tanh): (0.5, 0.5, 0.5)
 }
-
-
-def _plain(name: str, parameters: dict[str, Any]) -> Activation:
-    # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
-    numbers = {
-        key: value.item() if isinstance(value, np.generic) else value for key, value in parameters.items()
-    }
-    return BUILDERS[name](**{**DEFAULTS.get(name, {}), **numbers})
 
 
 def rebuilt(phi: Activation) -> Activation | None:
@@ -210,11 +162,16 @@ def rebuilt(phi: Activation) -> Activation | None:
     if phi.name not in BUILDERS:
         return None
     try:
-        made = _plain(phi.name, dict(phi.parameters))
+        made = activation(phi.name, **dict(phi.parameters))
     except (TypeError, InputError):
         # A user's function may be called polynomial: the builder misses its coefficients.
         return None
     return made if made.shape == phi.shape else None
+
+
+def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
+    """Amplitude, gain and offset that go with a name; a user's function may have the name of a built-in one."""
+    return _AFFINE.get((name, type(shape)), (1.0, 1.0, 0.0))
 
 
 def activation(name: str | Activation, **parameters: Any) -> Activation:
@@ -223,7 +180,7 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
     tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
     smooth_sum(linear, bend, sharpness, bounded, clip): linear x + bend softplus(sharpness x) + bounded tanh(clip x),
-    and formula(expression), e.g. activation("formula", expression="x * sigmoid(x)"): text in x that is read, not executed.
+    and formula(expression), text in x that is read and never executed: activation("formula", expression="x**2 / 2").
     `amplitude`, `gain` and `offset` give amplitude · φ(gain · x) + offset.
     """
     if isinstance(name, Activation):
@@ -234,19 +191,42 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
         raise InputError(
             f"There is no activation {name!r}. Known: {', '.join(sorted(BUILDERS))}; or custom_activation(f)."
         )
+    # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
+    parameters = {key: one.item() if isinstance(one, np.generic) else one for key, one in parameters.items()}
     affine = {key: parameters.pop(key) for key in ("amplitude", "gain") if key in parameters}
     offset = parameters.pop("offset", 0.0)
     try:
-        made = _plain(name, parameters)
+        shape = BUILDERS[name](**parameters)
     except TypeError as error:
         raise InputError(f"activation({name!r}) does not take these parameters: {error}.") from None
+    stated = _stated_parameters(name, shape, parameters)
+    made = Activation(shape, name, stated, *_affine_of(name, shape))
     return made.scaled(**affine).shifted(offset)
+
+
+def default_parameters(name: str) -> dict[str, Any]:
+    """The parameters of a named activation that have a default, and those defaults."""
+    signature = inspect.signature(BUILDERS[name])
+    return {key: one.default for key, one in signature.parameters.items() if one.default is not one.empty}
+
+
+def _stated_parameters(name: str, shape: Shape, given: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """What makes this shape again; a shape that tidies a parameter keeps the tidied one under the same name."""
+    signature = inspect.signature(BUILDERS[name])
+    stated = {key: one.default for key, one in signature.parameters.items()} | given
+    return tuple(
+        (key, getattr(shape, key, stated[key]))
+        for key, one in signature.parameters.items()
+        if one.kind is not one.KEYWORD_ONLY or getattr(shape, key, stated[key]) != one.default
+    )
 
 
 def custom_activation(
     f: Callable[[Array], Array],
     derivative: Callable[[Array], Array] | None = None,
     kinks: Sequence[float] = (),
+    *,
+    torch: Callable[[Any], Any] | None = None,
 ) -> Activation:
     """Any vectorised callable R → R that is smooth between its declared kinks.
 
@@ -258,10 +238,12 @@ def custom_activation(
         f: takes and returns arrays of one shape, in double precision.
         derivative: f', if known; else it is computed from f.
         kinks: all points where f or one of its first three derivatives jumps.
+        torch: the same function of a torch tensor, for networks.  Not needed if f itself takes tensors, as abs(x) or
+            x * x.clip(-1, 1) do; without either, a network sends its values through NumPy, with a warning.
     """
     from notsodeep.gaussian.custom import Custom
 
     if not callable(f):
         raise InputError(f"custom_activation needs a function of an array, got {type(f).__name__}.")
-    shape = Custom(f, derivative, tuple(float(kink) for kink in kinks))
+    shape = Custom(f, derivative, tuple(float(kink) for kink in kinks), torch)
     return Activation(shape, shape.name)

@@ -6,7 +6,6 @@ matrices go through the compiled Mehler series of `kernels/` first and come here
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.custom import Custom
 from notsodeep.gaussian.moments import mean_derivative
-from notsodeep.gaussian.shapes import TINY, PiecewiseLinear, Shape, Wave
+from notsodeep.gaussian.shapes import TINY, Shape
 
 Array = NDArray[np.float64]
 Pairs = tuple[Array, Array]
@@ -55,55 +53,8 @@ def shape_dual(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     """F and F' of a bare shape on flat arrays of positive variances."""
     bound = np.sqrt(q1) * np.sqrt(q2)
     clipped = np.clip(c, -bound, bound)
-    return EVALUATORS[shape.dual](shape, q1, q2, clipped)
-
-
-def _homogeneous(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The arc-cosine kernel of m x + e |x|, (3.20)."""
-    mean, half = (shape.slopes[-1] + shape.slopes[0]) / 2.0, (shape.slopes[-1] - shape.slopes[0]) / 2.0
-    bound = np.sqrt(q1) * np.sqrt(q2)
-    rho = c / bound
-    angle = np.arcsin(rho)
-    value = mean**2 * c + half**2 * (2.0 / np.pi) * bound * (np.sqrt((1.0 - rho) * (1.0 + rho)) + rho * angle)
-    return value, mean**2 + half**2 * (2.0 / np.pi) * angle
-
-
-def _erf(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The arcsine kernel, (3.21)."""
-    bound = np.sqrt(q1) * np.sqrt(q2)
-    root = np.sqrt(1.0 + 2.0 * (q1 + q2) + 4.0 * (bound - c) * (bound + c))
-    return (2.0 / np.pi) * np.arctan2(2.0 * c, root), (4.0 / np.pi) / root
-
-
-def _wave(shape: Wave, q1: Array, q2: Array, c: Array) -> Pairs:
-    """sin: e^{-(q1+q2)/2} sinh c, and cosh for its derivative; cos the other way round, (3.22)."""
-    size = np.abs(c)
-    # √q1√q2 - |c| and (√q1 - √q2)² add up to the exponent without cancelling large numbers.
-    exponent = -0.5 * (np.sqrt(q1) - np.sqrt(q2)) ** 2 - (np.sqrt(q1) * np.sqrt(q2) - size)
-    odd = -0.5 * np.sign(c) * np.exp(exponent) * np.expm1(-2.0 * size)
-    even = 0.5 * np.exp(exponent) * (1.0 + np.exp(-2.0 * size))
-    return (odd, even) if shape.sine else (even, odd)
-
-
-def _polynomial(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
-    """The Mehler series of a polynomial is finite, (3.23)."""
-    terms = len(shape.coefficients)  # type: ignore[attr-defined]
-    bound = np.sqrt(q1) * np.sqrt(q2)
-    products = (shape.mehler(q1, terms) * shape.mehler(q2, terms)).T
-    rho = c / bound
-    orders = np.arange(1.0, terms)
-    slope = (
-        np.polynomial.polynomial.polyval(rho, (products[1:].T * orders).T, tensor=False)
-        if terms > 1
-        else 0.0 * c
-    )
-    return np.polynomial.polynomial.polyval(rho, products, tensor=False), slope / bound
-
-
-def _piecewise(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> Pairs:
-    from notsodeep.gaussian.price import piecewise_dual
-
-    return piecewise_dual(shape, q1, q2, c)
+    closed = shape.pair_moments(q1, q2, clipped)
+    return _general(shape, q1, q2, clipped) if closed is None else closed
 
 
 # --- two-dimensional quadrature -----------------------------------------------------------------------------------
@@ -122,21 +73,16 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     order = np.lexsort(keys)
     group_edges = np.flatnonzero(np.any(np.diff(keys[:, order], axis=1) != 0, axis=0)) + 1
     for group in np.split(order, group_edges):
-        rule = _conditional if narrow[group[0]] or _is_custom(shape) else _sectors
+        rule = _conditional if narrow[group[0]] or shape.features_anywhere else _sectors
         for i in range(0, len(group), rows := _rows_at_once(shape, s1, s2, group)):
             part = group[i : i + rows]
             value[part], slope[part] = rule(shape, s1[part], s2[part], angle[part])
     return value, slope
 
 
-def _is_custom(shape: Shape) -> bool:
-    """Its features may stand anywhere, not only around zero."""
-    return isinstance(shape, Custom)
-
-
 def _is_narrow(shape: Shape, spread: Array) -> NDArray[np.bool_]:
     """Smooth, and v|u so narrow that a Gauss–Hermite rule resolves φ around its mean."""
-    if shape.kinks or _is_custom(shape):
+    if shape.kinks or shape.features_anywhere:
         return np.zeros(spread.shape, dtype=bool)
     return np.asarray(spread <= 0.5 * shape.feature)
 
@@ -144,7 +90,7 @@ def _is_narrow(shape: Shape, spread: Array) -> NDArray[np.bool_]:
 def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -> int:
     """How many pairs keep the integrand within CHUNK values."""
     breaks = len(shape.breakpoints(9.0 * float(max(s1[group].max(), s2[group].max()))))
-    panels = len(BELL) + 2 * breaks + 62 * len(shape.kinks) * _is_custom(shape)
+    panels = len(BELL) + 2 * breaks + 62 * len(shape.kinks) * shape.features_anywhere
     return int(max(1, CHUNK // (quadrature.NODES * panels * quadrature.NODES * (len(BELL) + breaks))))
 
 
@@ -197,7 +143,7 @@ def _conditional(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
     u = s1[:, None] * points
     centre = (s2 * rho)[:, None] * points
-    inner = _wide_mean if _is_custom(shape) else _narrow_mean
+    inner = _wide_mean if shape.features_anywhere else _narrow_mean
     value = (weights * shape(u) * inner(shape, centre, spread, 0)).sum(axis=1)
     slope = (weights * shape(u, 1) * inner(shape, centre, spread, 1)).sum(axis=1)
     return value, slope
@@ -209,7 +155,7 @@ def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
     tilt = s2 * np.cos(angle)
     tilt = np.where(np.abs(tilt) < 1e-150, 1e-150, tilt)
     columns = [np.broadcast_to(BELL, (len(s1), len(BELL)))]
-    if _is_custom(shape):
+    if shape.features_anywhere:
         columns += [breaks / s1[:, None], breaks / tilt[:, None]]
     else:
         columns += [breaks / np.maximum(s1, np.abs(tilt))[:, None]]
@@ -242,13 +188,3 @@ def _wide_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
     return np.asarray(
         (weights * shape(centre[..., None] + spread[:, None, None] * points, order)).sum(axis=-1)
     )
-
-
-EVALUATORS: dict[str, Callable[[Any, Array, Array, Array], Pairs]] = {
-    "homogeneous": _homogeneous,
-    "piecewise": _piecewise,
-    "polynomial": _polynomial,
-    "erf": _erf,
-    "wave": _wave,
-    "general": _general,
-}

@@ -5,8 +5,8 @@ u = s1 ξ and v = s2 (ξ cos α + η sin α),
 
     F = E_ξ[φ(s1 ξ) H(ξ)],     H(ξ) = E_η φ(s2 (ξ cos α + η sin α)),
 
-H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of H
-depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) to (3.27).
+H does not depend on s1, so that all s1 share it and F is one matrix product for each angle; and the Gaussian weights of
+H depend on the angle alone, so that all s2 share them.  docs/theory.md (3.25) and (3.26).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def dual_grid(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Arr
     The two variables play different parts, so that the asymmetry of the result measures its error.
     """
     rho = np.cos(angles)
-    if shape.dual != "general":
-        return _by_formula(shape, variances, rho)
+    if shape.kinked_pieces is not None:
+        return _by_integral(shape, variances, rho)
     value = np.empty((len(angles), len(variances), len(variances)))
     slope = np.empty_like(value)
     far = np.abs(rho) <= SERIES_UP_TO
@@ -53,8 +53,8 @@ def dual_grid(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Arr
 
 def aligned(shape: Shape, variances: Array) -> tuple[Array, Array]:
     """F at ρ = 1 and at ρ = -1 for every two variances: one-dimensional integrals."""
-    if shape.dual != "general":
-        value, _ = _by_formula(shape, variances, np.array([1.0, -1.0]))
+    if shape.kinked_pieces is not None:
+        value, _ = _by_integral(shape, variances, np.array([1.0, -1.0]))
         return value[0], value[1]
     roots = np.sqrt(variances)
     points, weights = quadrature.panel_rule(
@@ -65,8 +65,8 @@ def aligned(shape: Shape, variances: Array) -> tuple[Array, Array]:
     return (values * weights) @ values.T, (values * weights) @ turned.T
 
 
-def _by_formula(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
-    """Closed forms, and Price's integral."""
+def _by_integral(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
+    """Price's integral, (3.17) and (3.18)."""
     count = len(variances)
     form = len(rho), count, count
     first, second = np.meshgrid(variances, variances, indexing="ij")
@@ -125,7 +125,7 @@ def _edges(shape: Shape, scales: Array, first: float, reach: float) -> Array:
         while edges[-1] < reach:
             place = edges[-1]
             step = min(max(first, place), 2.0)
-            if not shape.features_at_zero:
+            if shape.features_anywhere:
                 step = min(step, min(shape.local_length(sign * s * place) / s for s in some))
             edges.append(min(place + step, reach))
         sides.append(np.array(edges))
@@ -141,7 +141,7 @@ def _conditional_means(
     # In units of the width of v|u the mean of v is at ξ cot α, the same for all scales.
     centres = points * (cosine / sine)
     lengths = np.full((len(roots), len(points)), shape.local_length(0.0) if not shape.kinks else 0.0)
-    if shape.features_at_zero:
+    if not shape.features_anywhere:
         mean = widths[:, None] * np.abs(centres)
         lengths = np.where(np.abs(centres) > 10.0, np.maximum(lengths, mean), lengths)
     with np.errstate(divide="ignore"):

@@ -1,7 +1,7 @@
 """Expressions in one variable as trees of eight kinds of node, and what can be computed by walking them.
 
 A tree says nothing about numbers: `walk` hands each node to an algebra.  `Jets` carries values with derivatives by the
-rules of calculus, `Rounding` values with a bound of their rounding errors; torch has algebras of its own in `nets`.
+rules of calculus, on arrays or on tensors; `Rounding` carries values with a bound of their rounding errors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.gaussian.shapes import Wave
-from notsodeep.gaussian.smooth import SMOOTH, chain_rule, logistic
+from notsodeep.gaussian import smooth
+from notsodeep.gaussian.backend import NUMPY
+from notsodeep.gaussian.waves import Cosine, Sine
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
@@ -25,19 +26,19 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Number:
-    """A constant."""
+    """A constant in an expression."""
 
     value: float
 
 
 @dataclass(frozen=True)
 class Variable:
-    """x."""
+    """The variable x of an expression."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """left + right."""
+    """The sum left + right of two expressions."""
 
     left: Expression
     right: Expression
@@ -45,7 +46,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Product:
-    """left · right."""
+    """The product left · right of two expressions."""
 
     left: Expression
     right: Expression
@@ -53,7 +54,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Larger:
-    """max(left, right): a kink where they cross."""
+    """The larger of two expressions, with a kink where they cross."""
 
     left: Expression
     right: Expression
@@ -61,14 +62,14 @@ class Larger:
 
 @dataclass(frozen=True)
 class Absolute:
-    """|argument|: a kink where it changes its sign."""
+    """The absolute value of an expression, with a kink where that changes its sign."""
 
     argument: Expression
 
 
 @dataclass(frozen=True)
 class Power:
-    """base ** exponent, the exponent a constant."""
+    """An expression to a constant power, base ** exponent."""
 
     base: Expression
     exponent: float
@@ -76,7 +77,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Function:
-    """One of FUNCTIONS, smooth, of one argument."""
+    """A smooth function of one argument, by its name in FUNCTIONS."""
 
     name: str
     argument: Expression
@@ -86,28 +87,28 @@ Expression = Number | Variable | Sum | Product | Larger | Absolute | Power | Fun
 
 
 class Algebra(Protocol[Value]):
-    """What a walk over a tree computes with."""
+    """What the nodes of a tree are computed with; see `walk`."""
 
     def variable(self) -> Value:
-        """x."""
+        """The value of the variable x."""
 
     def number(self, value: float) -> Value:
-        """A constant."""
+        """The value of a constant."""
 
     def add(self, left: Value, right: Value) -> Value:
-        """left + right."""
+        """The value of left + right."""
 
     def multiply(self, left: Value, right: Value) -> Value:
-        """left · right."""
+        """The value of left · right."""
 
     def larger(self, left: Value, right: Value) -> Value:
-        """max(left, right); where they are equal, the right one counts."""
+        """The value of max(left, right); where they are equal, the right one counts."""
 
     def power(self, base: Value, exponent: float) -> Value:
-        """base ** exponent."""
+        """The value of base ** exponent."""
 
     def apply(self, name: str, argument: Value) -> Value:
-        """The function of that name."""
+        """The value of the function of that name."""
 
 
 def walk(tree: Expression, algebra: Algebra[Value]) -> Value:
@@ -149,46 +150,51 @@ def switches(tree: Expression) -> Iterator[Expression]:
 # --- smooth functions of one argument, with their derivatives -------------------------------------------------------
 
 
-def _exp(x: Array, order: int) -> Array:
-    return np.exp(x)
+def _exp(x: Any, order: int, xp: Any) -> Any:
+    return xp.exp(x)
 
 
-def _expm1(x: Array, order: int) -> Array:
-    return np.exp(x) if order else np.expm1(x)
+def _expm1(x: Any, order: int, xp: Any) -> Any:
+    return xp.exp(x) if order else xp.expm1(x)
 
 
-def _log(x: Array, order: int) -> Array:
+def _log(x: Any, order: int, xp: Any) -> Any:
     if order == 0:
-        return np.asarray(np.log(x))
-    return np.asarray((-1.0) ** (order - 1) * math.factorial(order - 1) / x**order)
+        return xp.log(x)
+    return (-1.0) ** (order - 1) * math.factorial(order - 1) / x**order
 
 
-def _log1p(x: Array, order: int) -> Array:
-    return _log(1.0 + x, order) if order else np.log1p(x)
+def _log1p(x: Any, order: int, xp: Any) -> Any:
+    return _log(1.0 + x, order, xp) if order else xp.log1p(x)
 
 
-def _sinh(x: Array, order: int) -> Array:
-    return np.cosh(x) if order % 2 else np.sinh(x)
+def _sinh(x: Any, order: int, xp: Any) -> Any:
+    return xp.cosh(x) if order % 2 else xp.sinh(x)
 
 
-def _cosh(x: Array, order: int) -> Array:
-    return _sinh(x, order + 1)
+def _cosh(x: Any, order: int, xp: Any) -> Any:
+    return _sinh(x, order + 1, xp)
 
 
-def power(x: Array, exponent: float, order: int) -> Array:
+def power(x: Any, exponent: float, order: int, xp: Any) -> Any:
     """The derivative of x ** exponent: exponent (exponent - 1) ⋯ x ** (exponent - order)."""
     factor = math.prod(exponent - j for j in range(order))
     # 0 · x⁻¹ is zero also at x = 0.
-    return np.asarray(factor * np.power(x, exponent - order)) if factor else np.zeros_like(x)
+    return factor * x ** (exponent - order) if factor else xp.zeros_like(x)
 
 
-FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
-    **{
-        name: SMOOTH[name].function for name in ("tanh", "erf", "swish", "gelu", "softplus", "mish", "arctan")
-    },
-    "sigmoid": logistic,
-    "sin": Wave(sine=True),
-    "cos": Wave(sine=False),
+# Each takes an array or a tensor, the order of the derivative and the functions to compute with (`backend.Backend`).
+FUNCTIONS: dict[str, Callable[[Any, int, Any], Any]] = {
+    "tanh": smooth.Tanh().evaluate,
+    "erf": smooth.Erf().evaluate,
+    "swish": smooth.Swish().evaluate,
+    "gelu": smooth.Gelu().evaluate,
+    "softplus": smooth.Softplus().evaluate,
+    "mish": smooth.Mish().evaluate,
+    "arctan": smooth.Arctan().evaluate,
+    "sigmoid": smooth.logistic,
+    "sin": Sine().evaluate,
+    "cos": Cosine().evaluate,
     "exp": _exp,
     "expm1": _expm1,
     "log": _log,
@@ -198,10 +204,10 @@ FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-# --- algebras of arrays ---------------------------------------------------------------------------------------------
+# --- algebras -------------------------------------------------------------------------------------------------------
 
 
-def _positive(difference: Array) -> NDArray[np.bool_]:
+def _is_positive(difference: Any) -> Any:
     return difference > 0.0
 
 
@@ -210,54 +216,60 @@ class Jets:
     """Values with derivatives up to `order`: a list [u, u', u'', …] for each node, exact up to rounding.
 
     Attributes:
-        x: where.
-        order: of the last derivative.
-        chosen: which branch of a max counts, from the difference of the two.
+        x: the array or tensor that the variable stands for.
+        order: the order of the last derivative.
+        xp: the functions of arrays or of tensors to compute with.
+        chosen: whether the left branch of a max counts, from the difference of the two.
     """
 
-    x: Array
+    x: Any
     order: int
-    chosen: Callable[[Array], NDArray[np.bool_]] = _positive
+    xp: Any = NUMPY
+    chosen: Callable[[Any], Any] = _is_positive
 
-    def variable(self) -> list[Array]:
-        """The jet x, 1, 0, 0 and so on."""
-        return [self.x, np.ones(()), *([np.zeros(())] * self.order)][: self.order + 1]
+    def variable(self) -> list[Any]:
+        """The jet of x: its value, then 1, then zeros."""
+        one, zero = (self.xp.constant(value, self.x) for value in (1.0, 0.0))
+        return [self.x, one, *([zero] * self.order)][: self.order + 1]
 
-    def number(self, value: float) -> list[Array]:
-        """The constant, then zeros."""
-        return [np.asarray(value), *([np.zeros(())] * self.order)]
+    def number(self, value: float) -> list[Any]:
+        """The jet of a constant: its value, then zeros."""
+        return [self.xp.constant(value, self.x), *([self.xp.constant(0.0, self.x)] * self.order)]
 
-    def add(self, left: list[Array], right: list[Array]) -> list[Array]:
-        """Term by term."""
+    def add(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """The derivatives of a sum are the sums of the derivatives."""
         return [a + b for a, b in zip(left, right, strict=True)]
 
-    def multiply(self, left: list[Array], right: list[Array]) -> list[Array]:
-        """Leibniz's rule."""
+    def multiply(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """The derivatives of a product, by Leibniz's rule."""
         return [
             sum((math.comb(k, j) * left[j] * right[k - j] for j in range(1, k + 1)), left[0] * right[k])
             for k in range(self.order + 1)
         ]
 
-    def larger(self, left: list[Array], right: list[Array]) -> list[Array]:
+    def larger(self, left: list[Any], right: list[Any]) -> list[Any]:
         """The branch that counts, with all its derivatives; what is not a number stays so."""
+        where = self.xp.where
         left_counts = self.chosen(left[0] - right[0])
-        undefined = np.isnan(left[0]) | np.isnan(right[0])
+        undefined = self.xp.isnan(left[0]) | self.xp.isnan(right[0])
         return [
-            np.where(undefined, np.nan, np.where(left_counts, a, b)) for a, b in zip(left, right, strict=True)
+            where(undefined, math.nan, where(left_counts, a, b)) for a, b in zip(left, right, strict=True)
         ]
 
-    def power(self, base: list[Array], exponent: float) -> list[Array]:
-        """The chain rule."""
-        return chain_rule([power(base[0], exponent, k) for k in range(self.order + 1)], base)
+    def power(self, base: list[Any], exponent: float) -> list[Any]:
+        """The derivatives of a power, by the chain rule."""
+        outer = [power(base[0], exponent, k, self.xp) for k in range(self.order + 1)]
+        return smooth.chain_rule(outer, base)
 
-    def apply(self, name: str, argument: list[Array]) -> list[Array]:
-        """The chain rule."""
-        return chain_rule([FUNCTIONS[name](argument[0], k) for k in range(self.order + 1)], argument)
+    def apply(self, name: str, argument: list[Any]) -> list[Any]:
+        """The derivatives of a function of the argument, by the chain rule."""
+        outer = [FUNCTIONS[name](argument[0], k, self.xp) for k in range(self.order + 1)]
+        return smooth.chain_rule(outer, argument)
 
 
-def derivative(tree: Expression, x: Array, order: int = 0) -> Array:
-    """The derivative of that order at every x; the function itself for order 0."""
-    return np.broadcast_to(walk(tree, Jets(x, order))[order], x.shape)
+def derivative(tree: Expression, x: Any, order: int = 0, xp: Any = NUMPY) -> Any:
+    """The derivative of that order at every x, an array or a tensor; the function itself for order 0."""
+    return xp.broadcast_to(walk(tree, Jets(x, order, xp))[order], x.shape)
 
 
 @dataclass(frozen=True)
@@ -267,33 +279,33 @@ class Rounding:
     x: Array
 
     def variable(self) -> tuple[Array, Array]:
-        """x, without an error."""
+        """The variable has no rounding error."""
         return self.x, np.zeros(())
 
     def number(self, value: float) -> tuple[Array, Array]:
-        """The constant as it was rounded."""
+        """A constant has the error of its rounding to a float."""
         return np.asarray(value), np.asarray(EPS * abs(value))
 
     def add(self, left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Errors add up."""
+        """The errors of a sum add up."""
         return self._rounded(left[0] + right[0], left[1] + right[1])
 
     def multiply(self, left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Relative errors add up."""
+        """The relative errors of a product add up."""
         return self._rounded(left[0] * right[0], np.abs(left[0]) * right[1] + np.abs(right[0]) * left[1])
 
     def larger(self, left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The larger of the errors."""
+        """The error of a max is at most the larger of the two."""
         return np.maximum(left[0], right[0]), np.maximum(left[1], right[1])
 
     def power(self, base: tuple[Array, Array], exponent: float) -> tuple[Array, Array]:
-        """The error times the slope."""
-        value, slope = (power(base[0], exponent, k) for k in (0, 1))
+        """The error of the base times the slope of the power."""
+        value, slope = (power(base[0], exponent, k, NUMPY) for k in (0, 1))
         return self._rounded(value, np.abs(slope) * base[1])
 
     def apply(self, name: str, argument: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The error times the slope."""
-        value, slope = (FUNCTIONS[name](argument[0], k) for k in (0, 1))
+        """The error of the argument times the slope of the function."""
+        value, slope = (FUNCTIONS[name](argument[0], k, NUMPY) for k in (0, 1))
         return self._rounded(value, np.abs(slope) * argument[1])
 
     @staticmethod

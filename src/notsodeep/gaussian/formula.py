@@ -11,14 +11,14 @@ import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import expressions, panels
-from notsodeep.gaussian.custom import Custom
+from notsodeep.gaussian.backend import NUMPY
 from notsodeep.gaussian.expressions import (
     Absolute,
     Expression,
@@ -32,6 +32,7 @@ from notsodeep.gaussian.expressions import (
     Variable,
     walk,
 )
+from notsodeep.gaussian.resolved import Resolved, checked_values
 from notsodeep.gaussian.shapes import MAX_ORDER
 
 Array = NDArray[np.float64]
@@ -283,8 +284,13 @@ def _boundaries(switch: Expression, low: Array, high: Array) -> Array:
     return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.where(at_low <= at_high, low, high))
 
 
-class Formula(Custom):
-    """A formula in x, with derivatives by the rules of calculus and kinks where its branches change."""
+class Formula(Resolved):
+    """A formula in x, with derivatives by the rules of calculus and kinks where its branches change.
+
+    Attributes:
+        expression: the formula in its tidied form, by which formulas are compared.
+        tree: the expression that was read from it.
+    """
 
     most_panels = 4000
     caveat = (
@@ -292,34 +298,61 @@ class Formula(Custom):
         "a feature narrower than that cannot be excluded."
     )
 
-    def __init__(self, text: str) -> None:
-        self.tree, self.text = read_formula(text)
-        kinks = find_kinks(self.tree)
-        if len(kinks) > MAX_KINKS:
+    def __init__(self, expression: str) -> None:
+        self.tree, self.expression = read_formula(expression)
+        self.name = self.expression
+        self.kinks = find_kinks(self.tree)
+        if len(self.kinks) > MAX_KINKS:
             raise InputError(
-                f"The formula {self.text!r} has {len(kinks)} kinks between ±{REACH:g}; up to {MAX_KINKS} are supported."
+                f"The formula {self.name!r} has {len(self.kinks)} kinks between ±{REACH:g}; up to {MAX_KINKS} are "
+                "supported."
             )
-        super().__init__(lambda x: expressions.derivative(self.tree, x), None, kinks, name=self.text)
+        self.resolve()
         broken = [~np.isfinite(side) for k in range(MAX_ORDER + 1) for side in self._sides(k)]
         if np.any(broken):
-            self._refuse(self.kinks[int(np.argmax(np.any(broken, axis=0)))])
+            self.refuse(self.kinks[int(np.argmax(np.any(broken, axis=0)))])
 
     def __repr__(self) -> str:
-        return f"formula({self.text!r})"
+        return f"formula({self.expression!r})"
 
     def __reduce__(self) -> tuple[type[Formula], tuple[str]]:
-        return Formula, (self.text,)
+        return Formula, (self.expression,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Formula) and other.text == self.text
+        return isinstance(other, Formula) and other.expression == self.expression
 
     def __hash__(self) -> int:
-        return hash((Formula, self.text))
+        return hash((Formula, self.expression))
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        """By the rules of calculus; at a kink the derivative on its left."""
+        return expressions.derivative(self.tree, x, order, xp)
 
     def __call__(self, x: Array, order: int = 0) -> Array:
-        """The derivative of the given order, away from the kinks; at a kink the slope on its left."""
+        """The derivative of the given order on an array, checked; at a kink that on its left."""
         with np.errstate(all="ignore"):
-            return self._checked(x, expressions.derivative(self.tree, x, order))
+            return checked_values(x, self.evaluate(x, order, NUMPY), self._refuse_value)
+
+    def values(self, x: Array) -> Array:
+        """The formula on an array, checked."""
+        return self(x)
+
+    def noise(self) -> Callable[[Array], Array]:
+        """A bound of the rounding errors, by walking the tree."""
+
+        def bound(x: Array) -> Array:
+            with np.errstate(all="ignore"):
+                return np.nan_to_num(expressions.rounding(self.tree, x), nan=0.0, posinf=0.0)
+
+        return bound
+
+    def lipschitz(self) -> float:
+        """sup |φ'|, infinite if the slope goes on growing far out."""
+        steepest = super().lipschitz()
+        with np.errstate(all="ignore"):
+            # Where a derivative cannot be computed nothing is known.
+            far = np.abs(self.evaluate(np.array([-1e8, -1e4, 1e4, 1e8]), 1, NUMPY))
+        return np.inf if np.any(far > 1.001 * steepest) else steepest
 
     def jumps(self, order: int) -> Array:
         """The derivative on the right of each kink less that on its left."""
@@ -344,30 +377,29 @@ class Formula(Custom):
 
         both = np.stack([x, witness])
         with np.errstate(all="ignore"):
-            jets = walk(self.tree, Jets(both, order, chosen))
+            jets = walk(self.tree, Jets(both, order, chosen=chosen))
         return np.asarray(np.broadcast_to(jets[order], both.shape)[0])
 
-    def _noise(self) -> Callable[[Array], Array]:
-        def bound(x: Array) -> Array:
-            with np.errstate(all="ignore"):
-                return np.nan_to_num(expressions.rounding(self.tree, x), nan=0.0, posinf=0.0)
-
-        return bound
-
-    def _refuse_value(self, position: float) -> None:
+    def _refuse_value(self, position: float) -> NoReturn:
         raise InputError(
-            f"The formula {self.text!r} is not a finite number at x = {position:.6g}, but every x can occur: keep it "
+            f"The formula {self.name!r} is not a finite number at x = {position:.6g}, but every x can occur: keep it "
             "from overflowing there, and from sqrt, log and fractional powers of what is negative."
         )
 
-    def _refuse(self, position: float) -> None:
+    def refuse(self, position: float) -> NoReturn:
+        """Raise an InputError that says what a formula may contain."""
         raise InputError(
-            f"The formula {self.text!r} is not smooth at x ≈ {position:.9g}, or varies too fast to be followed there. "
+            f"The formula {self.name!r} is not smooth at x ≈ {position:.9g}, or varies too fast to be followed there. "
             "It may have kinks (abs, relu, min, max, clip) but no jump, pole or infinite slope."
         )
 
 
 @lru_cache(maxsize=128)
-def formula_shape(text: str) -> Formula:
-    """The shape of a formula; one that was resolved before is not resolved again."""
-    return Formula(text)
+def resolved_formula(tidied: str) -> Formula:
+    """The shape of a formula in its tidied form; one that was resolved before is not resolved again."""
+    return Formula(tidied)
+
+
+def formula(expression: str = "") -> Formula:
+    """The shape of a formula in x, such as "x * sigmoid(x)"."""
+    return resolved_formula(read_formula(expression)[1])

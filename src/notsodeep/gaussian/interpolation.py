@@ -6,11 +6,15 @@ fixed function, the variance only through the bell), so a few dozen nodes serve 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
+
+from notsodeep.errors import ConvergenceError, InputError
 
 Array = NDArray[np.float64]
 
@@ -20,11 +24,19 @@ SEGMENT = np.log(16.0)
 TOLERANCE = 2e-15
 
 
-def at_many(function: Callable[[Array], Array], points: Array) -> Array:
+# log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
+LOG_STEP = 0.125
+KEPT = 256
+_SERIES: OrderedDict[Hashable, Array] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def at_many(function: Callable[[Array], Array], points: Array, key: Hashable = None) -> Array:
     """function(points) for positive points; `function` maps m points to m rows and is called on few of them.
 
     The error is relative to the largest row of each segment; where the interpolation does not resolve the function,
-    or is not worth it, the function is called on all points.
+    or is not worth it, the function is called on all points.  With a `key`, which must name the function completely,
+    the interpolants are kept for the next call.
     """
     if len(points) <= 2 * COUNTS[0]:
         return function(points)
@@ -33,27 +45,56 @@ def at_many(function: Callable[[Array], Array], points: Array) -> Array:
     result: Array | None = None
     for number in np.unique(segment):
         members = np.flatnonzero(segment == number)
-        rows = _one_segment(function, points[members], logs[members])
+        try:
+            rows = _one_segment(function, points[members], logs[members], key)
+        except (ConvergenceError, InputError):
+            # The rounded range may reach where the function does not exist; the points themselves decide.
+            if key is None:
+                raise
+            rows = _one_segment(function, points[members], logs[members], None)
         if result is None:
             result = np.empty((len(points), *rows.shape[1:]))
         result[members] = rows
     return function(points) if result is None else result
 
 
-def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array) -> Array:
+def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array, key: Hashable) -> Array:
     low, high = float(logs.min()), float(logs.max())
     if high - low < 1e-15:
         return np.repeat(function(points[:1]), len(points), axis=0)
-    for count in COUNTS:
-        if len(points) <= 2 * count:
+    if key is not None:
+        low, high = float(np.floor(low / LOG_STEP) * LOG_STEP), float(np.ceil(high / LOG_STEP) * LOG_STEP)
+    coefficients = _kept((key, low, high)) if key is not None else None
+    for count in COUNTS if coefficients is None else ():
+        # What is kept for other calls may cost more than this one alone would pay.
+        if len(points) <= 2 * count and (key is None or count > COUNTS[2]):
             break
         angles = np.pi * (np.arange(count) + 0.5) / count
         values = function(np.exp(0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)))
-        coefficients = dct(values.reshape(count, -1), axis=0) / count
-        coefficients[0] *= 0.5
+        series = np.asarray(dct(values, axis=0) / count)
+        series[0] *= 0.5
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.
-        if np.abs(coefficients[-count // 4 :]).max() <= TOLERANCE * np.abs(coefficients).max():
-            local = np.clip((2.0 * logs - low - high) / (high - low), -1.0, 1.0)
-            basis = np.cos(np.arccos(local)[:, None] * np.arange(count))
-            return np.asarray((basis @ coefficients).reshape(len(points), *values.shape[1:]))
-    return function(points)
+        if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
+            coefficients = series
+            if key is not None:
+                _keep((key, low, high), series)
+            break
+    if coefficients is None:
+        return function(points)
+    local = np.clip((2.0 * logs - low - high) / (high - low), -1.0, 1.0)
+    basis = np.cos(np.arccos(local)[:, None] * np.arange(len(coefficients)))
+    return np.tensordot(basis, coefficients, axes=1)
+
+
+def _kept(key: Hashable) -> Array | None:
+    with _LOCK:
+        if key in _SERIES:
+            _SERIES.move_to_end(key)
+        return _SERIES.get(key)
+
+
+def _keep(key: Hashable, series: Array) -> None:
+    with _LOCK:
+        _SERIES[key] = series
+        while len(_SERIES) > KEPT:
+            _SERIES.popitem(last=False)

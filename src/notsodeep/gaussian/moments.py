@@ -26,7 +26,7 @@ def _variances(q: ArrayLike) -> tuple[Array, tuple[int, ...]]:
 
 
 def mean_derivative(phi: Activation, q: ArrayLike, k: int = 0) -> Any:
-    """M_k(q) = E[φ^(k)(√q ξ)], k = 0 to 4, (2.1)."""
+    """Mean derivative M_k(q) = E[φ^(k)(√q ξ)], k = 0 to 4, (2.1)."""
     if not 0 <= k <= MAX_ORDER:
         raise InputError(f"Mean derivatives of order 0 to {MAX_ORDER} are available, not {k}.")
     flat, form = _variances(q)
@@ -37,7 +37,7 @@ def mean_derivative(phi: Activation, q: ArrayLike, k: int = 0) -> Any:
 
 
 def second_moment(phi: Activation, q: ArrayLike) -> Any:
-    """S(q) = E[φ(√q ξ)²], (2.2)."""
+    """Second moment S(q) = E[φ(√q ξ)²], (2.2)."""
     flat, form = _variances(q)
     inner = phi.gain**2 * flat
     value = phi.amplitude**2 * phi.shape.second_moment(inner)
@@ -47,7 +47,7 @@ def second_moment(phi: Activation, q: ArrayLike) -> Any:
 
 
 def second_moment_slope(phi: Activation, q: ArrayLike) -> Any:
-    """S'(q) = dS/dq, (2.3)."""
+    """Derivative S'(q) = dS/dq of the second moment, (2.3)."""
     flat, form = _variances(q)
     if phi.amplitude == 0.0 or phi.gain == 0.0:
         return np.zeros(form)[()]
@@ -60,14 +60,14 @@ def second_moment_slope(phi: Activation, q: ArrayLike) -> Any:
 
 
 def derivative_second_moment(phi: Activation, q: ArrayLike) -> Any:
-    """E1(q) = E[φ'(√q ξ)²], (2.4)."""
+    """Second moment of the slope E1(q) = E[φ'(√q ξ)²], (2.4)."""
     flat, form = _variances(q)
     value = (phi.amplitude * phi.gain) ** 2 * phi.shape.derivative_second_moment(phi.gain**2 * flat)
     return value.reshape(form)[()]
 
 
 def mehler(phi: Activation, q: ArrayLike, terms: int) -> Array:
-    """a_k(q) = E[φ(√q ξ) He_k(ξ)]/√k! for k < terms, as (len(q), terms), (2.6)."""
+    """Mehler coefficients a_k(q) = E[φ(√q ξ) He_k(ξ)]/√k! for k < terms, as (len(q), terms), (2.6)."""
     if terms < 1:
         raise InputError(f"A Mehler series needs at least one term, not {terms}.")
     flat, _ = _variances(q)

@@ -1,8 +1,8 @@
 """Price's integral for piecewise-linear shapes, compiled and vectorised over pairs (docs/theory.md, section 3).
 
-For each two kinks one integral over the angle δ from arccos ρ to π/2.  Its integrand has a layer at δ = |α - β|, the gap
-between the kinks, as wide as that gap and flat below it: in log δ the layer has width one.  Gauss-Legendre rules in log δ
-through the layer and beyond it, and in δ from FAR on, serve every pair, (3.32).
+For each two kinks one integral over the angle δ from arccos ρ to π/2.  Its integrand has a layer at δ = |α - β|, the
+gap between the kinks, as wide as that gap and flat below it: in log δ the layer has width one.  Gauss-Legendre rules in
+log δ through the layer and beyond it, and in δ from FAR on, serve every pair, (3.32).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.quadrature import legendre
-from notsodeep.gaussian.shapes import PiecewiseLinear
+from notsodeep.gaussian.shapes import Pieces
 
 Array = NDArray[np.float64]
 
-# Nodes through the layer, between it and FAR, and beyond; the layer begins at gap/DEEP, where e is below 1e-17, and ends
-# at gap · OUT.
+# Nodes through the layer, between it and FAR, and beyond; the layer begins at gap/DEEP, where e is below 1e-17, and
+# ends at gap · OUT.
 COUNTS = (36, 24, 20)
 DEEP, OUT, FAR = 9.0, 4.5, 0.35
-# Angles below the first contribute less than rounding; a layer below the second is too thin to be followed.
-SMALLEST_ANGLE, THIN = 1e-12, 1e-7
+# A layer below this is too thin to be followed.
+THIN = 1e-7
 # Pairs in the innermost loops.
 WIDTH = 64
 INVERSE_LN2 = 1.0 / math.log(2.0)
@@ -33,46 +33,33 @@ ROUNDING = 6755399441055744.0
 FAST = {"contract", "nsz", "nnan", "ninf"}
 
 
-def piecewise_dual(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-    """F and F' of a piecewise-linear shape, elementwise on flat arrays, (3.17) and (3.18)."""
-    means = [shape.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
-    return price_integral(shape, np.sqrt(q1), np.sqrt(q2), c, means)
-
-
 def price_integral(
-    shape: PiecewiseLinear, s1: Array, s2: Array, c: Array, means: Sequence[Array]
+    pieces: Pieces, s1: Array, s2: Array, c: Array, means: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """F and F' from the scales s1 and s2, the covariance and the means M_0(q1), M_0(q2), M_1(q1), M_1(q2)."""
+    """F and F' of a piecewise-linear function, elementwise on flat arrays, (3.17) and (3.18).
+
+    Args:
+        pieces: the straight pieces of the function.
+        s1: the scale √q1 of the first variable of each pair.
+        s2: the scale of the second.
+        c: their covariance.
+        means: M_0(q1), M_0(q2), M_1(q1), M_1(q2).
+    """
     value, slope = np.empty_like(c), np.empty_like(c)
-    rules = [part for count in COUNTS for part in legendre(count)]
-    knots, jumps = np.array(shape.knots), shape.weights
+    layer, middle, far = (legendre(count) for count in COUNTS)
+    knots, jumps = np.array(pieces.knots), pieces.weights
     # The integral of the kinks (-κ, -λ) is that of (κ, λ): where both have the same weight one of them is enough.
     symmetric = bool(np.all(knots == -knots[::-1]) and np.all(np.abs(jumps) == np.abs(jumps[::-1])))
-    _integrate(knots, jumps, s1, s2, c, *means, *rules, symmetric, value, slope)
+    arguments = (knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)
+    _integrate(*arguments)
     return value, slope
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _integrate(
-    knots,
-    jumps,
-    s1,
-    s2,
-    c,
-    mean1,
-    mean2,
-    rise1,
-    rise2,
-    layer,
-    layer_weights,
-    middle,
-    middle_weights,
-    far,
-    far_weights,
-    symmetric,
-    value,
-    slope,
-):  # type: ignore[no-untyped-def]
+def _integrate(  # type: ignore[no-untyped-def]
+    knots, jumps, s1, s2, c, mean1, mean2, rise1, rise2, layer, layer_weights, middle, middle_weights, far, far_weights,
+    symmetric, value, slope,
+):  # fmt: skip
     total = jumps.sum()
     reach = np.abs(knots).max() if len(knots) else 0.0
     size = len(knots)
@@ -123,16 +110,17 @@ def _integrate(
 def _limits(alpha, beta, rho, less, work, sums, arms, width):  # type: ignore[no-untyped-def]
     """Where the three panels begin in log δ, in log δ and in δ, and how long they are, for the pairs of a strip.
 
-    Below the layer e = 0, so that e - 1 contributes what is put into `sums` and `arms` here.  δ = π/2 - |θ|, so that the integral runs from arccos |ρ| to π/2.  A negative ρ is a positive one with the sign of one
-    variable exchanged.
+    Below the layer e = 0, so that e - 1 contributes what is put into `sums` and `arms` here.
+    δ = π/2 - |θ|, so that the integral runs from arccos |ρ| to π/2.  A negative ρ is a positive one with the sign of
+    one variable exchanged.
     """
     for j in range(width):
         sign = -1.0 if rho[j] < 0.0 else 1.0
         turned = sign * beta[j]
         apart = min(abs(alpha[j] - turned), 80.0)
         low = 1.0 - abs(rho[j])
-        end = max(2.0 * math.asin(math.sqrt(0.5 * low)), SMALLEST_ANGLE)
-        begin = min(max(end, apart / DEEP), 0.5 * math.pi)
+        end = 2.0 * math.asin(math.sqrt(0.5 * low))
+        begin = min(max(end, apart / DEEP, 1e-300), 0.5 * math.pi)
         middle = min(max(OUT * apart, begin), 0.5 * math.pi)
         work[0, j] = 0.5 * apart * apart
         work[1, j] = max(0.5 * alpha[j] * turned, -800.0)
@@ -154,8 +142,8 @@ def _limits(alpha, beta, rho, less, work, sums, arms, width):  # type: ignore[no
 def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[no-untyped-def]
     """Add ∫ e(θ) dθ and ∫ (ρ - sin θ) e(θ) dθ over one panel on a strip; of e - 1 where `less` is 1.
 
-    Panels 4 and 6 are in log δ (the second less an offset), panel 8 in δ: the rows of `work` that hold their beginnings and
-    lengths.
+    Panels 4 and 6 are in log δ (the second less an offset), panel 8 in δ: the rows of `work` that hold their
+    beginnings and lengths.
     """
     begin, length = work[panel], work[panel + 1]
     longest = 0.0
@@ -184,7 +172,7 @@ def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[n
                 delta[j] = rate[j] + offset[j]
         for j in range(WIDTH):
             half = _sine(0.5 * delta[j])
-            lift[j] = half * half
+            lift[j] = max(half * half, 1e-290)
         for j in range(WIDTH):
             square = lift[j]
             ratio = (0.25 * gap[j] + square * both[j]) / (square * (1.0 - square))

@@ -1,20 +1,21 @@
-"""Shapes: the functions themselves, each with its derivatives and its one-dimensional Gaussian moments.
+"""What every activation function can do: values and derivatives, Gaussian moments, its form in torch.
 
-A shape is an activation before scaling and shifting.  `Shape` computes every moment by quadrature; shapes with
-closed forms override what they know better.  Equation numbers refer to docs/theory.md.
+A shape is an activation before scaling and shifting.  A new one is a class with `evaluate`: from it `Shape` computes
+the moments by quadrature, the form in torch and the Lipschitz constant, and the class overrides what it knows better.
+Equation numbers refer to docs/theory.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.gaussian import quadrature
+from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
 
 Array = NDArray[np.float64]
 
@@ -34,30 +35,113 @@ def in_chunks(function: Callable[[Array], Array], q: Array, nodes: int) -> Array
     return np.concatenate([function(q[i : i + rows]) for i in range(0, len(q), rows)])
 
 
+class Pieces(Protocol):
+    """A continuous function made of straight pieces: slopes[i] x + intercepts[i] between knots[i-1] and knots[i]."""
+
+    @property
+    def knots(self) -> tuple[float, ...]:
+        """Where one piece ends and the next begins, in ascending order."""
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """The slope of each piece, one more than there are knots."""
+
+    @property
+    def intercepts(self) -> Array:
+        """The value at zero of the line that each piece lies on."""
+
+    @property
+    def weights(self) -> Array:
+        """How much the slope jumps at each knot."""
+
+
 class Shape:
-    """A function R → R, smooth between its kinks, with moments by quadrature.
+    """A function R → R, smooth between its kinks.
+
+    A subclass defines `evaluate` and sets the attributes that differ from those here.
 
     Attributes:
         kinks: points where the function or one of its derivatives jumps.
         parity: +1 even, -1 odd, 0 neither.
         feature: length ℓ over which the function is smooth, for the grading of panels.
-        dual: which evaluator knows E[φ(u)φ(v)] for all correlations.
+        features_anywhere: the function may change quickly anywhere, not only around zero.
+        pieces: the straight pieces, if the function consists of them.
+        is_homogeneous: φ(t x) = t φ(x) for t > 0.
+        series_terms: number of terms after which the Mehler series ends, if it does; two or more.
         inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
         caveat: what error bounds take for granted about the function; empty if nothing.
-        features_at_zero: away from zero the function is smooth over lengths of the distance to zero.
+        quarter: number of quarter periods by which the function is ahead of the sine, if it is a wave.
     """
 
     kinks: tuple[float, ...] = ()
     parity: int = 0
     feature: float = 1.0
-    dual: str = "general"
+    features_anywhere: bool = False
+    pieces: Pieces | None = None
+    is_homogeneous: bool = False
+    series_terms: int | None = None
     inaccuracy: float = 0.0
     caveat: str = ""
-    features_at_zero: bool = True
+    quarter: int | None = None
+
+    @property
+    def kinked_pieces(self) -> Pieces | None:
+        """The straight pieces, if they meet away from zero: no fit in one variable serves them."""
+        return None if self.is_homogeneous else self.pieces
+
+    # --- values ---------------------------------------------------------------------------------------------------
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        """The derivative of the given order (0 to 4), away from the kinks.
+
+        Args:
+            x: an array or a tensor.
+            order: 0 for the function itself.
+            xp: the functions of arrays or of tensors, see `backend.Backend`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define evaluate.")
 
     def __call__(self, x: Array, order: int = 0) -> Array:
-        """The derivative of the given order (0 to 4), away from the kinks."""
-        raise TypeError(f"{type(self).__name__} defines no values")
+        """The derivative of the given order (0 to 4) on an array, away from the kinks."""
+        return np.asarray(self.evaluate(x, order, NUMPY))
+
+    def torch_form(self, torch: Any) -> TorchForm | None:
+        """The function and its slope for tensors, from the module `torch`; None if it only takes arrays."""
+        xp = torch_backend(torch)
+        return TorchForm(lambda x: self.evaluate(x, 0, xp), lambda x: self.evaluate(x, 1, xp))
+
+    def torch_kernel(self, torch: Any, value: Callable[[Any], Any], **writing: Any) -> TorchForm:
+        """The form of a function whose values torch has in one kernel, faster than `evaluate`; the slope from there.
+
+        Args:
+            torch: the module.
+            value: the kernel.
+            **writing: `in_place` and `into` of the form, where the kernel has them.
+        """
+        xp = torch_backend(torch)
+        return TorchForm(value, lambda x: self.evaluate(x, 1, xp), **writing)
+
+    def lipschitz(self) -> float:
+        """sup |φ'|, docs/theory.md (1.5): the largest slope on `slope_grid`, then a search around it."""
+        from scipy.optimize import minimize_scalar
+
+        points = np.unique(self.slope_grid())
+        steepness = np.abs(self(points, 1))
+        best = int(np.argmax(steepness))
+        found = minimize_scalar(
+            lambda x: -abs(float(self(np.array([x]), 1)[0])),
+            bounds=(points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]),
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
+        return max(float(steepness.max()), -float(found.fun))
+
+    def slope_grid(self, reach: float = 1e9) -> Array:
+        """Points among which the steepest is close to the steepest of all: near zero, at all scales, at the kinks."""
+        near = np.arange(0.0, 40.0 * self.feature, 0.02 * self.feature)
+        far = np.geomspace(self.feature, reach, 2000)
+        kinks = np.array(self.kinks)
+        return np.concatenate([-far, -near, kinks, np.nextafter(kinks, np.inf), near, far])
 
     # --- quadrature -----------------------------------------------------------------------------------------------
 
@@ -104,6 +188,13 @@ class Shape:
 
     # --- moments --------------------------------------------------------------------------------------------------
 
+    def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array] | None:
+        """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q1, q2 and covariances c, (3.1) and (3.2), in closed form.
+
+        None where there is none: `bivariate` then takes two-dimensional quadrature.
+        """
+        return None
+
     def mean_derivative(self, q: Array, k: int) -> Array:
         """M_k(q) = E[φ^(k)(sξ)], (2.1).
 
@@ -139,7 +230,7 @@ class Shape:
         return total
 
     def second_moment(self, q: Array) -> Array:
-        """S(q) = E[φ(sξ)²], (2.2)."""
+        """Second moment S(q) = E[φ(sξ)²], (2.2)."""
         return self.expectation(q, lambda xi, x: self(x) ** 2)
 
     def second_moment_slope(self, q: Array) -> Array:
@@ -159,7 +250,7 @@ class Shape:
         return result
 
     def derivative_second_moment(self, q: Array) -> Array:
-        """E1(q) = E[φ'(sξ)²], (2.4)."""
+        """Second moment of the slope E1(q) = E[φ'(sξ)²], (2.4)."""
         return self.expectation(q, lambda xi, x: self(x, 1) ** 2)
 
     def mehler(self, q: Array, terms: int) -> Array:
@@ -200,193 +291,8 @@ def hermite(x: Array, degree: int) -> Array:
 
 
 class ClosedForm(Shape):
-    """A shape whose moments are formulas."""
+    """A shape whose moments are formulas, free of quadrature."""
 
     def quadrature_error(self, q: Array) -> Array:
+        """Zero: nothing is integrated numerically."""
         return np.zeros_like(q)
-
-
-# --- shapes with closed-form moments ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PiecewiseLinear(ClosedForm):
-    """Continuous, with slopes[i] between knots[i-1] and knots[i], and φ(0) = value."""
-
-    knots: tuple[float, ...]
-    slopes: tuple[float, ...]
-    value: float = 0.0
-
-    @property
-    def kinks(self) -> tuple[float, ...]:  # type: ignore[override]
-        return self.knots
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        mirrored = tuple(-k for k in self.knots[::-1])
-        if mirrored != self.knots:
-            return 0
-        if self.slopes == self.slopes[::-1] and self.value == 0.0:
-            return -1
-        return 1 if self.slopes == tuple(-s for s in self.slopes[::-1]) else 0
-
-    @property
-    def dual(self) -> str:  # type: ignore[override]
-        return "homogeneous" if self.knots in ((), (0.0,)) and self.value == 0.0 else "piecewise"
-
-    @property
-    def weights(self) -> Array:
-        """Slope jumps w_k at the knots."""
-        return np.diff(np.array(self.slopes))
-
-    @property
-    def intercepts(self) -> Array:
-        """φ(x) = slopes[i] x + intercepts[i] on segment i."""
-        steps = np.concatenate([[0.0], np.cumsum(-self.weights * np.array(self.knots))])
-        segment = int(np.searchsorted(np.array(self.knots), 0.0))
-        return np.asarray(steps - steps[segment] + self.value)
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        if order > 1:
-            return np.zeros_like(x)
-        segment = np.searchsorted(np.array(self.knots), x)
-        slope = np.array(self.slopes)[segment]
-        return slope if order == 1 else np.asarray(slope * x + self.intercepts[segment])
-
-    def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
-        """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments)."""
-        scales = np.sqrt(np.maximum(q, TINY))
-        far = np.full((len(q), 1), np.inf)
-        with np.errstate(over="ignore"):
-            ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
-        return scales, *segment_moments(ends)
-
-    def mean_derivative(self, q: Array, k: int) -> Array:
-        scales, zeroth, _, _ = self._segments(q)
-        if k == 0:
-            # φ is linear around zero and every knot adds a hinge that opens outwards: terms without cancellation.
-            away = np.abs(np.array(self.knots)) / scales[:, None]
-            tail = quadrature.SQRT_2PI**-1 - 0.5 * away * special.erfcx(away / np.sqrt(2.0))
-            hinges = np.where(away < 40, np.exp(-0.5 * np.minimum(away, 40) ** 2) * tail, 0.0)
-            return np.asarray(self.value + np.sqrt(q) * (self.weights * hinges).sum(axis=1))
-        if k == 1:
-            return np.asarray((np.array(self.slopes) * zeroth).sum(axis=1))
-        with np.errstate(over="ignore"):
-            position = np.array(self.knots) / scales[:, None]
-        terms = self.weights * np.where(
-            np.abs(position) < 40, hermite(np.clip(position, -40, 40), k - 2), 0.0
-        )
-        total = (terms * bell(np.clip(position, -40, 40))).sum(axis=1)
-        return over_power(total, scales, k - 1)
-
-    def second_moment(self, q: Array) -> Array:
-        _, zeroth, first, second = self._segments(q)
-        slopes, intercepts = np.array(self.slopes), self.intercepts
-        quadratic = (slopes**2 * second).sum(axis=1) * q
-        linear = 2.0 * (slopes * intercepts * first).sum(axis=1) * np.sqrt(q)
-        return np.asarray(quadratic + linear + (intercepts**2 * zeroth).sum(axis=1))
-
-    def second_moment_slope(self, q: Array) -> Array:
-        scales, _, first, second = self._segments(q)
-        slopes = np.array(self.slopes)
-        return np.asarray(
-            (slopes**2 * second).sum(axis=1) + (slopes * self.intercepts * first).sum(axis=1) / scales
-        )
-
-    def derivative_second_moment(self, q: Array) -> Array:
-        _, zeroth, _, _ = self._segments(q)
-        return np.asarray((np.array(self.slopes) ** 2 * zeroth).sum(axis=1))
-
-    def mehler(self, q: Array, terms: int) -> Array:
-        """a_k = s Σ w He_{k-2}(κ/s) bell(κ/s)/√k! for k ≥ 2: k - 2 integrations by parts of a slope jump."""
-        result = np.empty((len(q), terms))
-        scales = np.sqrt(np.maximum(q, TINY))
-        for k in range(min(terms, 2)):
-            result[:, k] = self.mean_derivative(q, k) * scales**k
-        if terms > 2:
-            with np.errstate(over="ignore"):
-                position = np.clip(np.array(self.knots) / scales[:, None], -40, 40)
-            heights = np.where(np.abs(position) < 40, bell(position), 0.0) * self.weights
-            functions = quadrature.hermite_functions(position, terms - 2)
-            orders = np.arange(2.0, terms)
-            sums = np.einsum("kns,ns->nk", functions, heights)
-            result[:, 2:] = scales[:, None] * sums / np.sqrt(orders * (orders - 1.0))
-        return result
-
-
-@dataclass(frozen=True)
-class Polynomial(ClosedForm):
-    """Σ coefficients[j] x^j; its Mehler series is finite."""
-
-    coefficients: tuple[float, ...]
-    dual: ClassVar[str] = "polynomial"  # type: ignore[misc]
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        if not any(self.coefficients[0::2]):
-            return -1
-        return 1 if not any(self.coefficients[1::2]) else 0
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        series = np.polynomial.Polynomial(self.coefficients)
-        return np.asarray((series.deriv(order) if order else series)(x)) + np.zeros_like(x)
-
-    def _mean_of(self, coefficients: ArrayLike, q: Array) -> Array:
-        """E[Σ c_j (sξ)^j] = Σ c_2j (2j-1)!! q^j."""
-        even = np.asarray(coefficients, dtype=np.float64)[0::2]
-        moments = np.array([special.factorial2(2 * j - 1) if j else 1.0 for j in range(len(even))])
-        return np.asarray(np.polynomial.polynomial.polyval(q, even * moments))
-
-    def mean_derivative(self, q: Array, k: int) -> Array:
-        series = np.polynomial.Polynomial(self.coefficients)
-        return self._mean_of((series.deriv(k) if k else series).coef, q)
-
-    def second_moment(self, q: Array) -> Array:
-        return self._mean_of((np.polynomial.Polynomial(self.coefficients) ** 2).coef, q)
-
-    def second_moment_slope(self, q: Array) -> Array:
-        return 0.5 * self._mean_of((np.polynomial.Polynomial(self.coefficients) ** 2).deriv(2).coef, q)
-
-    def derivative_second_moment(self, q: Array) -> Array:
-        return self._mean_of((np.polynomial.Polynomial(self.coefficients).deriv() ** 2).coef, q)
-
-    def mehler(self, q: Array, terms: int) -> Array:
-        result = np.zeros((len(q), terms))
-        for k in range(min(terms, len(self.coefficients))):
-            result[:, k] = self.mean_derivative(q, k) * q ** (k / 2) / np.sqrt(special.factorial(k))
-        return result
-
-
-@dataclass(frozen=True)
-class Wave(ClosedForm):
-    """sin x or cos x."""
-
-    sine: bool
-    dual: ClassVar[str] = "wave"  # type: ignore[misc]
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        return -1 if self.sine else 1
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        turn = (order + (0 if self.sine else 1)) % 4
-        return np.asarray((np.sin, np.cos)[turn % 2](x) * (1.0 if turn < 2 else -1.0))
-
-    def mean_derivative(self, q: Array, k: int) -> Array:
-        turn = (k + (0 if self.sine else 1)) % 4
-        return (0.0, 1.0, 0.0, -1.0)[turn] * np.exp(-0.5 * q)
-
-    def second_moment(self, q: Array) -> Array:
-        return -0.5 * np.expm1(-2.0 * q) if self.sine else 0.5 + 0.5 * np.exp(-2.0 * q)
-
-    def second_moment_slope(self, q: Array) -> Array:
-        return np.exp(-2.0 * q) * (1.0 if self.sine else -1.0)
-
-    def derivative_second_moment(self, q: Array) -> Array:
-        return 0.5 + 0.5 * np.exp(-2.0 * q) if self.sine else -0.5 * np.expm1(-2.0 * q)
-
-    def mehler(self, q: Array, terms: int) -> Array:
-        k = np.arange(terms)
-        signs = np.array([(0.0, 1.0, 0.0, -1.0)[(j + (0 if self.sine else 1)) % 4] for j in k])
-        log_root = 0.5 * np.log(np.maximum(q, TINY))[:, None]
-        return np.asarray(signs * np.exp(-0.5 * q[:, None] + k * log_root - 0.5 * special.gammaln(k + 1.0)))

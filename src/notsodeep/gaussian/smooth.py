@@ -1,137 +1,271 @@
-"""Smooth activations by name, with derivatives up to order 4; their moments come from quadrature."""
+"""Smooth activations, each a class with derivatives up to order 4; their moments come from quadrature.
+
+Softsign and ELU are among them, with one kink at zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.shapes import Shape, bell, hermite
+from notsodeep.gaussian.backend import TorchForm
+from notsodeep.gaussian.shapes import Shape
 
 Array = NDArray[np.float64]
 
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
+# torch's softplus is linear beyond its threshold; at 40 what it drops, e^-40, is below the rounding of float64.
+_SOFTPLUS_THRESHOLD = 40.0
+
 
 @dataclass(frozen=True)
-class Smooth(Shape):
-    """A named function with derivatives up to order 4."""
+class Tanh(Shape):
+    """The activation tanh x."""
 
-    name: str
-    parameters: tuple[float, ...] = ()
+    parity = -1
 
-    @property
-    def _entry(self) -> SmoothEntry:
-        return SMOOTH[self.name]
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        if order == 0:
+            return xp.tanh(x)
+        decay = xp.exp(-2.0 * xp.abs(x))
+        slope = 4.0 * decay / (1.0 + decay) ** 2
+        if order == 1:
+            return slope
+        y = xp.tanh(x)
+        if order == 2:
+            return slope * (-2.0 * y)
+        return slope * (6.0 * y**2 - 2.0 if order == 3 else 8.0 * y * (2.0 - 3.0 * y**2))
 
-    @property
-    def kinks(self) -> tuple[float, ...]:  # type: ignore[override]
-        return self._entry.kinks
+    def torch_form(self, torch: Any) -> TorchForm:
+        return self.torch_kernel(torch, torch.tanh, in_place=torch.tanh_, into=torch.tanh)
+
+
+@dataclass(frozen=True)
+class Erf(Shape):
+    """The activation erf x, the error function."""
+
+    parity = -1
+    feature = 0.7
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        if order == 0:
+            return xp.erf(x)
+        square = x**2
+        slope = 2.0 / math.sqrt(math.pi) * xp.exp(-square)
+        if order == 1:
+            return slope
+        if order == 2:
+            return slope * (-2.0 * x)
+        return slope * (4.0 * square - 2.0 if order == 3 else x * (12.0 - 8.0 * square))
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        return self.torch_kernel(torch, torch.erf, in_place=torch.Tensor.erf_)
+
+    def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
+        """F and F' of erf: the arcsine kernel, (3.21)."""
+        bound = np.sqrt(q1) * np.sqrt(q2)
+        root = np.sqrt(1.0 + 2.0 * (q1 + q2) + 4.0 * (bound - c) * (bound + c))
+        return (2.0 / np.pi) * np.arctan2(2.0 * c, root), (4.0 / np.pi) / root
+
+
+@dataclass(frozen=True)
+class Arctan(Shape):
+    """The activation arctan x."""
+
+    parity = -1
+    feature = 0.7
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        if order == 0:
+            return xp.arctan(x)
+        square = x**2
+        slope = 1.0 / (1.0 + square)
+        if order == 1:
+            return slope
+        if order == 2:
+            return -2.0 * x * slope**2
+        if order == 3:
+            return (6.0 * square - 2.0) * slope**3
+        return 24.0 * x * (1.0 - square) * slope**4
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        return self.torch_kernel(torch, torch.arctan, in_place=torch.atan_)
+
+
+@dataclass(frozen=True)
+class Softplus(Shape):
+    """The activation log(1 + e^x)."""
+
+    feature = 2.0
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        return xp.logaddexp(xp.zeros_like(x), x) if order == 0 else logistic(x, order - 1, xp)
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        softplus = torch.nn.functional.softplus
+        return self.torch_kernel(torch, lambda x: softplus(x, threshold=_SOFTPLUS_THRESHOLD))
+
+
+@dataclass(frozen=True)
+class Swish(Shape):
+    """The activation x/(1 + e^-x), also known as SiLU."""
+
+    feature = 2.0
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        value = x * logistic(x, order, xp)
+        return value + order * logistic(x, order - 1, xp) if order else value
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        silu = torch.nn.functional.silu
+        return self.torch_kernel(torch, silu, in_place=lambda x: silu(x, inplace=True))
+
+
+@dataclass(frozen=True)
+class Gelu(Shape):
+    """The activation x P(ξ ≤ x) with ξ ~ N(0, 1): the exact GELU, not its approximation by tanh."""
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        value = x * _normal_cdf(x, order, xp)
+        return value + order * _normal_cdf(x, order - 1, xp) if order else value
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        return self.torch_kernel(torch, torch.nn.functional.gelu)
+
+
+@dataclass(frozen=True)
+class Mish(Shape):
+    """The activation x tanh(log(1 + e^x))."""
+
+    feature = 1.5
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        inner = [_SOFTPLUS.evaluate(x, k, xp) for k in range(order + 1)]
+        composed = chain_rule([_TANH.evaluate(inner[0], k, xp) for k in range(order + 1)], inner)
+        value = x * composed[order]
+        return value + order * composed[order - 1] if order else value
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        mish = torch.nn.functional.mish
+        return self.torch_kernel(torch, mish, in_place=lambda x: mish(x, inplace=True))
+
+
+@dataclass(frozen=True)
+class Softsign(Shape):
+    """The activation x/(1 + |x|)."""
+
+    parity = -1
+    kinks = (0.0,)
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        r = 1.0 / (1.0 + xp.abs(x))
+        if order == 0:
+            return x * r
+        value = math.factorial(order) * r ** (order + 1)
+        return value if order % 2 else xp.where(x > 0, -value, value)
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        return self.torch_kernel(torch, torch.nn.functional.softsign)
+
+
+@dataclass(frozen=True)
+class Elu(Shape):
+    """The activation that is x above zero and alpha (e^x - 1) below."""
+
+    alpha: float = field(default=1.0, kw_only=True)
+    kinks = (0.0,)
+
+    def __post_init__(self) -> None:
+        check_finite(self, "elu")
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        below = xp.clip(x, None, 0.0)
+        if order == 0:
+            return xp.where(x > 0, x, self.alpha * xp.expm1(below))
+        return xp.where(x > 0, 1.0 if order == 1 else 0.0, self.alpha * xp.exp(below))
+
+    def torch_form(self, torch: Any) -> TorchForm:
+        elu, alpha = torch.nn.functional.elu, self.alpha
+        return self.torch_kernel(
+            torch, lambda x: elu(x, alpha), in_place=lambda x: elu(x, alpha, inplace=True)
+        )
+
+
+@dataclass(frozen=True)
+class SmoothSum(Shape):
+    """linear · x + bend · softplus(sharpness · x) + bounded · tanh(clip · x): of linear growth, without a kink."""
+
+    linear: float
+    bend: float
+    sharpness: float
+    bounded: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        check_finite(self, "smooth_sum")
+        if self.sharpness <= 0 or self.clip <= 0:
+            raise InputError(
+                f"smooth_sum needs sharpness > 0 and clip > 0, got {self.sharpness} and {self.clip}; "
+                "put signs in bend and bounded."
+            )
 
     @property
     def parity(self) -> int:  # type: ignore[override]
-        return self._entry.parity
+        """Odd if the softplus has no weight, else neither."""
+        return -1 if self.bend == 0.0 else 0
 
     @property
     def feature(self) -> float:  # type: ignore[override]
-        return self._entry.feature
+        """The shorter of the lengths over which its two bent terms are smooth."""
+        return min(_SOFTPLUS.feature / self.sharpness, _TANH.feature / self.clip)
 
-    @property
-    def dual(self) -> str:  # type: ignore[override]
-        return "erf" if self.name == "erf" else "general"
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        return np.asarray(self._entry.function(x, order, *self.parameters))
-
-
-@dataclass(frozen=True)
-class SmoothEntry:
-    """What the quadrature must know of a smooth function."""
-
-    function: Callable[..., Any]
-    parity: int
-    feature: float
-    kinks: tuple[float, ...] = ()
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        value = self.bend * self.sharpness**order * _SOFTPLUS.evaluate(self.sharpness * x, order, xp)
+        value = value + self.bounded * self.clip**order * _TANH.evaluate(self.clip * x, order, xp)
+        if order == 0:
+            return value + self.linear * x
+        return value + self.linear if order == 1 else value
 
 
-def _sech2(x: Array) -> Array:
-    decay = np.exp(-2.0 * np.abs(x))
-    return np.asarray(4.0 * decay / (1.0 + decay) ** 2)
+_TANH, _SOFTPLUS = Tanh(), Softplus()
 
 
-def _tanh(x: Array, order: int) -> Array:
-    y = np.tanh(x)
-    if order == 0:
-        return np.asarray(y)
-    slope = _sech2(x)
-    factors = (1.0, -2.0 * y, 6.0 * y**2 - 2.0, 8.0 * y * (2.0 - 3.0 * y**2))
-    return np.asarray(slope * factors[order - 1])
+# --- what their formulas share --------------------------------------------------------------------------------------
 
 
-def logistic(x: Array, order: int) -> Array:
+def logistic(x: Any, order: int, xp: Any) -> Any:
     """1/(1 + e^-x) and its derivatives, in p = σ(x)σ(-x)."""
-    value = special.expit(x)
+    value = xp.expit(x)
     if order == 0:
-        return np.asarray(value)
-    p, m = value * special.expit(-x), -np.tanh(x / 2.0)
-    return np.asarray(p * (1.0, m, 1.0 - 6.0 * p, m * (1.0 - 12.0 * p))[order - 1])
+        return value
+    p = value * xp.expit(-x)
+    if order == 1:
+        return p
+    if order == 3:
+        return p * (1.0 - 6.0 * p)
+    m = -xp.tanh(x / 2.0)
+    return p * (m if order == 2 else m * (1.0 - 12.0 * p))
 
 
-def _softplus(x: Array, order: int) -> Array:
-    return np.logaddexp(0.0, x) if order == 0 else logistic(x, order - 1)
-
-
-def _swish(x: Array, order: int) -> Array:
-    lower = order * logistic(x, order - 1) if order else 0.0
-    return np.asarray(x * logistic(x, order) + lower)
-
-
-def _normal_cdf(x: Array, order: int) -> Array:
+def _normal_cdf(x: Any, order: int, xp: Any) -> Any:
+    """P(ξ ≤ x) for ξ ~ N(0, 1), and its derivatives: the density times Hermite polynomials."""
     if order == 0:
-        return np.asarray(special.ndtr(x))
-    return (-1.0) ** (order - 1) * hermite(x, order - 1) * bell(x)
+        return xp.ndtr(x)
+    square = x**2
+    density = xp.exp(-0.5 * square) / _SQRT_2PI
+    if order == 1:
+        return density
+    if order == 2:
+        return density * -x
+    return density * (square - 1.0 if order == 3 else x * (3.0 - square))
 
 
-def _gelu(x: Array, order: int) -> Array:
-    lower = order * _normal_cdf(x, order - 1) if order else 0.0
-    return np.asarray(x * _normal_cdf(x, order) + lower)
-
-
-def _erf(x: Array, order: int) -> Array:
-    if order == 0:
-        return np.asarray(special.erf(x))
-    factors = (1.0, -2.0 * x, 4.0 * x**2 - 2.0, 12.0 * x - 8.0 * x**3)
-    return np.asarray(2.0 / np.sqrt(np.pi) * np.exp(-(x**2)) * factors[order - 1])
-
-
-def _arctan(x: Array, order: int) -> Array:
-    if order == 0:
-        return np.asarray(np.arctan(x))
-    r = 1.0 / (1.0 + x**2)
-    return np.asarray(
-        (r, -2.0 * x * r**2, (6.0 * x**2 - 2.0) * r**3, 24.0 * x * (1.0 - x**2) * r**4)[order - 1]
-    )
-
-
-def _softsign(x: Array, order: int) -> Array:
-    r = 1.0 / (1.0 + np.abs(x))
-    if order == 0:
-        return np.asarray(x * r)
-    sign = np.where(x > 0, (-1.0) ** (order + 1), 1.0)
-    return np.asarray(sign * special.factorial(order) * r ** (order + 1))
-
-
-def _elu(x: Array, order: int, alpha: float) -> Array:
-    below = np.minimum(x, 0.0)
-    if order == 0:
-        return np.asarray(np.where(x > 0, x, alpha * np.expm1(below)))
-    return np.asarray(np.where(x > 0, 1.0 if order == 1 else 0.0, alpha * np.exp(below)))
-
-
-def chain_rule(outer: list[Array], inner: list[Array]) -> list[Array]:
+def chain_rule(outer: list[Any], inner: list[Any]) -> list[Any]:
     """The derivatives of f(u(x)) from those of f at u and of u at x, orders 0 to at most 4 (Faà di Bruno)."""
     f, u = outer, inner
     composed = f[:1]
@@ -147,61 +281,9 @@ def chain_rule(outer: list[Array], inner: list[Array]) -> list[Array]:
     return composed
 
 
-def _mish(x: Array, order: int) -> Array:
-    """x tanh(softplus x)."""
-    u = [_softplus(x, j) for j in range(order + 1)]
-    t = [_tanh(u[0], j) for j in range(order + 1)]
-    composed = chain_rule(t, u)
-    lower = order * composed[order - 1] if order else 0.0
-    return np.asarray(x * composed[order] + lower)
-
-
-@dataclass(frozen=True)
-class SmoothSum(Shape):
-    """linear · x + bend · softplus(sharpness · x) + bounded · tanh(clip · x): of linear growth, without a kink."""
-
-    linear: float
-    bend: float
-    sharpness: float
-    bounded: float
-    clip: float
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not np.isfinite(value):
-                raise InputError(f"smooth_sum needs finite numbers, but {name} = {value}.")
-        if self.sharpness <= 0 or self.clip <= 0:
-            raise InputError(
-                f"smooth_sum needs sharpness > 0 and clip > 0, got {self.sharpness} and {self.clip}; "
-                "put signs in bend and bounded."
-            )
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        """Odd without the softplus."""
-        return -1 if self.bend == 0.0 else 0
-
-    @property
-    def feature(self) -> float:  # type: ignore[override]
-        """The shorter of the lengths over which its two bent terms are smooth."""
-        return min(SMOOTH["softplus"].feature / self.sharpness, SMOOTH["tanh"].feature / self.clip)
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        value = self.bend * self.sharpness**order * _softplus(self.sharpness * x, order)
-        value = value + self.bounded * self.clip**order * _tanh(self.clip * x, order)
-        if order == 0:
-            return np.asarray(value + self.linear * x)
-        return np.asarray(value + self.linear if order == 1 else value)
-
-
-SMOOTH: dict[str, SmoothEntry] = {
-    "tanh": SmoothEntry(_tanh, parity=-1, feature=1.0),
-    "erf": SmoothEntry(_erf, parity=-1, feature=0.7),
-    "swish": SmoothEntry(_swish, parity=0, feature=2.0),
-    "gelu": SmoothEntry(_gelu, parity=0, feature=1.0),
-    "softplus": SmoothEntry(_softplus, parity=0, feature=2.0),
-    "mish": SmoothEntry(_mish, parity=0, feature=1.5),
-    "arctan": SmoothEntry(_arctan, parity=-1, feature=0.7),
-    "softsign": SmoothEntry(_softsign, parity=-1, feature=1.0, kinks=(0.0,)),
-    "elu": SmoothEntry(_elu, parity=0, feature=1.0, kinks=(0.0,)),
-}
+def check_finite(shape: Shape, name: str) -> None:
+    """Refuse parameters of a shape that are not finite numbers, and make floats of them."""
+    for parameter, value in vars(shape).items():
+        if not np.isfinite(value):
+            raise InputError(f"{name} needs finite numbers, but {parameter} = {value}.")
+        object.__setattr__(shape, parameter, float(value))

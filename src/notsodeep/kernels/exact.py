@@ -35,28 +35,28 @@ def conjugate_kernel(
         model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
         X: samples, for models of rows (n, p): an array, an np.memmap, a zarr array or a dask array.
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "features" (or "ck") is ⟨z_i, z_j⟩; "preactivations" (or "ck_preactivations") is Λ, what enters the
-            activation.
+        of: "features" (or "ck") is ⟨z_i, z_j⟩; "preactivations" (or "ck_preactivations") is Λ, the covariance of what
+            enters the activation.
         depth: cut the DEQ after this many layers whose weights are not tied, (3.12).
-        return_info: also return the evidence: iterations, residual and error bound.
+        return_info: also return a `KernelInfo`: iterations, residual and error bound.
         out: a folder (G.zarr) that the kernel is written to, block by block, the lower half only. A run that was
             interrupted goes on where it stopped when it is called again.
-        client: who computes: None is this process; "threads"; a number of processes on this machine; the address of
-            a `distributed` scheduler; a `distributed.Client`.
-        max_memory: what the process (with a client: each worker) may hold in all, "4GB"; if not given, blocks take
-            half of what is free.
-        storage: "float64" or "float32", the precision kept; blocks are always computed in float64.
-        block: rows and columns of a block; chosen by memory if not given.
-        progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is told of each block, or of
-            each tile where the whole kernel is computed in memory.
+        client: where blocks are computed: None is this process; "threads"; a number of processes on this machine; the
+            address of a `distributed` scheduler; a `distributed.Client`.
+        max_memory: the memory that the process (with a client: each worker) may use in all, "4GB"; if not given, blocks
+            take half of what is free.
+        storage: "float64" or "float32", the precision that is kept; blocks are always computed in float64.
+        block: rows and columns of a block; as large as memory allows if not given.
+        progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is called for each block, or
+            for each tile where the whole kernel is computed in memory.
 
     Returns:
-        The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
-        asked for.
+        The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; with `return_info` that
+        and a `KernelInfo`.
     """
     options = ComputeOptions(out, client, max_memory, storage, block, progress)
-    found, info = compute_kernels(as_model(model, depth), X, Y, (as_conjugate_kernel(of),), options)
-    return (found[0], info) if return_info else found[0]
+    (kernel,), info = compute_kernels(as_model(model, depth), X, Y, (as_conjugate_kernel(of),), options)
+    return (kernel, info) if return_info else kernel
 
 
 def tangent_kernel(
@@ -76,29 +76,13 @@ def tangent_kernel(
 ) -> Any:
     """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
-    Args:
-        model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
-        X: samples, for models of rows (n, p): an array, an np.memmap, a zarr array or a dask array.
-        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
-        of: "network" (or "ntk") is the NTK of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or
-            "ntk_paper") is G/(1 - σ_a² D) as the papers define it; "preactivations" (or "ntk_preactivations") is
-            Λ/(1 - σ_a² D).
-        depth: cut the DEQ after this many layers whose weights are not tied.
-        return_info: also return the evidence: iterations, residual and error bound.
-        out: a folder for the kernel, see `conjugate_kernel`; so are the arguments that follow.
-        client: who computes.
-        max_memory: what the process may hold in all.
-        storage: "float64" or "float32".
-        block: rows and columns of a block.
-        progress: True for a bar, or a function.
-
-    Returns:
-        The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; and a `KernelInfo` if
-        asked for.
+    All arguments but `of`, and what is returned, are those of `conjugate_kernel`. `of="network"` (or "ntk") is the NTK
+    of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or "ntk_paper") is G/(1 - σ_a² D) as the papers
+    define it; "preactivations" (or "ntk_preactivations") is Λ/(1 - σ_a² D).
     """
     options = ComputeOptions(out, client, max_memory, storage, block, progress)
-    found, info = compute_kernels(as_model(model, depth), X, Y, (as_tangent_kernel(of),), options)
-    return (found[0], info) if return_info else found[0]
+    (kernel,), info = compute_kernels(as_model(model, depth), X, Y, (as_tangent_kernel(of),), options)
+    return (kernel, info) if return_info else kernel
 
 
 def both_kernels(
@@ -116,33 +100,22 @@ def both_kernels(
     block: int | None = None,
     progress: bool | Report = False,
 ) -> Any:
-    """Conjugate kernel (of features) and tangent kernel in one pass.
+    """The conjugate kernel (of features) and a tangent kernel in one pass, for little more than the second alone.
 
-    Args:
-        model: as in `conjugate_kernel`; so are the other arguments that are not explained here.
-        X: samples.
-        Y: other samples.
-        of: which tangent kernel, as in `tangent_kernel`.
-        depth: cuts a DEQ.
-        return_info: also return the evidence.
-        out: a folder in which the two kernels become the folders ck.zarr and ntk.zarr (or the tangent kernel's name).
-        client: who computes.
-        max_memory: what the process may hold in all.
-        storage: "float64" or "float32".
-        block: rows and columns of a block.
-        progress: True for a bar, or a function.
+    `of` is that of `tangent_kernel`, the other arguments are those of `conjugate_kernel`. In the folder `out` the two
+    kernels become the folders ck.zarr and ntk.zarr (or ntk_paper.zarr, ntk_preactivations.zarr).
 
     Returns:
-        The conjugate kernel, the tangent kernel, and a `KernelInfo` if asked for.
+        The conjugate kernel and the tangent kernel; with `return_info` these and a `KernelInfo` of both.
     """
     options = ComputeOptions(out, client, max_memory, storage, block, progress)
-    kernels = (Kernel.CK, as_tangent_kernel(of))
-    found, info = compute_kernels(as_model(model, depth), X, Y, kernels, options)
+    names = (Kernel.CK, as_tangent_kernel(of))
+    found, info = compute_kernels(as_model(model, depth), X, Y, names, options)
     return (*found, info) if return_info else tuple(found)
 
 
 def exact_kernel(model: Model, X: Any, Y: Any = None, *, kernel: str = "ck") -> Array:
-    """Any of the five kernels, by its name, in memory."""
+    """Any of the five kernels (see `Kernel`) as an array in memory."""
     found, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), ComputeOptions())
     return np.asarray(found[0])
 

@@ -13,8 +13,9 @@ from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Equilibrium, Unrolled
-from notsodeep.models.protocol import Program, RowModel, Samples, WriteActivation
+from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_recurrent_variance
+from notsodeep.pairs.sample_moments import Equation
 from notsodeep.validation import as_variance
 
 _VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
@@ -62,9 +63,15 @@ class DEQ(RowModel):
         forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
         return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Equilibrium:
         """One equation for each pair of samples, (3.5)."""
-        return Equilibrium(self, left, right, any(kernel.is_tangent for kernel in kernels))
+        tangent = any(kernel.is_tangent for kernel in kernels)
+        return Equilibrium(self.activation, self.equation, left, right, tangent)
+
+    @property
+    def equation(self) -> Equation:
+        """The equation of the covariance of pre-activations, Λ = σ_a² F(Λ) + σ_b² c + bias2, (3.5)."""
+        return Equation(self.sigma_a2, self.sigma_b2, self.bias2)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after so many layers whose weights are not tied, (3.12)."""
@@ -118,9 +125,10 @@ class UnrolledDEQ(RowModel):
         """The same cut of the centred DEQ."""
         return UnrolledDEQ(self.deq.centred(tau0), self.depth)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Unrolled:
         """The layer recursion with the input injected again at every layer."""
-        return Unrolled(self.deq, left, right, self.depth, any(kernel.is_tangent for kernel in kernels))
+        deq, tangent = self.deq, any(kernel.is_tangent for kernel in kernels)
+        return Unrolled(deq.activation, deq.equation, left, right, self.depth, tangent)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

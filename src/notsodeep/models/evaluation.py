@@ -5,18 +5,32 @@ from __future__ import annotations
 import numpy as np
 
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.protocol import Program
+from notsodeep.models.protocol import Model, Samples
 from notsodeep.pairs.tiles import for_each_tile
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 
-def fill_kernels(
-    program: Program, kernels: tuple[Kernel, ...], *, symmetric: bool, report: Report = silent
+def evaluate_kernels(
+    model: Model,
+    kernels: tuple[Kernel, ...],
+    left: Samples,
+    right: Samples | None = None,
+    report: Report = silent,
 ) -> tuple[list[Array], KernelInfo]:
-    """The wanted kernels as whole matrices, the first in place of what the program starts from, and their evidence."""
+    """Kernels of the samples `left` with the samples `right` as whole matrices, and how they were obtained.
+
+    Args:
+        model: any model.
+        kernels: the kernels that are wanted.
+        left: samples of the rows.
+        right: samples of the columns; None for the symmetric kernels of `left` with itself.
+        report: called for each tile.
+    """
+    program, symmetric = model.prepare(left, right, kernels), right is None
     start = program.start()
+    # The first kernel takes the place of what the program starts from.
     outputs = [start, *(np.empty_like(start) for _ in kernels[1:])]
 
     def work(rows: slice, columns: slice) -> KernelInfo:
@@ -37,4 +51,4 @@ def fill_kernels(
     return outputs, info
 
 
-__all__ = ["fill_kernels"]
+__all__ = ["evaluate_kernels"]

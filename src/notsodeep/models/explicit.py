@@ -13,7 +13,7 @@ from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Feedforward
-from notsodeep.models.protocol import Program, RowModel, Samples, WriteActivation
+from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_feedforward_variance
 
 
@@ -42,7 +42,7 @@ class Explicit(RowModel):
             q = float(second_moment(shifted, q))
         return Explicit(centred)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion (3.11)."""
         return Feedforward(self.layers, left, right, any(kernel.is_tangent for kernel in kernels))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -57,28 +56,8 @@ class DenseTile:
         return self.tangent if name is Kernel.NTK_PREACTIVATIONS else self.paper
 
 
-class Recurrent(Protocol):
-    """The parameters of a layer that feeds back into itself: those of a DEQ."""
-
-    @property
-    def activation(self) -> Activation:
-        """φ."""
-
-    @property
-    def sigma_a2(self) -> float:
-        """Variance of the recurrent weights."""
-
-    @property
-    def sigma_b2(self) -> float:
-        """Variance of the input weights."""
-
-    @property
-    def bias2(self) -> float:
-        """Variance of the bias."""
-
-
 class RowProgram:
-    """What programs for models of rows share: the Gram matrix, by one call of BLAS, and the squared norms.
+    """Base of the programs for models of rows: the Gram matrix, by one call of BLAS, and the squared norms.
 
     Attributes:
         sides: the samples of the rows and of the columns of the kernel.
@@ -145,56 +124,69 @@ class EntrywiseTile:
 
 
 def _kinked(phi: Activation) -> bool:
+    """Whether the derivative of the activation jumps somewhere."""
     return bool(phi.shape.kinks) and bool(np.any(phi.shape.jumps(1)))
 
 
-def _at(function: Callable[[Array], Array], points: Array) -> Array:
+def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
     """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
     positive = points > 0
     result = np.empty_like(points)
     if positive.any():
-        result[positive] = at_many(lambda q: function(q)[:, None], points[positive])[:, 0]
+        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
     if not positive.all():
         result[~positive] = function(np.zeros(1))[0]
     return result
 
 
+def _equilibrium_variances(phi: Activation, equation: Equation, squares: Array) -> Array:
+    """Λ_ii of a DEQ at infinite depth for samples with these squared norms, (3.4)."""
+    forcing = equation.gain * squares + equation.constant
+    key = "variance", phi, equation.feedback
+    return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
+
+
+def _layer_variances(phi: Activation, equation: Equation, squares: Array, depth: int) -> list[Array]:
+    """Λ_ii in every layer of a DEQ that is cut, for samples with these squared norms."""
+    forcing = equation.gain * squares + equation.constant
+    layers = [forcing]
+    for _ in range(depth - 1):
+        energy = _at(lambda q: np.asarray(second_moment(phi, q)), layers[-1], ("energy", phi))
+        layers.append(equation.feedback * energy + forcing)
+    return layers
+
+
 class Equilibrium(RowProgram):
     """A DEQ at infinite depth: each pair solves (3.5)."""
 
-    def __init__(self, model: Recurrent, left: Samples, right: Samples | None, tangent: bool) -> None:
+    def __init__(
+        self, phi: Activation, equation: Equation, left: Samples, right: Samples | None, tangent: bool
+    ) -> None:
         super().__init__(left, right)
-        self.model, self.tangent = model, tangent
-        rows, columns = self.squares
-        variances = self._variances(rows), None if columns is None else self._variances(columns)
-        equation = Equation(model.sigma_a2, model.sigma_b2, model.bias2)
-        self.solver = PairSolver(model.activation, *variances, equation, want_slope=tangent)
-        self.watch = tangent and _kinked(model.activation)
-        steepest = max(
-            float(side.slope(model.activation).max()) for side in (self.solver.left, self.solver.right)
-        )
-        if tangent and model.sigma_a2 * steepest >= 1.0:
+        self.equation = equation
+        squares, others = self.squares
+        rows = _equilibrium_variances(phi, equation, squares)
+        columns = None if others is None else _equilibrium_variances(phi, equation, others)
+        self.solver = PairSolver(phi, rows, columns, equation, want_slope=tangent)
+        self.watch = tangent and _kinked(phi)
+        steepest = max(float(side.slope(phi).max()) for side in (self.solver.left, self.solver.right))
+        if tangent and equation.feedback * steepest >= 1.0:
             raise ConvergenceError(
-                f"The tangent kernel diverges: σ_a² E[φ'²] = {model.sigma_a2 * steepest:.4g} ≥ 1.",
+                f"The tangent kernel diverges: σ_a² E[φ'²] = {equation.feedback * steepest:.4g} ≥ 1.",
                 f"Lower sigma_a2 below {1.0 / steepest:.4g}, or use an activation with smaller slopes.",
             )
 
-    def _variances(self, squares: Array) -> Array:
-        model = self.model
-        forcing = model.sigma_b2 * squares + model.bias2
-        return _at(lambda b: np.asarray(solve_variance(model.activation, model.sigma_a2, b).q), forcing)
-
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """G, Λ and, if asked for, D, Π = Λ/(1 - σ_a² D) and K = G/(1 - σ_a² D): (3.3), (3.7) to (3.10)."""
-        model = self.model
+        equation = self.equation
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         features, slope, info = self.solver.tile(c, rows, columns, diagonal=diagonal, near=pairs)
-        covariance = model.sigma_a2 * features
-        covariance += model.sigma_b2 * c
-        covariance += model.bias2
+        covariance = equation.feedback * features
+        covariance += equation.gain * c
+        covariance += equation.constant
         if slope is None:
             return DenseTile(features, covariance, None, None, None, info)
-        resolvent = 1.0 / (1.0 - model.sigma_a2 * slope)
+        resolvent = 1.0 / (1.0 - equation.feedback * slope)
         return DenseTile(features, covariance, slope, covariance * resolvent, features * resolvent, info)
 
 
@@ -205,7 +197,6 @@ class Feedforward(RowProgram):
         self, layers: tuple[Activation, ...], left: Samples, right: Samples | None, tangent: bool
     ) -> None:
         super().__init__(left, right)
-        self.tangent = tangent
         self.watch = tangent and any(_kinked(phi) for phi in layers)
         rows, columns = self.squares
         self.solvers: list[PairSolver] = []
@@ -233,52 +224,49 @@ class Unrolled(RowProgram):
     """A DEQ cut at a finite depth, weights not tied: the recursion (3.12)."""
 
     def __init__(
-        self, model: Recurrent, left: Samples, right: Samples | None, depth: int, tangent: bool
+        self,
+        phi: Activation,
+        equation: Equation,
+        left: Samples,
+        right: Samples | None,
+        depth: int,
+        tangent: bool,
     ) -> None:
         super().__init__(left, right)
-        self.model, self.tangent = model, tangent
-        self.watch = tangent and _kinked(model.activation)
-        rows = self._variances(self.squares[0], depth)
-        columns = [None] * depth if self.squares[1] is None else self._variances(self.squares[1], depth)
+        self.phi, self.equation = phi, equation
+        self.watch = tangent and _kinked(phi)
+        squares, columns = self.squares
+        rows = _layer_variances(phi, equation, squares, depth)
+        others = [None] * depth if columns is None else _layer_variances(phi, equation, columns, depth)
         self.solvers = [
-            PairSolver(model.activation, row, column, Equation(), want_slope=tangent)
-            for row, column in zip(rows, columns, strict=True)
+            PairSolver(phi, row, column, Equation(), want_slope=tangent)
+            for row, column in zip(rows, others, strict=True)
         ]
-
-    def _variances(self, squares: Array, depth: int) -> list[Array]:
-        """Λ_ii of every layer."""
-        model = self.model
-        forcing = model.sigma_b2 * squares + model.bias2
-        layers = [forcing]
-        for _ in range(depth - 1):
-            energy = _at(lambda q: np.asarray(second_moment(model.activation, q)), layers[-1])
-            layers.append(model.sigma_a2 * energy + forcing)
-        return layers
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """G, Λ, Π and K at the given depth."""
-        model, info = self.model, NO_EVIDENCE
+        equation, info = self.equation, NO_EVIDENCE
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         if pairs is not None:
-            pairs.distance *= model.sigma_b2
-            if model.bias2:
+            pairs.distance *= equation.gain
+            if equation.constant:
                 # A bias turns neither opposite rows into opposite signals nor parallel ones into parallel ones.
                 pairs.keep_parallel(odd=False)
                 pairs.angle = np.full_like(pairs.angle, np.nan)
-        forcing = model.sigma_b2 * c + model.bias2
+        forcing = equation.gain * c + equation.constant
         covariance = tangent = forcing
         features, slope, paper = c, None, None
         for number, solver in enumerate(self.solvers):
             if number:
-                covariance = model.sigma_a2 * features + forcing
+                covariance = equation.feedback * features + forcing
                 if slope is not None:
-                    tangent = covariance + model.sigma_a2 * slope * tangent
+                    tangent = covariance + equation.feedback * slope * tangent
                 if pairs is not None:
-                    if near_parallel.phi_parity(model.activation) != -1:
+                    if self.phi.parity != -1:
                         pairs.keep(pairs.rows_sign > 0)
-                    pairs.distance = model.sigma_a2 * pairs.distance + model.sigma_b2 * pairs.rows_distance
+                    pairs.distance = equation.feedback * pairs.distance + equation.gain * pairs.rows_distance
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
             if slope is not None:
-                paper = features if paper is None else features + model.sigma_a2 * slope * paper
+                paper = features if paper is None else features + equation.feedback * slope * paper
             info = info.merge(found)
         return DenseTile(features, covariance, slope, None if slope is None else tangent, paper, info)

@@ -5,12 +5,12 @@ from notsodeep.extras import needed
 needed("torch", "A network that trains (notsodeep.nets)")
 
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
+from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
+from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.nets.race import Race, Standing, race
-from notsodeep.nets.rates import default_lr
+from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
-from notsodeep.nets.solvers import SolveReport, SolverOptions
 from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Evidence, Twin, explicit_twin, plain_network
 
@@ -23,6 +23,7 @@ __all__ = [
     "History",
     "Net",
     "Race",
+    "RaceSettings",
     "SolveReport",
     "SolverOptions",
     "Standing",

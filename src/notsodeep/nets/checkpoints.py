@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one file, whole or not there, that holds nothing but tensors and numbers.
+"""Checkpoints of a training: one file, written completely or not at all, with nothing in it but tensors and numbers.
 
 A file belongs to one training: its model (as `notsodeep.fingerprint` describes it), settings, data and initial weights
 are kept as text and hashes, and a training that differs in any of them is refused rather than continued into something
@@ -10,56 +10,45 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
 from notsodeep.files import atomic_write
-from notsodeep.fingerprint import differences
+from notsodeep.fingerprint import describe, differences
+from notsodeep.nets.history import Epoch
+from notsodeep.nets.modules import Net
+from notsodeep.nets.samples import TrainingData
 
-# Text, or plain JSON values.
-Facts = Mapping[str, Any]
 State = dict[str, Any]
 
-# 1 told models apart by six digits.
+# In format 1 models were told apart by six digits.
 _FORMAT = 2
+_NO_CHECKPOINT = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a training stands after a whole number of epochs.
+    """The state of a training; each kind of training adds the fields that its state consists of.
 
     Attributes:
-        settings: what must be the same for the training to be continued, by name.
-        start: hash of the weights it started from.
-        module: the module's state.
-        optimizer: the optimiser's state.
-        generator: state of the generator that shuffles.
-        rows: one record per epoch so far.
+        settings: what must be the same for the training to be continued, by name: text or plain JSON values.
     """
 
-    settings: Facts
-    start: str
-    module: State
-    optimizer: State
-    generator: Tensor
-    rows: list[dict[str, Any]]
+    settings: State
 
     def save(self, path: Path) -> None:
-        """Write the file whole, in the place of the one before."""
-        content = {
-            "format": _FORMAT, "settings": dict(self.settings), "start": self.start, "module": self.module,
-            "optimizer": self.optimizer, "generator": self.generator, "rows": self.rows,
-        }  # fmt: skip
+        """Write the file, in the place of the one before."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         with atomic_write(path) as temporary:
-            torch.save(content, temporary)
+            torch.save({"format": _FORMAT, **content}, temporary)
 
     @classmethod
-    def load(cls, path: Path, device: torch.device) -> Checkpoint:
+    def load(cls, path: Path, device: torch.device | str = "cpu") -> Self:
         """Read a file; nothing in it is executed."""
         try:
             content = torch.load(path, map_location=device, weights_only=True)
@@ -69,38 +58,115 @@ class Checkpoint:
                     "in format 1 a training could go on with another model. Train anew: pass resume=False to replace "
                     "it, or name another file."
                 )
-            content["generator"] = content["generator"].cpu()
             return cls(**content)
-        except (
-            RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError
-        ) as error:  # fmt: skip
+        except _NO_CHECKPOINT as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
-                f"{path} is not a checkpoint of a training ({reason}). Name another file, or pass resume=False "
-                "to replace it."
+                f"{path} is not a checkpoint of this kind of training ({reason}). Name another file, or pass "
+                "resume=False to replace it."
             ) from None
 
-    def refuse_other(self, settings: Facts, weights: str, path: Path) -> None:
-        """Only the same training may continue: same settings, same data, same initial weights.
+    def refuse_other(self, settings: State, path: Path) -> None:
+        """Refuse a training whose settings or data are not those of the checkpoint."""
+        if different := differences(self.settings, settings):
+            raise InputError(
+                f"{path} belongs to another training ({'; '.join(different)}). Use its settings and data, name another "
+                "file, or pass resume=False to start anew."
+            )
 
-        The weights may also be those of the checkpoint, as when one process trains on.
+
+@dataclass(frozen=True)
+class FitCheckpoint(Checkpoint):
+    """Where a training by `fit` stands after a whole number of epochs.
+
+    Attributes:
+        start: hash of the weights it started from.
+        module: the module's state.
+        optimizer: the optimiser's state.
+        generator: state of the generator that shuffles.
+        rows: one record per epoch so far.
+    """
+
+    start: str
+    module: State
+    optimizer: State
+    generator: Tensor
+    rows: list[dict[str, Any]]
+
+
+class CheckpointFile:
+    """The checkpoint of one training by `fit`: knows what identifies the training, reads and writes the file.
+
+    Args:
+        path: the file.
+        module: the network, with its initial weights.
+        data: what it is trained on.
+        settings: what else must be the same for the training to be continued.
+    """
+
+    def __init__(self, path: Path, module: Net, data: TrainingData, settings: State) -> None:
+        self.path, self.module = path, module
+        self.settings = settings | _network(module, data) | _hashes(data)
+        self.start = tensor_hash(module.state_dict())
+
+    def load(self, epochs: int) -> FitCheckpoint | None:
+        """The checkpoint to continue from, None if there is no file.
+
+        The weights of the module may be those the checkpoint started from, or those that it holds, as when one process
+        trains on.
+
+        Raises:
+            InputError: if the file belongs to another training, or to more than `epochs` epochs of this one.
         """
-        different = differences(dict(self.settings), dict(settings))
-        if different:
-            said = "; ".join(different)
+        if not self.path.exists():
+            return None
+        found = FitCheckpoint.load(self.path, self.module.readout.device)
+        found.refuse_other(self.settings, self.path)
+        if self.start not in (found.start, tensor_hash(found.module)):
             raise InputError(
-                f"{path} belongs to another training ({said}). Use its settings and data, name another file, or pass "
-                "resume=False to start anew."
+                f"{self.path} belongs to a training that started from other weights. Make the module with the same "
+                "seed, name another file, or pass resume=False to start anew."
             )
-        if weights not in (self.start, fingerprint(self.module)):
+        if len(found.rows) > epochs:
             raise InputError(
-                f"{path} belongs to a training that started from other weights. Make the module with the same seed, "
-                "name another file, or pass resume=False to start anew."
+                f"{self.path} is already {len(found.rows)} epochs on; {epochs} were asked for. Ask for more, name "
+                "another file, or pass resume=False to start anew."
             )
+        self.start = found.start
+        return found
+
+    def save(self, optimizer: torch.optim.Optimizer, generator: torch.Generator, rows: list[Epoch]) -> None:
+        """Write the state of the training after an epoch."""
+        FitCheckpoint(
+            self.settings,
+            self.start,
+            dict(self.module.state_dict()),
+            optimizer.state_dict(),
+            generator.get_state(),
+            [asdict(row) for row in rows],
+        ).save(self.path)
+
+
+def _network(module: Net, data: TrainingData) -> State:
+    sizes = f"{module.in_features}-{module.width}-{module.out_features}"
+    return {
+        "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
+        "model": describe(module.spec, data.largest_norm()),
+        "factors": list(module.factors),
+        "precision": str(module.readout.dtype),
+        "solver": module.solver_settings,
+    }
+
+
+def _hashes(data: TrainingData) -> dict[str, str]:
+    return {
+        f"{name} data": "none" if part is None else tensor_hash({"X": part.inputs, "y": part.target})
+        for name, part in (("train", data.train), ("test", data.test))
+    }
 
 
 def checkpoint_path(path: str | Path | None) -> Path | None:
-    """The file, whose folder must be there."""
+    """The file as a path, whose folder must exist."""
     if path is None:
         return None
     file = Path(path)
@@ -115,10 +181,10 @@ def checkpoint_path(path: str | Path | None) -> Path | None:
     return file
 
 
-def fingerprint(tensors: Mapping[str, Any] | Tensor) -> str:
+def tensor_hash(tensors: Mapping[str, Any]) -> str:
     """A hash of the bytes, shapes and types of tensors (and of the text of anything else), in their order."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, value in [("", tensors)] if isinstance(tensors, Tensor) else tensors.items():
+    for name, value in tensors.items():
         if isinstance(value, Tensor):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
             raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -126,13 +192,3 @@ def fingerprint(tensors: Mapping[str, Any] | Tensor) -> str:
         else:
             digest.update(f"{name} {value!r};".encode())
     return digest.hexdigest()
-
-
-def snapshot(state: Mapping[str, Any]) -> State:
-    """A copy that later steps do not touch."""
-    return {
-        name: value.detach().clone() if isinstance(value, Tensor) else value for name, value in state.items()
-    }
-
-
-__all__ = ["Checkpoint", "checkpoint_path", "fingerprint", "snapshot"]

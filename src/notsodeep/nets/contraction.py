@@ -1,4 +1,4 @@
-"""How strongly a network contracts: ||σ_a A/√m||₂ · Lip(φ), docs/theory.md (1.5), watched while A is trained."""
+"""How strongly a network contracts, ||σ_a A/√m||₂ · Lip(φ), docs/theory.md (1.5), measured while A is trained."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.activations import TorchActivation
-from notsodeep.nets.solvers import SolveReport, SolverOptions, solve
+from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 
 ON_FAILURE = ("raise", "warn", "ignore")
 _SPLIT_AFTER = 8
@@ -73,7 +72,7 @@ class Splitter:
         enough = _SPLIT_AFTER * len(recurrent)
         if not settings.weights_stay and len(drive) < enough:
             return None
-        mark = _fingerprint(recurrent)
+        mark = _image_of_fixed_vector(recurrent)
         if self._mark is None or not _same(self._mark, mark):
             self._mark, self._seen_rows, self._made = mark, 0, None
         self._seen_rows += len(drive)
@@ -89,8 +88,8 @@ class Splitter:
         return self._made if abs(mean - self._made.shift) <= _ALIKE * abs(mean) else None
 
 
-def _fingerprint(matrix: Tensor) -> Tensor:
-    """The image of a fixed vector: what tells weights apart however they were changed, at 1/rows of a step's cost."""
+def _image_of_fixed_vector(matrix: Tensor) -> Tensor:
+    """Tells weights apart however they were changed, at 1/rows of a step's cost."""
     generator = torch.Generator().manual_seed(0)
     probe = torch.randn(matrix.shape[1], generator=generator, dtype=torch.float64)
     image: Tensor = matrix.detach() @ probe.to(matrix)
@@ -137,14 +136,27 @@ def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: Equilibri
     return t
 
 
-class _Forward:
+class _SplitProblem:
+    """The equation of a splitting: residuals are relative to the norm of state + d · (result of the last step)."""
+
+    splitting: Splitting
+    last: Tensor
+
+    def size(self, state: Tensor) -> Tensor:
+        shift = self.splitting.shift
+        whole = torch.add(state, self.last, alpha=shift) if shift else state
+        norms: Tensor = torch.linalg.vector_norm(whole, dim=1)
+        return norms
+
+
+class _Forward(_SplitProblem):
     """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.2)."""
 
     def __init__(
         self, splitting: Splitting, phi: TorchActivation, drive: Tensor, last: Tensor | None = None
     ) -> None:
         self.splitting, self.phi, self.drive = splitting, phi, drive
-        self.h = torch.empty_like(drive) if last is None else last
+        self.last = torch.empty_like(drive) if last is None else last
 
     @classmethod
     def of(cls, splitting: Splitting, phi: TorchActivation, drive: Tensor) -> _Forward:
@@ -155,63 +167,51 @@ class _Forward:
 
     def start(self) -> Tensor:
         """The state that belongs to h = u': no product is spent on a zero."""
-        self.h.copy_(self.drive)
+        self.last.copy_(self.drive)
         x = torch.empty_like(self.drive)
         self._activate(x)
         return x
 
     def step(self, x: Tensor, out: Tensor) -> None:
-        torch.addmm(self.drive, x, self.splitting.matrix.mT, alpha=self.splitting.factor, out=self.h)
+        torch.addmm(self.drive, x, self.splitting.matrix.mT, alpha=self.splitting.factor, out=self.last)
         self._activate(out)
 
     def _activate(self, out: Tensor) -> None:
-        self.phi.write(self.h, out)
+        self.phi.write(self.last, out)
         if self.splitting.shift:
-            out.sub_(self.h, alpha=self.splitting.shift)
-
-    def size(self, state: Tensor) -> Tensor:
-        shift = self.splitting.shift
-        features = torch.add(state, self.h, alpha=shift) if shift else state
-        norms: Tensor = torch.linalg.vector_norm(features, dim=1)
-        return norms
+            out.sub_(self.last, alpha=self.splitting.shift)
 
     def solution(self) -> Tensor:
-        return self.h
+        return self.last
 
     def restrict(self, rows: Tensor) -> _Forward:
-        return _Forward(self.splitting, self.phi, self.drive[rows], self.h[rows])
+        return _Forward(self.splitting, self.phi, self.drive[rows], self.last[rows])
 
 
-class _Backward:
+class _Backward(_SplitProblem):
     """The state is s = t - d Wᵀt; a step is s ← w + (D - d) Pᵀ s, docs/theory.md (9.5)."""
 
     def __init__(
         self, splitting: Splitting, slopes: Tensor, cotangent: Tensor, last: Tensor | None = None
     ) -> None:
         self.splitting, self.slopes, self.cotangent = splitting, slopes, cotangent
-        self.product = torch.empty_like(cotangent) if last is None else last
+        self.last = torch.empty_like(cotangent) if last is None else last
 
     def start(self) -> Tensor:
         return self.cotangent.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
         splitting = self.splitting
-        torch.addmm(out, x, splitting.matrix, alpha=splitting.factor, beta=0.0, out=self.product)
-        torch.addcmul(self.cotangent, self.slopes, self.product, out=out)
+        torch.addmm(out, x, splitting.matrix, alpha=splitting.factor, beta=0.0, out=self.last)
+        torch.addcmul(self.cotangent, self.slopes, self.last, out=out)
         if splitting.shift:
-            out.sub_(self.product, alpha=splitting.shift)
-
-    def size(self, state: Tensor) -> Tensor:
-        shift = self.splitting.shift
-        adjoint = torch.add(state, self.product, alpha=shift) if shift else state
-        norms: Tensor = torch.linalg.vector_norm(adjoint, dim=1)
-        return norms
+            out.sub_(self.last, alpha=splitting.shift)
 
     def solution(self) -> Tensor:
-        return torch.addcmul(self.cotangent, self.slopes, self.product)
+        return torch.addcmul(self.cotangent, self.slopes, self.last)
 
     def restrict(self, rows: Tensor) -> _Backward:
-        return _Backward(self.splitting, self.slopes[rows], self.cotangent[rows], self.product[rows])
+        return _Backward(self.splitting, self.slopes[rows], self.cotangent[rows], self.last[rows])
 
 
 class _Equilibrium(torch.autograd.Function):
@@ -239,11 +239,8 @@ class _Equilibrium(torch.autograd.Function):
         return weights, t, None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings
-    ) -> tuple[Tensor, int]:
-        one = partial(_call, _Equilibrium, _for_vmap(settings, in_dims[0]))
-        return _in_rows(one, info.batch_size, (recurrent, in_dims[0]), [(drive, in_dims[1])])
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+        return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -272,18 +269,8 @@ class _Adjoint(torch.autograd.Function):
         )
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        recurrent: Tensor,
-        h: Tensor,
-        cotangent: Tensor,
-        settings: EquilibriumSettings,
-    ) -> tuple[Tensor, int]:
-        one = partial(_call, _Adjoint, _for_vmap(settings, in_dims[0]))
-        return _in_rows(
-            one, info.batch_size, (recurrent, in_dims[0]), [(h, in_dims[1]), (cotangent, in_dims[2])]
-        )
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+        return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
 
 
 def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
@@ -308,28 +295,20 @@ def _judge(report: SolveReport, what: str, on_failure: str) -> None:
     warnings.warn(f"{problem} {remedy}", RuntimeWarning, stacklevel=4)
 
 
-def _for_vmap(settings: EquilibriumSettings, weights_dim: int | None) -> EquilibriumSettings:
-    """Many weight matrices have no splitting in common."""
-    return settings if weights_dim is None else replace(settings, splitter=None, splitting=None)
-
-
-def _call(function: Any, settings: EquilibriumSettings, *tensors: Tensor) -> Any:
-    return function.apply(*tensors, settings)
-
-
-def _in_rows(
-    function: Callable[..., Tensor],
-    size: int,
-    weights: tuple[Tensor, int | None],
-    rows: list[tuple[Tensor, int | None]],
+def _vmapped(
+    function: Any, size: int, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]
 ) -> tuple[Tensor, int]:
     """A vmapped call: a batch of row blocks is one larger block; a batch of weight matrices is a loop over them."""
+    recurrent, *rows, settings = arguments
     blocks = [
-        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0) for tensor, dim in rows
+        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(rows, in_dims[1:-1], strict=True)
     ]
-    matrix, dim = weights
-    if dim is None:
-        flat = function(matrix, *(block.reshape(-1, block.shape[-1]) for block in blocks))
+    if in_dims[0] is None:
+        flat = function.apply(recurrent, *(block.reshape(-1, block.shape[-1]) for block in blocks), settings)
         return flat.reshape(blocks[0].shape), 0
-    matrices = matrix.movedim(dim, 0)
-    return torch.stack([function(matrices[i], *(block[i] for block in blocks)) for i in range(size)]), 0
+    matrices = recurrent.movedim(in_dims[0], 0)
+    # Many weight matrices have no splitting in common.
+    plain = replace(settings, splitter=None, splitting=None)
+    found = [function.apply(matrices[i], *(block[i] for block in blocks), plain) for i in range(size)]
+    return torch.stack(found), 0

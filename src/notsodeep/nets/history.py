@@ -1,10 +1,13 @@
-"""What happened in a training: a record per epoch, and why it ended."""
+"""The record of a training: one row for each epoch, what the equilibrium solvers did, and why training ended."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any
+
+from notsodeep.nets.fixed_point_solvers import SolveReport
 
 
 @dataclass(frozen=True)
@@ -14,13 +17,13 @@ class Epoch:
     Attributes:
         epoch: its number, from 1.
         loss: mean over the training samples, each at the weights its batch found (before their step).
-        accuracy: share of training samples whose largest output was that of their class, taken likewise.
+        accuracy: share of training samples whose largest output was that of their class, at the same weights.
         test_loss: mean over the test samples at the end of the epoch.
-        test_accuracy: the same for the accuracy.
-        seconds: of the training part alone, without the test part.
+        test_accuracy: share of test samples classified rightly at the end of the epoch.
+        seconds: time of the training part alone, without the test part.
         forward_steps: steps of the equilibrium solver, mean over batches; in readout training, over
             those of the features.
-        adjoint_steps: the same of the backward solver.
+        adjoint_steps: steps of the backward solver, mean over batches.
         residual: worst relative residual of an equilibrium.
         contraction: bound on the Lipschitz constant of the equilibrium map at the end, docs/theory.md (1.5).
     """
@@ -37,23 +40,23 @@ class Epoch:
     contraction: float | None = None
 
     def __str__(self) -> str:
-        said = [f"loss {self.loss:.4f}"]
-        said += [] if self.accuracy is None else [f"accuracy {self.accuracy:.1%}"]
-        said += [] if self.test_accuracy is None else [f"test {self.test_accuracy:.1%}"]
-        said += [] if self.forward_steps is None else [f"solver steps {self.forward_steps:.0f}"]
-        return ", ".join(said)
+        parts = [f"loss {self.loss:.4f}"]
+        parts += [] if self.accuracy is None else [f"accuracy {self.accuracy:.1%}"]
+        parts += [] if self.test_accuracy is None else [f"test {self.test_accuracy:.1%}"]
+        parts += [] if self.forward_steps is None else [f"solver steps {self.forward_steps:.0f}"]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
 class History:
-    """What happened.
+    """All epochs of a training.
 
     Attributes:
         rows: one record per finished epoch.
         lr: the learning rate.
         stopped: why training ended early, or None; the module is then in its last good state.
         feature_seconds: time to compute the features, for readout training that had to.
-        resumed: epochs that came from a checkpoint.
+        resumed: number of epochs that came from a checkpoint.
     """
 
     rows: tuple[Epoch, ...]
@@ -68,9 +71,39 @@ class History:
         return self.rows[-1] if self.rows else None
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The rows as plain dictionaries."""
+        """The epochs as plain dictionaries."""
         return [asdict(row) for row in self.rows]
 
     def to_json(self) -> str:
-        """Everything as JSON."""
+        """The whole history as JSON."""
         return json.dumps(asdict(self))
+
+
+@dataclass
+class SolverLog:
+    """Steps of the equilibrium solvers, forward and backward, batch by batch, and the worst residual of all."""
+
+    forward: list[int] = field(default_factory=list)
+    adjoint: list[int] = field(default_factory=list)
+    residual: float | None = None
+
+    def add_forward(self, report: SolveReport | None) -> None:
+        """Count a forward solve; an explicit network has no report."""
+        if report is not None:
+            self.forward.append(report.steps)
+            self.residual = max(self.residual or 0.0, float(report.residuals.max()))
+
+    def add_adjoint(self, report: SolveReport | None) -> None:
+        """Count a backward solve; an explicit network has no report."""
+        if report is not None:
+            self.adjoint.append(report.steps)
+
+    @property
+    def forward_steps(self) -> float | None:
+        """Mean number of forward steps per batch."""
+        return fmean(self.forward) if self.forward else None
+
+    @property
+    def adjoint_steps(self) -> float | None:
+        """Mean number of backward steps per batch."""
+        return fmean(self.adjoint) if self.adjoint else None

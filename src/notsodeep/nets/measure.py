@@ -1,4 +1,4 @@
-"""What a network costs on this machine: time of inference, memory of a training step."""
+"""What a network costs on this machine: time of inference and memory of a training step."""
 
 from __future__ import annotations
 
@@ -7,19 +7,33 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from notsodeep.nets.modules import Net
-from notsodeep.nets.objectives import LOSSES, Readout, Tally, Whole
-from notsodeep.nets.samples import Samples, SolverLog
-from notsodeep.nets.timing import synchronised_time
+from notsodeep.nets.objectives import LOSSES, FullObjective, Objective, ReadoutObjective, Tally
+from notsodeep.nets.samples import Samples
 
 _REPEATS = 5
+
+
+def synchronised_time(device: torch.device) -> float:
+    """Seconds on a monotonic clock, read when the device has finished what it was given.
+
+    A GPU takes orders and works on them later: without waiting, the difference of two readings would be the time to
+    give the orders.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return perf_counter()
 
 
 def inference_seconds(module: Net, X: Tensor, *, rows: int = 1000) -> float:
@@ -52,13 +66,13 @@ def training_memory(module: Net, X: Tensor, target: Tensor, loss: str) -> int:
 
 def _step(module: Net, samples: Samples, loss: str) -> None:
     everything = torch.arange(len(samples), device=samples.inputs.device)
-    objective: Whole | Readout
+    objective: Objective
     if module.train_mode == "readout":
         with torch.no_grad():
-            features = Samples(module.features(samples.inputs), samples.target, None)
-        objective = Readout(module, features, None, LOSSES[loss], SolverLog())
+            samples = replace(samples, inputs=module.features(samples.inputs))
+        objective = ReadoutObjective(module, samples, None, LOSSES[loss])
     else:
-        objective = Whole(module, samples, None, LOSSES[loss])
+        objective = FullObjective(module, samples, None, LOSSES[loss])
     objective.add_gradient(everything, 1.0 / len(samples), Tally.empty(module))
 
 
@@ -87,6 +101,3 @@ def _quiet_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-__all__ = ["inference_seconds", "training_memory"]

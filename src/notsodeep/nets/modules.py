@@ -6,45 +6,27 @@ the parameters follows the neural tangent kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from math import floor, isfinite, sqrt
-from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit, Model
-from notsodeep.nets.activations import TorchActivation, lipschitz
+from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
-from notsodeep.nets.solvers import SolveReport, SolverOptions
-from notsodeep.validation import one_of
+from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
+from notsodeep.validation import as_count, one_of
 
 TRAIN = ("all", "readout")
 GRADIENTS = ("implicit", "phantom")
 DEFAULT_BOUND = 0.95
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where initial weights come from, and in what form they are kept."""
-
-    generator: torch.Generator
-    dtype: torch.dtype
-    device: torch.device | str | None
-
-    @classmethod
-    def of(cls, seed: int, dtype: torch.dtype | None, device: torch.device | str | None) -> _Source:
-        kind = torch.float32 if dtype is None else dtype
-        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-            raise InputError(
-                f"dtype must be a floating-point type of torch, such as torch.float64; got {dtype!r}."
-            )
-        return cls(torch.Generator().manual_seed(seed), kind, device)
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,7 @@ class WeightGroup:
 
 
 class Net(nn.Module):
-    """What all networks share: features, a linear readout, and which parameters are trained.
+    """The base of all networks: features, a linear readout, and the choice of trained parameters.
 
     Attributes:
         spec: the model it realises.
@@ -71,10 +53,14 @@ class Net(nn.Module):
         factors: √c for each of them, by which a stored weight is multiplied; 1 for frozen weights.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         readout: (out_features, width).
+        last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
+        last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
     """
 
     spec: Model
     readout: Tensor
+    last_solve: SolveReport | None = None
+    last_adjoint: SolveReport | None = None
     factors: list[float]
     multipliers: list[float]
 
@@ -83,15 +69,12 @@ class Net(nn.Module):
         self.factors = [1.0]
         self.multipliers = [1.0]
         self.train_mode = one_of(train, TRAIN, "train")
-        self.in_features = _size(in_features, "in_features")
-        self.width = _size(width, "width")
-        self.out_features = _size(out_features, "out_features")
+        self.in_features = as_count(in_features, "in_features")
+        self.width = as_count(width, "width")
+        self.out_features = as_count(out_features, "out_features")
 
-    def _draw(self, name: str, shape: tuple[int, ...], source: _Source, *, frozen: bool = False) -> None:
-        """Gaussian weights of variance 1; drawn in float64 on the CPU, so that a seed means one network everywhere."""
-        values = torch.randn(shape, generator=source.generator, dtype=torch.float64).to(
-            dtype=source.dtype, device=source.device
-        )
+    def _add(self, name: str, values: Tensor, *, frozen: bool = False) -> None:
+        """Hold weights as a parameter if they are trained, as a buffer otherwise."""
         if not frozen and (name == "readout" or self.train_mode == "all"):
             self.register_parameter(name, nn.Parameter(values))
         else:
@@ -106,15 +89,23 @@ class Net(nn.Module):
         return features @ self.readout.mT
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
-        """All groups of weights with what their gradients are made of, the readout last."""
+        """All groups of weights with the factors of their gradients, the readout last."""
         raise NotImplementedError
 
     def forget(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
 
+    def contraction(self) -> float | None:
+        """The Lipschitz constant of the equilibrium map, or a bound on it; None for a network without one."""
+        return None
+
+    def project(self) -> float | None:
+        """Called after every optimiser step: keep the bound that was asked for on `contraction`, and return it."""
+        return None
+
     @property
     def solver_settings(self) -> str:
-        """Everything that decides how the features and their gradient are computed, in words."""
+        """Everything that decides how an equilibrium and its gradient are computed, in words."""
         return "none"
 
     def forward(self, X: Tensor) -> Tensor:
@@ -128,7 +119,7 @@ class Net(nn.Module):
             )
         if X.ndim != 2 or X.shape[1] != self.in_features:
             raise InputError(
-                f"X must have samples in rows, (rows, {self.in_features}); it came as {tuple(X.shape)}."
+                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}."
             )
         if X.dtype != self.readout.dtype:
             raise InputError(
@@ -155,29 +146,26 @@ class DEQNet(Net):
         spec: the model.
         in_features: p.
         width: m.
-        out_features: how many outputs.
+        out_features: number of outputs.
         train: "all", or "readout" for fixed A and B.
         seed: of the initial weights.
         solver: of the forward pass.
         adjoint: of the backward pass; the same if not given.
         gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
-        phantom_steps: how many terms; 1 is the gradient of one step taken at the equilibrium.
+        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
         contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`.
-        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always tells.
+        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
         dtype: float32 if not given.
         device: where the parameters live.
 
     Attributes:
-        last_solve: how the last forward pass was solved.
-        last_adjoint: how the last backward pass was solved.
+        bound: what `project` keeps the contraction below; None without `contractive`.
     """
 
     spec: DEQ
     recurrent: Tensor
     inputs: Tensor
     bias: Tensor | None
-    last_solve: SolveReport | None
-    last_adjoint: SolveReport | None
 
     def __init__(
         self,
@@ -202,8 +190,7 @@ class DEQNet(Net):
         super().__init__(in_features, width, out_features, train)
         one_of(gradient, GRADIENTS, "gradient")
         one_of(on_failure, ON_FAILURE, "on_failure")
-        if phantom_steps < 1:
-            raise InputError(f"phantom_steps must be at least 1, got {phantom_steps}.")
+        as_count(phantom_steps, "phantom_steps")
         self.spec = spec
         solver = SolverOptions() if solver is None else _options(solver, "solver")
         self._settings = EquilibriumSettings(
@@ -214,18 +201,17 @@ class DEQNet(Net):
             phantom_steps if gradient == "phantom" else None,
             on_failure,
         )
-        source = _Source.of(seed, dtype, device)
-        self._draw("recurrent", (width, width), source)
-        self._draw("inputs", (width, in_features), source)
+        draw = _gaussian(seed, dtype, device)
+        self._add("recurrent", draw(width, width))
+        self._add("inputs", draw(width, in_features))
         if spec.bias2:
-            self._draw("bias", (width,), source)
+            self._add("bias", draw(width))
         else:
             self.register_parameter("bias", None)
-        self._draw("readout", (out_features, width), source)
-        self.last_solve = self.last_adjoint = None
-        self._lipschitz = lipschitz(spec.activation)
+        self._add("readout", draw(out_features, width))
+        self._lipschitz = spec.activation.lipschitz
         self.forget()
-        self._bound = _bound(contractive)
+        self.bound = _bound(contractive)
         self._refuse_expanding_start()
 
     # --- forward --------------------------------------------------------------------------------------------------
@@ -245,24 +231,21 @@ class DEQNet(Net):
             self._settings,
             weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
             splitter=self._splitter,
-            on_solve=self._keep_solve,
-            on_adjoint=self._keep_adjoint,
+            on_solve=partial(setattr, self, "last_solve"),
+            on_adjoint=partial(setattr, self, "last_adjoint"),
         )
         return equilibrium(self.recurrent, drive, settings)
 
-    def slopes(self, h: Tensor) -> Tensor:
-        """D = φ'(h)/√m."""
-        return self._settings.phi.slope(h)
-
     def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
         """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
-        settings = replace(self._settings, phantom_steps=None, on_adjoint=self._keep_adjoint)
+        keep = partial(setattr, self, "last_adjoint")
+        settings = replace(self._settings, phantom_steps=None, on_adjoint=keep)
         return adjoint(self.recurrent, h, cotangent, settings)
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """A, B and b with the adjoint of the equilibrium, docs/theory.md (9.7); then the readout."""
         h = self.preactivations(X)
-        slopes, z = self.slopes(h), self.features_from(h)
+        slopes, z = self._settings.phi.slope(h), self.features_from(h)
         # All outputs of all samples are rows of one adjoint problem.
         cotangents = (self.readout[:, None, :] * slopes).flatten(0, 1)
         repeated = h.expand(self.out_features, *h.shape).flatten(0, 1)
@@ -279,12 +262,6 @@ class DEQNet(Net):
             return (scale * X) @ self.inputs.mT
         return torch.addmm(self.bias, X, self.inputs.mT, beta=sqrt(self.spec.bias2), alpha=scale)
 
-    def _keep_solve(self, report: SolveReport) -> None:
-        self.last_solve = report
-
-    def _keep_adjoint(self, report: SolveReport) -> None:
-        self.last_adjoint = report
-
     def forget(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
         self._tracker, self._splitter = NormTracker(), Splitter()
@@ -294,7 +271,7 @@ class DEQNet(Net):
         """Everything that decides how the equilibrium and its gradient are computed, in words."""
         settings = self._settings
         gradient = "implicit" if settings.phantom_steps is None else f"phantom({settings.phantom_steps})"
-        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self._bound}"
+        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self.bound}"
 
     # --- contraction ----------------------------------------------------------------------------------------------
 
@@ -317,29 +294,24 @@ class DEQNet(Net):
         Call it after every optimiser step; `fit` does.
         """
         value = self.contraction()
-        if self._bound is not None and value > self._bound:
-            self.recurrent.mul_(self._bound / value)
-            return self._bound
+        if self.bound is not None and value > self.bound:
+            self.recurrent.mul_(self.bound / value)
+            return self.bound
         return value
 
-    @property
-    def bound(self) -> float | None:
-        """What `project` keeps the contraction below, None without contractive=True."""
-        return self._bound
-
     def _refuse_expanding_start(self) -> None:
-        if self._bound is None:
+        if self.bound is None:
             return
         start = self.contraction(exact=True)
         if not isfinite(start):
             raise InputError(
-                f"contractive={self._bound:g} cannot hold: the slope of {self.spec.activation} grows without bound. "
+                f"contractive={self.bound:g} cannot hold: the slope of {self.spec.activation} grows without bound. "
                 "Use contractive=False, or an activation with bounded slope."
             )
-        if start > self._bound:
-            limit = floor(1e4 * self.spec.sigma_a2 * (self._bound / start) ** 2) / 1e4
+        if start > self.bound:
+            limit = floor(1e4 * self.spec.sigma_a2 * (self.bound / start) ** 2) / 1e4
             raise InputError(
-                f"contractive={self._bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
+                f"contractive={self.bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
                 f"Use sigma_a2 below {limit:g}, a larger bound (below 1), or contractive=False."
             )
 
@@ -351,7 +323,7 @@ class ExplicitNet(Net):
         spec: the layers.
         in_features: p.
         width: m, of every layer.
-        out_features: how many outputs.
+        out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
         seed: of the initial weights.
         multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
@@ -381,15 +353,15 @@ class ExplicitNet(Net):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
         super().__init__(in_features, width, out_features, train)
         self.spec = spec
-        self.multipliers = _multipliers(multipliers, len(spec.layers) + 1, train)
+        self.multipliers = _multipliers(multipliers, spec, train)
         self.factors = [sqrt(rate) if rate else 1.0 for rate in self.multipliers]
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
-        source = _Source.of(seed, dtype, device)
+        draw = _gaussian(seed, dtype, device)
         fan_in = in_features
         for layer, rate in enumerate(self.multipliers[:-1], 1):
-            self._draw(f"weight{layer}", (width, fan_in), source, frozen=not rate)
+            self._add(f"weight{layer}", draw(width, fan_in), frozen=not rate)
             fan_in = width
-        self._draw("readout", (out_features, width), source, frozen=not self.multipliers[-1])
+        self._add("readout", draw(out_features, width), frozen=not self.multipliers[-1])
         with torch.no_grad():
             for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
                 weight.div_(factor)
@@ -452,14 +424,19 @@ def _(
     return ExplicitNet(spec, in_features, width, out_features, train=train, seed=seed)
 
 
-def _size(value: Any, name: str) -> int:
-    try:
-        size = index(value)
-    except TypeError:
-        size = 0
-    if size < 1 or isinstance(value, bool):
-        raise InputError(f"{name} must be a positive whole number, got {value!r}.")
-    return size
+def _gaussian(
+    seed: int, dtype: torch.dtype | None, device: torch.device | str | None
+) -> Callable[..., Tensor]:
+    """Draws weights of variance 1, in float64 on the CPU, so that a seed means one network everywhere."""
+    kind = torch.float32 if dtype is None else dtype
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise InputError(
+            f"dtype must be a floating-point type of torch, such as torch.float64; got {dtype!r}."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64).to(
+        dtype=kind, device=device
+    )
 
 
 def _options(given: Any, name: str) -> SolverOptions:
@@ -480,15 +457,8 @@ def _bound(contractive: Any) -> float | None:
     return bound
 
 
-def _multipliers(given: Sequence[float] | None, count: int, train: str) -> list[float]:
-    if given is None:
-        return [1.0] * count
-    rates = [float(rate) for rate in given]
-    if len(rates) != count or not all(0.0 <= rate < float("inf") for rate in rates):
-        raise InputError(
-            f"A network of {count - 1} layers takes {count} multipliers, one for each layer and one for the readout, "
-            f"finite and not negative; got {rates}."
-        )
+def _multipliers(given: Sequence[float] | None, spec: Explicit, train: str) -> list[float]:
+    rates = [1.0] * (len(spec.layers) + 1) if given is None else as_multipliers(given, spec)
     if not any(rates if train == "all" else rates[-1:]):
         raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
     return rates

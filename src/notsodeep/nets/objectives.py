@@ -1,23 +1,23 @@
 """What training minimises: two losses, and the gradient of a batch.
 
-`Whole` differentiates through the network; `Readout` knows the gradient of a linear readout in closed form and
-works on features computed once.
+`FullObjective` differentiates through the network; `ReadoutObjective` knows the gradient of a linear readout in closed
+form and works on features computed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
-from notsodeep.nets.samples import EVALUATION_ROWS, Samples, SolverLog
+from notsodeep.nets.samples import EVALUATION_ROWS, Samples, TrainingData, compute_features
 
 
-# --- losses ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Loss:
     """A loss summed over the rows of a batch, and its derivative in the outputs; targets are (rows, outputs)."""
@@ -26,30 +26,19 @@ class Loss:
     slope: Callable[[Tensor, Tensor], Tensor]
 
 
-def _cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
-    return -(functional.log_softmax(outputs, dim=1) * target).sum()
-
-
-def _cross_entropy_slope(outputs: Tensor, target: Tensor) -> Tensor:
-    """softmax - target, since the targets of a row sum to one."""
-    return functional.softmax(outputs, dim=1).sub_(target)
-
-
-def _squared(outputs: Tensor, target: Tensor) -> Tensor:
-    return 0.5 * (outputs - target).square().sum()
-
-
-def _squared_slope(outputs: Tensor, target: Tensor) -> Tensor:
-    return outputs - target
-
-
 LOSSES = {
-    "cross_entropy": Loss(_cross_entropy, _cross_entropy_slope),
-    "squared": Loss(_squared, _squared_slope),
+    "cross_entropy": Loss(
+        lambda outputs, target: -(functional.log_softmax(outputs, dim=1) * target).sum(),
+        # Since the targets of a row sum to one.
+        lambda outputs, target: functional.softmax(outputs, dim=1).sub_(target),
+    ),
+    "squared": Loss(
+        lambda outputs, target: 0.5 * (outputs - target).square().sum(),
+        lambda outputs, target: outputs - target,
+    ),
 }
 
 
-# --- gradients ---------------------------------------------------------------------------------------
 @dataclass
 class Tally:
     """Sums over samples; tensors, so that a device is not asked after each batch."""
@@ -61,12 +50,12 @@ class Tally:
 
     @classmethod
     def empty(cls, module: Net) -> Tally:
-        """Nothing seen yet."""
+        """Sums over no samples yet."""
         zero = torch.zeros((), dtype=torch.float64, device=module.readout.device)
         return cls(zero, zero.clone())
 
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor | None) -> None:
-        """Count one batch."""
+        """Add one batch to the sums."""
         self.loss += loss
         self.count += len(outputs)
         if labels is not None:
@@ -84,73 +73,93 @@ class Tally:
         return float(self.correct) / self.count if self.has_classes else None
 
 
-class Whole:
-    """The loss as a function of all parameters, by automatic (for a DEQ implicit) differentiation."""
+class Objective:
+    """The loss of a module on its training samples, with its gradient, and on its test samples, without.
 
-    def __init__(self, module: Net, train: Samples, test: Samples | None, loss: Loss) -> None:
+    Args:
+        module: the network.
+        train: training samples.
+        test: test samples, if there are any.
+        loss: what is summed over samples.
+        log: of the equilibrium solvers.
+    """
+
+    def __init__(
+        self, module: Net, train: Samples, test: Samples | None, loss: Loss, log: SolverLog | None = None
+    ) -> None:
         self.module, self.train, self.test, self.loss = module, train, test, loss
-        self.log = SolverLog()
+        self.log = log or SolverLog()
+
+    def start_epoch(self) -> None:
+        """Called before the first batch of each epoch."""
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The outputs of the network for what stands in `Samples.inputs`."""
+        outputs: Tensor = self.module(inputs)
+        return outputs
 
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
         """Add weight × the gradient of the loss summed over these rows to what the parameters hold."""
-        outputs = self.module(self.train.inputs.index_select(0, rows))
-        self.log.note_forward(self.module)
-        value = self.loss.value(outputs, self.train.target.index_select(0, rows))
-        tally.add(value.detach(), outputs.detach(), self.train.labels_of(rows))
-        # A loss that is not finite has no gradient to solve for; the tally tells.
-        if bool(torch.isfinite(value)):
-            torch.autograd.backward(weight * value)
-            self.log.note_adjoint(self.module)
+        raise NotImplementedError
 
+    @torch.no_grad()
     def evaluate(self) -> Tally | None:
-        """The test part, without gradients."""
-        return _evaluate(self.module, self.module, self.test, self.loss)
+        """The sums over the test samples."""
+        if self.test is None:
+            return None
+        tally = Tally.empty(self.module)
+        for batch in self.test.batches(EVALUATION_ROWS):
+            outputs = self.outputs(batch.inputs)
+            tally.add(self.loss.value(outputs, batch.target), outputs, batch.labels)
+        return tally
+
+
+class FullObjective(Objective):
+    """The loss as a function of all parameters, by automatic (for a DEQ implicit) differentiation."""
 
     def start_epoch(self) -> None:
-        """The log of the solvers is one of each epoch."""
+        """Begin a new log of the solvers: each epoch has its own."""
         self.log = SolverLog()
 
+    def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
+        """Add the gradient by automatic differentiation, unless the loss is not finite."""
+        outputs = self.outputs(self.train.inputs.index_select(0, rows))
+        self.log.add_forward(self.module.last_solve)
+        value = self.loss.value(outputs, self.train.target.index_select(0, rows))
+        tally.add(value.detach(), outputs.detach(), self.train.labels_of(rows))
+        # A loss that is not finite has no gradient to solve for; the caller finds it in the tally.
+        if bool(torch.isfinite(value)):
+            torch.autograd.backward(weight * value)
+            self.log.add_adjoint(self.module.last_adjoint)
 
-class Readout:
-    """The loss as a function of the readout alone, on features that never change."""
 
-    def __init__(self, module: Net, train: Samples, test: Samples | None, loss: Loss, log: SolverLog) -> None:
-        self.module, self.train, self.test, self.loss, self.log = module, train, test, loss, log
-        # An explicit network with learning-rate multipliers keeps its readout divided by a factor.
-        self.factor = module.factors[-1]
+class ReadoutObjective(Objective):
+    """The loss as a function of the readout alone, on features that never change; the log is that of the features."""
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The outputs for features."""
+        return self.module.outputs(inputs)
 
     def add_gradient(self, rows: Tensor, weight: float, tally: Tally) -> None:
-        """The same as `Whole.add_gradient`, in closed form: slopeᵀ features."""
+        """Add the gradient in closed form: slopeᵀ features."""
         features = self.train.inputs.index_select(0, rows)
         target = self.train.target.index_select(0, rows)
-        outputs = self._outputs(features)
+        outputs = self.outputs(features)
         slope = self.loss.slope(outputs, target)
         readout = self.module.readout
         if readout.grad is None:
             readout.grad = torch.zeros_like(readout)
-        readout.grad.addmm_(slope.t(), features, alpha=weight * self.factor)
+        # An explicit network with learning-rate multipliers keeps its readout divided by a factor.
+        readout.grad.addmm_(slope.t(), features, alpha=weight * self.module.factors[-1])
         tally.add(self.loss.value(outputs, target), outputs, self.train.labels_of(rows))
 
-    @torch.no_grad()
-    def _outputs(self, features: Tensor) -> Tensor:
-        return self.module.outputs(features)
 
-    def evaluate(self) -> Tally | None:
-        """The test part."""
-        return _evaluate(self._outputs, self.module, self.test, self.loss)
-
-    def start_epoch(self) -> None:
-        """The log is that of the features, the same for every epoch."""
-
-
-def _evaluate(
-    outputs_of: Callable[[Tensor], Tensor], module: Net, test: Samples | None, loss: Loss
-) -> Tally | None:
-    if test is None:
-        return None
-    tally = Tally.empty(module)
-    with torch.no_grad():
-        for batch in test.batches(EVALUATION_ROWS):
-            outputs = outputs_of(batch.inputs)
-            tally.add(loss.value(outputs, batch.target), outputs, batch.labels)
-    return tally
+def objective_of(module: Net, data: TrainingData, loss: str) -> Objective:
+    """What training minimises for this module; computes the features of a readout module where they are missing."""
+    if module.train_mode == "all":
+        return FullObjective(module, data.train, data.test, LOSSES[loss])
+    log, parts = SolverLog(), data.parts
+    if not data.has_features:
+        parts = [replace(part, inputs=compute_features(module, part.inputs, log=log)) for part in parts]
+    return ReadoutObjective(module, parts[0], parts[1] if data.test else None, LOSSES[loss], log)

@@ -26,13 +26,13 @@ from notsodeep.designs import Design, design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
+from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import Net, network_of
-from notsodeep.nets.rates import default_lr
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
-from notsodeep.nets.solvers import SolverOptions
-from notsodeep.nets.training import checked_plan, fit
+from notsodeep.nets.training import FitSettings, fit
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_labels, one_of, unknown_labels
 
@@ -45,9 +45,11 @@ Labels = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One model with one seed.
+    """The training of one model from one seed.
 
     Attributes:
+        model: "deq", "twin" or "plain".
+        seed: of weights and shuffling.
         accuracy: share of the test samples classified rightly.
         predictions: the predicted class of every test sample.
         history: of the training.
@@ -66,12 +68,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Standing:
-    """One model over all seeds.
+    """The results of one model over all seeds.
 
     Attributes:
         model: "deq", "twin" or "plain".
         network: the model in words.
-        fingerprint: what tells the model apart from all others (`notsodeep.fingerprint`).
+        fingerprint: hash that identifies the model (`notsodeep.fingerprint`).
         accuracy: on the test part, mean over seeds.
         accuracy_sd: its standard deviation over seeds; None with one seed.
         agreement: share of the test samples with the class that the DEQ of the same seed predicts, mean over seeds.
@@ -98,13 +100,13 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """Standings, the runs behind them, and what they have in common.
+    """The result of a race: one standing per model, the runs behind them, and what all runs share.
 
     Attributes:
         standings: one per model, in the order asked for.
         runs: one per model and seed.
-        design: where the twin comes from.
-        lr: the learning rate of all.
+        design: of the twin.
+        lr: the learning rate of all runs.
         tau0: root mean square norm of the training rows, after preprocessing.
     """
 
@@ -160,7 +162,7 @@ class RaceSettings:
         one_of(self.mode, tuple(KERNEL), "mode")
         if self.seeds < 1:
             raise InputError(f"seeds={self.seeds}: at least one is needed, and two for a standard deviation.")
-        checked_plan(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
+        FitSettings(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
 
 
 def race(
@@ -178,10 +180,10 @@ def race(
 
     Args:
         deq: the model; the other two are made from it.
-        train: (X, y) as read: samples in rows, and labels, any whole numbers.
-        test: the same; its labels must occur in the training part.
+        train: (X, y): samples in rows before any scaling, and their labels.
+        test: (X, y) of the test samples; their labels must occur in the training part.
         settings: how the models are built and trained.
-        checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call goes on.
+        checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call continues.
         progress: True for a bar on stderr, or a function to report to.
     """
     if checkpoint_dir is not None and not Path(checkpoint_dir).is_dir():
@@ -204,7 +206,7 @@ def race(
 
 @dataclass(frozen=True, eq=False)
 class _Contest:
-    """What all models share: the data, prepared, and the specifications."""
+    """The prepared data, the design of the twin and the settings that all models of a race share."""
 
     deq: DEQ
     design: Design
@@ -311,10 +313,7 @@ def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
 
 def _predictions(net: Net, X: Tensor) -> Labels:
     with torch.no_grad():
-        chosen = [
-            net(X[first : first + EVALUATION_ROWS]).argmax(dim=1)
-            for first in range(0, len(X), EVALUATION_ROWS)
-        ]
+        chosen = [net(block).argmax(dim=1) for block in X.split(EVALUATION_ROWS)]  # type: ignore[no-untyped-call]
     return torch.cat(chosen).numpy().astype(np.intp)
 
 

@@ -1,9 +1,9 @@
-"""Samples and targets checked at the door, and their features computed once."""
+"""Samples and targets of a training, checked before any work, and features computed once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from notsodeep.errors import InputError
 from notsodeep.memory import available_bytes
+from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
 from notsodeep.validation import as_real
 
@@ -108,40 +109,61 @@ def _one_hot(labels: Tensor, module: Net, name: str) -> tuple[Tensor, Tensor]:
     return functional.one_hot(labels, classes).to(module.readout.dtype), labels
 
 
-@dataclass
-class SolverLog:
-    """What the equilibrium solvers did over many batches."""
+@dataclass(frozen=True)
+class TrainingData:
+    """The checked samples of a training.
 
-    forward: int = 0
-    adjoint: int = 0
-    forward_batches: int = 0
-    adjoint_batches: int = 0
-    residual: float | None = None
+    Attributes:
+        train: training samples.
+        test: test samples, if there are any.
+        has_features: whether `inputs` are features that were given for a readout module, rather than samples.
+    """
 
-    def note_forward(self, module: Net) -> None:
-        """Read the module's report of the last forward solve; explicit networks have none."""
-        report = getattr(module, "last_solve", None)
-        if report is not None:
-            self.forward += report.steps
-            self.forward_batches += 1
-            self.residual = max(self.residual or 0.0, float(report.residuals.max()))
+    train: Samples
+    test: Samples | None
+    has_features: bool
 
-    def note_adjoint(self, module: Net) -> None:
-        """The same for the last backward solve."""
-        report = getattr(module, "last_adjoint", None)
-        if report is not None:
-            self.adjoint += report.steps
-            self.adjoint_batches += 1
+    @classmethod
+    def of(
+        cls,
+        module: Net,
+        train: tuple[Any, Any],
+        test: tuple[Any, Any] | None,
+        loss: str,
+        features: tuple[Any, Any] | None,
+    ) -> TrainingData:
+        """Check the data that `fit` was given; the arguments are those of `fit`."""
+        if features is not None and module.train_mode != "readout":
+            raise InputError(
+                "features= is for modules made with train='readout'; this one trains all its weights."
+            )
+        columns = module.in_features if features is None else module.width
+
+        def checked(pair: Any, given: Any, name: str) -> Samples:
+            if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                raise InputError(f"{name} must be a pair (X, y); got {type(pair).__name__}.")
+            if features is not None and given is None:
+                raise InputError(f"features= lacks those of {name}: give both, or leave {name} out.")
+            return as_samples(pair[0] if given is None else given, pair[1], columns, module, loss, name)
+
+        given = features or (None, None)
+        data = cls(
+            checked(train, given[0], "train"),
+            None if test is None else checked(test, given[1], "test"),
+            features is not None,
+        )
+        if module.train_mode == "readout" and not data.has_features:
+            refuse_too_large(sum(len(part) for part in data.parts), module)
+        return data
 
     @property
-    def forward_steps(self) -> float | None:
-        """Steps per batch of the forward solver."""
-        return self.forward / self.forward_batches if self.forward_batches else None
+    def parts(self) -> list[Samples]:
+        """The training samples, and the test samples if there are any."""
+        return [self.train] if self.test is None else [self.train, self.test]
 
-    @property
-    def adjoint_steps(self) -> float | None:
-        """Steps per batch of the adjoint solver."""
-        return self.adjoint / self.adjoint_batches if self.adjoint_batches else None
+    def largest_norm(self) -> float:
+        """The largest norm of a sample; 0 where only features are known."""
+        return 0.0 if self.has_features else max(float(part.inputs.norm(dim=1).max()) for part in self.parts)
 
 
 def compute_features(
@@ -154,25 +176,23 @@ def compute_features(
         ConvergenceError: if the equilibrium of a sample is not reached.
     """
     samples = as_matrix(X, module.in_features, module, "X")
-    refuse_too_large([len(samples)], module)
-    features = torch.empty(
-        (len(samples), module.width), dtype=module.readout.dtype, device=module.readout.device
-    )
+    refuse_too_large(len(samples), module)
+    features = samples.new_empty((len(samples), module.width))
     with torch.no_grad():
         for start in range(0, len(samples), rows):
             features[start : start + rows] = module.features(samples[start : start + rows])
             if log is not None:
-                log.note_forward(module)
+                log.add_forward(module.last_solve)
     return features
 
 
-def refuse_too_large(sizes: Sequence[int], module: Net) -> None:
-    """Say what the features need before they are allocated, if that is more than there is."""
+def refuse_too_large(count: int, module: Net) -> None:
+    """Say what the features of `count` samples need before they are allocated, if that is more than there is."""
     item = module.readout.element_size()
-    needed, free = module.width * sum(sizes) * item, available_memory(module.readout.device)
+    needed, free = module.width * count * item, available_memory(module.readout.device)
     if needed > free:
         raise InputError(
-            f"The features of {sum(sizes)} samples at width {module.width} take {module.width} × {sum(sizes)} × {item} "
+            f"The features of {count} samples at width {module.width} take {module.width} × {count} × {item} "
             f"bytes = {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Use fewer samples, a smaller "
             "width, or train='all', which keeps one batch at a time."
         )

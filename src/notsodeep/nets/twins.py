@@ -20,8 +20,8 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
+from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.nets.timing import synchronised_time
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
@@ -38,11 +38,11 @@ class Evidence:
     Attributes:
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
         distance: ||K - K̃||₂/||K||₂ between the exact kernels of the two at infinite width, on a sample of the rows.
-        plain_distance: the same for a network of the same depth with the model's own activation.
-        samples: how many rows that was measured on.
+        plain_distance: distance of a network of the same depth with the model's own activation.
+        samples: number of rows on which the distances were measured.
         forward_ratio: time of the DEQ over that of the twin, features of one batch.
-        training_ratio: the same for outputs, loss and gradient; None if only the readout is trained.
-        batch: rows of that batch.
+        training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
+        batch: number of rows of the batch that was timed.
     """
 
     kernel: str
@@ -162,7 +162,7 @@ def _distance(wanted: Array, found: Array) -> float:
 
 
 def _speed(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
-    """Medians of ratios taken in turn, so that a busy machine slows both."""
+    """Times of the DEQ over those of the twin, forward and training; in turn, so that a busy machine slows both."""
 
     def forward(module: Net) -> None:
         with torch.no_grad():
@@ -194,7 +194,7 @@ def _warn_if_not_centred(net: DEQNet, tau0: float) -> None:
     if abs(mean) > _CENTRED * sqrt(square):
         warnings.warn(
             f"The activation {phi} has mean {mean:.3g} on these data, and the theory is about mean zero: the twin is "
-            f"that of the centred model, and far from yours. Build the network from spec.centred({tau0:.4g}).",
+            f"that of the centred model, and far from this one. Build the network from spec.centred({tau0:.4g}).",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -1,73 +1,60 @@
-"""A kernel as an operator: n × n in its answers, never in memory."""
+"""A kernel as a linear operator: products, eigenvalues and linear systems without its n × n numbers in memory."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import Kernel, as_kernel
-from notsodeep.memory import RESERVE, budget, in_words
+from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
-from notsodeep.operators.block_sources import Blocks, ComputedBlocks, KeptBlocks, add_products, sweep
-from notsodeep.operators.krylov import (
-    Eigenpairs,
-    Estimate,
-    SpectralMeasure,
-    leading_eigenpairs,
-    spectral_measure,
+from notsodeep.operators.block_sources import (
+    KEPT,
+    Blocks,
+    ComputedBlocks,
+    KeptBlocks,
+    add_products,
+    stored_blocks,
+    sweep,
 )
-from notsodeep.operators.solving import (
-    Nystrom,
-    Preconditioner,
-    Solution,
-    Unpreconditioned,
-    conjugate_gradients,
-)
+from notsodeep.operators.krylov import Eigenpairs, SpectralMeasure, leading_eigenpairs, spectral_measure
+from notsodeep.operators.preconditioners import make_preconditioner
+from notsodeep.operators.solving import Solution, conjugate_gradients
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, block_bytes, check_block, fitting_block, make_job
-from notsodeep.scale.sample_sources import Rows, Survey, rows_of, sample_size, survey
+from notsodeep.scale.sample_sources import SurveyedRows, rows_of, survey
 from notsodeep.scale.stored import StoredKernel
-from notsodeep.validation import as_right_sides, one_of
+from notsodeep.validation import Array, as_right_sides, one_of
 
-Array = NDArray[np.float64]
-
-# Part of the memory for blocks that are kept from one sweep to the next; the rest is for vectors.
-_KEPT = 0.5
-# Columns of Nyström's approximation, and eigenvectors added to the equivalent, where nothing is said.
-COLUMNS, CORRECTION = 500, 100
 # Error allowed to a preconditioner in the dependence on two samples' norms: it costs an iteration or two, and a smaller
 # one would double or treble the columns of the inverse, on which it depends by their third power.
 _SEPARATION = 0.1
-# Blocks in memory while a store is read: one in use, one being read, and its bytes as they come from the file.
-_MOVING = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a kernel was made from: enough to make its equivalent.
+    """What a kernel was computed from: enough to make its high-dimensional equivalent.
 
     Attributes:
         model: the model.
-        kernel: its name.
-        rows: the samples.
-        seen: what one pass over them left.
-        resources: what must live as long as the rows do.
+        kernel: the name of the kernel.
+        samples: the samples, surveyed.
+        resources: keeps temporary files of the samples open as long as this object lives.
     """
 
     model: Model
     kernel: Kernel
-    rows: Rows
-    seen: Survey
+    samples: SurveyedRows
     resources: ExitStack
 
 
@@ -82,18 +69,17 @@ class KernelOperator(LinearOperator):
     fit into half of the memory allowed stay there after the first sweep.
 
     Attributes:
-        progress: True for a bar on stderr for each sweep, or a function that is told of each of its blocks.
+        progress: True for a bar on stderr for each sweep, or a function that is called for each of its blocks.
     """
 
     def __init__(
-        self, blocks: Blocks, origin: Origin | None = None, *, room: int = 0, progress: bool | Report = False
+        self, blocks: Blocks, origin: Origin | None = None, *, progress: bool | Report = False
     ) -> None:
-        grid = blocks.grid
-        if not grid.symmetric:
+        if not blocks.grid.symmetric:
             raise InputError("A kernel between two sets of samples is no symmetric operator; leave Y out.")
-        self.blocks = KeptBlocks(blocks, room) if room > 0 else blocks
-        self.origin, self.progress = origin, progress
-        super().__init__(np.float64, (grid.rows, grid.rows))
+        self.blocks, self.origin, self.progress = blocks, origin, progress
+        self.n = blocks.grid.rows
+        super().__init__(np.float64, (self.n, self.n))
 
     @classmethod
     def of(
@@ -110,19 +96,11 @@ class KernelOperator(LinearOperator):
         block: int | None = None,
         progress: bool | Report = False,
     ) -> KernelOperator:
-        """The kernel of a model on samples.
+        """The kernel of a model on samples; the arguments are those of `notsodeep.conjugate_kernel`, except for these.
 
-        Args:
-            model: a DEQ or an Explicit network.
-            X: samples in rows (n, p): an array, an np.memmap, a zarr array or a dask array.
-            kernel: "ck", "ntk", "ntk_paper", "ck_preactivations" or "ntk_preactivations".
-            depth: cuts a DEQ.
-            out: a folder to compute the kernel into first; without it blocks are computed whenever they are needed.
-            client: who computes what goes to `out`, see `conjugate_kernel`.
-            max_memory: what the process may hold in all.
-            storage: "float64" or "float32": the precision of blocks on disk or kept.
-            block: rows and columns of a block.
-            progress: True for a bar on stderr, or a function that is told of each block.
+        `kernel` is any of "ck", "ntk", "ntk_paper", "ck_preactivations" and "ntk_preactivations". With `out` the kernel
+        is first computed into that folder, by the `client` if there is one; without it blocks are computed whenever
+        they are needed.
         """
         specified, name = as_model(model, depth), as_kernel(kernel)
         one_of(storage, STORAGES, "storage")
@@ -133,19 +111,20 @@ class KernelOperator(LinearOperator):
             if out is not None:
                 options = ComputeOptions(out, client, max_memory, storage, block, progress)
                 (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
-            origin = Origin(specified, name, rows, survey(rows, specified), stack.pop_all())
-        spare, p = budget(max_memory), sample_size(rows)
+            samples = survey(rows, specified)
+            origin = Origin(specified, name, samples, stack.pop_all())
         if out is not None:
-            return cls(stored, origin, room=_room(stored, spare), progress=progress)
+            return cls(stored_blocks(stored, max_memory), origin, progress=progress)
+        spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
-        share = int((1.0 - _KEPT) * spare) // 2
+        share = int((1.0 - KEPT) * spare) // 2
         if block is None:
-            size = fitting_block(share, rows.shape[0], p, storage)
+            size = fitting_block(share, samples.count, p, storage)
         else:
             size = check_block(block, share, p, storage)
-        job = make_job(specified, (name,), (rows, None), (origin.seen, None), size, storage)
-        room = spare - 2 * block_bytes(size, p, storage)
-        return cls(ComputedBlocks(job), origin, room=int(_KEPT * room), progress=progress)
+        job = make_job(specified, (name,), samples, None, block=size, storage=storage)
+        room = int(KEPT * (spare - 2 * block_bytes(size, p, storage)))
+        return cls(KeptBlocks(ComputedBlocks(job), room), origin, progress=progress)
 
     @classmethod
     def stored(
@@ -157,7 +136,7 @@ class KernelOperator(LinearOperator):
     ) -> KernelOperator:
         """The operator of a kernel on disk."""
         found = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)
-        return cls(found, room=_room(found, budget(max_memory)), progress=progress)
+        return cls(stored_blocks(found, max_memory), progress=progress)
 
     # --- products -----------------------------------------------------------------------------------------
 
@@ -182,13 +161,8 @@ class KernelOperator(LinearOperator):
     def _transpose(self) -> KernelOperator:
         return self
 
-    @property
-    def n(self) -> int:
-        """The number of samples."""
-        return int(self.shape[0])
-
     def columns(self, chosen: NDArray[np.intp]) -> Array:
-        """Some columns of the matrix, in one sweep."""
+        """These columns of the matrix, in one sweep."""
         grid = self.blocks.grid
         result = np.empty((self.n, len(chosen)))
         for cell, part in sweep(self.blocks):
@@ -198,8 +172,6 @@ class KernelOperator(LinearOperator):
                 result[along, inside] = whole[:, chosen[inside] - across.start]
         return result
 
-    # --- numbers ------------------------------------------------------------------------------------------
-
     def diagonal(self) -> Array:
         """The diagonal of the matrix."""
         return np.asarray(self.blocks.diagonal(), dtype=np.float64)
@@ -208,63 +180,33 @@ class KernelOperator(LinearOperator):
         """The trace, exactly, from the diagonal alone."""
         return float(self.diagonal().sum())
 
-    def stochastic_trace(self, *, probes: int = 16, seed: int = 0) -> Estimate:
-        """Hutchinson's estimate of the trace, one sweep; what `density` does for functions of the matrix."""
-        signs = np.random.default_rng(seed).integers(0, 2, (self.n, probes)) * 2.0 - 1.0
-        each = np.einsum("ij,ij->j", signs, self @ signs)
-        error = float(each.std(ddof=1) / np.sqrt(probes)) if probes > 1 else float("nan")
-        return Estimate(float(each.mean()), error)
+    # --- eigenvalues --------------------------------------------------------------------------------------
 
     def eigsh(
-        self,
-        k: int = 6,
-        *,
-        tolerance: float = 1e-6,
-        max_sweeps: int = 30,
-        seed: int = 0,
-        method: str = "block",
+        self, k: int = 6, *, tolerance: float = 1e-6, max_sweeps: int = 30, seed: int = 0
     ) -> Eigenpairs:
-        """The k largest eigenvalues with their vectors and residuals.
+        """The k largest eigenvalues with their vectors and residuals, by a block Lanczos iteration.
 
         Args:
-            k: how many.
+            k: number of eigenvalues.
             tolerance: largest residual ||Kv - λv|| allowed, as a fraction of λ_1. The error of a value that stands
                 apart from the others is about the square of that.
             max_sweeps: passes over the kernel allowed, each with k + 8 columns.
-            seed: of the random start.
-            method: "block" is a block Lanczos iteration; "arpack" is scipy's `eigsh`, one column a sweep.
+            seed: seed of the random start.
         """
         if not 1 <= k <= self.n:
             raise InputError(f"k = {k} eigenvalues were asked of a {self.n} × {self.n} operator.")
-        one_of(method, ("block", "arpack"), "method")
-        if method == "block" or k >= self.n - 1:
-            return leading_eigenpairs(self, k, tolerance=tolerance, max_sweeps=max_sweeps, seed=seed)
-        return self._arpack(k, tolerance, seed)
-
-    def _arpack(self, k: int, tolerance: float, seed: int) -> Eigenpairs:
-        sweeps = 0
-
-        def counted(vector: Array) -> Array:
-            nonlocal sweeps
-            sweeps += 1
-            return self._matvec(vector)
-
-        start = np.random.default_rng(seed).standard_normal(self.n)
-        counting = LinearOperator(self.shape, matvec=counted, dtype=np.float64)
-        values, vectors = eigsh(counting, k, which="LA", tol=tolerance, v0=start)
-        values, vectors = values[::-1], vectors[:, ::-1]
-        residuals = np.linalg.norm(self._matmat(vectors) - vectors * values, axis=0)
-        return Eigenpairs(values, vectors, residuals, sweeps + 1)
+        return leading_eigenpairs(self, k, tolerance=tolerance, max_sweeps=max_sweeps, seed=seed)
 
     def density(self, *, probes: int = 8, steps: int = 40, seed: int = 0) -> SpectralMeasure:
         """The distribution of all eigenvalues by stochastic Lanczos quadrature: `steps` sweeps of `probes` columns.
 
-        `.smoothed(grid, width)`, `.cdf(x)` and `.histogram(edges)` show it; `.trace(np.log)` and the like are traces
-        of functions of the matrix.
+        `.smoothed(grid, width)`, `.cdf(x)` and `.histogram(edges)` show it; `.trace(np.log)` and the like are estimates
+        of traces of functions of the matrix.
         """
         return spectral_measure(self, probes, steps, seed)
 
-    # --- solving ------------------------------------------------------------------------------------------
+    # --- linear systems -----------------------------------------------------------------------------------
 
     def solve(
         self,
@@ -281,14 +223,14 @@ class KernelOperator(LinearOperator):
 
         Args:
             b: right side or sides; all share each sweep.
-            ridge: positive.
+            ridge: a positive number.
             preconditioner: "equivalent", the high-dimensional equivalent of the kernel in its refined form, (5.2);
                 "nystrom", from `rank` random columns; None; or an equivalent of one's own.
             tolerance: relative residual to reach, of every right side, computed from x at the end.
             max_iterations: sweeps allowed.
-            rank: columns of Nyström's approximation, 500 if not given; of the equivalent, how many eigenvectors of
-                what it misses are added, by two sweeps, 100 if not given.
-            seed: of the random choices in both.
+            rank: columns of Nyström's approximation, 500 if not given; for the equivalent, the number of eigenvectors
+                of what it misses that are added, by two sweeps, 100 if not given.
+            seed: seed of the random choices in both.
 
         Raises:
             ConvergenceError: if the tolerance is not reached.
@@ -299,33 +241,11 @@ class KernelOperator(LinearOperator):
         found = conjugate_gradients(
             lambda block: self._matmat(block) + ridge * block,
             right.reshape(self.n, -1),
-            self._preconditioner(preconditioner, float(ridge), rank, seed),
+            make_preconditioner(self, preconditioner, float(ridge), rank=rank, seed=seed),
             tolerance=tolerance,
             max_iterations=max_iterations,
         )
-        return Solution(
-            found.x.reshape(right.shape),
-            found.iterations,
-            found.residual,
-            found.history,
-            found.preconditioner,
-        )
-
-    def _preconditioner(self, wanted: Any, ridge: float, rank: int | None, seed: int) -> Preconditioner:
-        if wanted is None:
-            return Unpreconditioned()
-        if isinstance(wanted, StructuredOperator):
-            wanted = StreamedEquivalent.of(wanted)
-        if isinstance(wanted, StreamedEquivalent):
-            if wanted.shape != self.shape:
-                raise InputError(f"The preconditioner is {wanted.shape}, the kernel {self.shape}.")
-            return wanted.inverse(ridge)
-        one_of(wanted, ("equivalent", "nystrom"), "preconditioner")
-        if wanted == "equivalent":
-            return self.equivalent(CORRECTION if rank is None else rank, seed).inverse(ridge)
-        count = min(COLUMNS if rank is None else rank, self.n)
-        chosen = np.sort(np.random.default_rng(seed).choice(self.n, count, replace=False))
-        return Nystrom(self.columns(chosen), chosen, ridge)
+        return replace(found, x=found.x.reshape(right.shape))
 
     def equivalent(self, rank: int = 0, seed: int = 0) -> StreamedEquivalent:
         """The high-dimensional equivalent of this kernel as a preconditioner: refined, first order, few columns.
@@ -340,27 +260,9 @@ class KernelOperator(LinearOperator):
             )
         origin = self.origin
         first = StreamedEquivalent.refined(
-            origin.model,
-            origin.rows,
-            origin.kernel,
-            known=origin.seen,
-            around="mean",
-            tolerance=_SEPARATION,
+            origin.model, origin.samples, origin.kernel, around="mean", tolerance=_SEPARATION
         )
         return first if rank == 0 else first.corrected(self, rank, seed)
-
-
-def _room(kernel: StoredKernel, spare: int) -> int:
-    """Bytes for blocks that are kept, beside those on their way from the disk."""
-    side = min(kernel.grid.block, kernel.grid.rows)
-    moving = _MOVING * side**2 * kernel.dtype.itemsize
-    # Reading loads nothing that is not loaded: the reserve may be used.
-    if moving > spare + RESERVE:
-        raise InputError(
-            f"Reading the blocks of {kernel.path} takes {in_words(moving)}, and {in_words(max(spare, 0))} are left. "
-            "Raise max_memory."
-        )
-    return max(int(_KEPT * (spare - moving)), 0)
 
 
 __all__ = ["KernelOperator"]

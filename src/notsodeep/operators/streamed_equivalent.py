@@ -25,7 +25,7 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm
 from notsodeep.errors import InputError
 from notsodeep.models.protocol import Model
-from notsodeep.scale.sample_sources import ArrayRows, Rows, Survey, chunks, plain_rows, survey
+from notsodeep.scale.sample_sources import ArrayRows, Rows, SurveyedRows, chunks, plain_rows, survey
 from notsodeep.validation import as_labels
 
 Array = NDArray[np.float64]
@@ -64,30 +64,27 @@ class StreamedEquivalent(LinearOperator):
         X: Any,
         kernel: str = "ck",
         *,
-        known: Survey | None = None,
         around: Any = 0.0,
         tolerance: float = 1e-6,
     ) -> StreamedEquivalent:
-        """The refined form to first order, (5.2): one pass over the rows, none if their survey is known.
+        """The refined form to first order, (5.2), from one pass over the rows.
 
         Args:
             model: a DEQ or an Explicit network; neither centring nor labels are needed.
-            X: samples in rows, in memory or not.
+            X: samples in rows, in memory or not, or `SurveyedRows`, which need no further pass.
             kernel: as in `equivalents.equivalent`.
-            known: the survey of the rows, if one was made already.
-            around: correlation at which the kernel is expanded; "mean" is the mean one of the samples.
+            around: correlation at which the kernel is expanded; "mean" is the mean correlation of two samples.
             tolerance: relative error allowed in separating the dependence on two samples' norms. Each further D_r
-                adds p columns, which the inverse pays for.
+                adds p columns to the factor, and the inverse costs their third power.
         """
-        rows = plain_rows(X)
-        seen = survey(rows, model) if known is None else known
+        seen = X if isinstance(X, SurveyedRows) else survey(plain_rows(X), model)
         # Of each sample the first order knows its norm alone; X enters as the Gram matrix, put in its place here.
         lengths = np.sqrt(seen.squares)[:, None]
         point = seen.mean_correlation if around == "mean" else around
         first = equivalent(
             model, lengths, kernel=kernel, form="refined", order=1, around=point, tolerance=tolerance
         )
-        return cls.of(first, rows)
+        return cls.of(first, seen.rows)
 
     @classmethod
     def asymptotic(

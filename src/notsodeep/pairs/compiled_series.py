@@ -214,12 +214,12 @@ def table_tile(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, root_left, root_right, row_tables, column_vectors, energy_left, energy_right,
     steep_left, steep_right, epsilon, start, stop, floor, odd, want_slope, lower, value, slope, todo,
 ):  # fmt: skip
-    """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.28) to (3.31).
+    """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.27) to (3.30).
 
     `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of F' and of the ends of r,
-    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and the
-    smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`: these
-    are marked in `todo`.
+    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and
+    the smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`:
+    these are marked in `todo`.
     """
     rows, columns = c.shape
     orders = (row_tables.shape[1] - 2) // 2
@@ -328,3 +328,41 @@ def _logarithm(bits, mantissa_bits, mantissa, exponent, result):  # type: ignore
         p = p * s + 1.0 / 5.0
         p = p * s + 1.0 / 3.0
         result[j] = e * 0.6931471805599453 + 2.0 * f * (1.0 + s * p)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def wave_tile(  # type: ignore[no-untyped-def]
+    c, kappa, shift_left, shift_right, root_left, root_right, feedback, sine, want_slope, lower, value, slope
+):  # fmt: skip
+    """Newton's method with the closed forms (3.22) of sin and cos.  Returns the most steps and the worst residual."""
+    rows, columns = c.shape
+    most, residual = 0, 0.0
+    for i in range(rows):
+        if lower:
+            columns = i
+        for j in range(columns):
+            bound = root_left[i] * root_right[j]
+            target = kappa * c[i, j] + shift_left[i] + shift_right[j]
+            x = min(max(target, -bound), bound)
+            # √q1 √q2 - |x| and (√q1 - √q2)² add up to the exponent without cancelling large numbers.
+            apart = -0.5 * (root_left[i] - root_right[j]) ** 2 - bound
+            f, df, gap = 0.0, 0.0, 0.0
+            for step in range(1, MAX_STEPS + 1):
+                size = abs(x)
+                height = 0.5 * np.exp(apart + size)
+                odd = -height * np.expm1(-2.0 * size)
+                if x < 0.0:
+                    odd = -odd
+                even = height * (1.0 + np.exp(-2.0 * size))
+                f, df = (odd, even) if sine else (even, odd)
+                gap = feedback * f + target - x
+                most = max(most, step)
+                if feedback == 0.0 or abs(gap) <= 4e-16 * bound:
+                    break
+                x = min(max(x + gap / max(1.0 - feedback * df, STEEPEST), -bound), bound)
+            if feedback > 0.0:
+                residual = max(residual, abs(gap) / bound)
+            value[i, j] = f
+            if want_slope:
+                slope[i, j] = df
+    return most, residual

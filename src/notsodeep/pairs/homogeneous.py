@@ -13,8 +13,6 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from notsodeep.gaussian.shapes import PiecewiseLinear
-
 Array = NDArray[np.float64]
 
 DEGREES = (24, 30, 36, 44)
@@ -47,15 +45,15 @@ class HomogeneousFit:
 
 
 @lru_cache(maxsize=64)
-def fit(shape: PiecewiseLinear, feedback: float) -> HomogeneousFit | None:
-    """The fit for ρ = feedback · P(ρ) + r.
+def fit(slopes: tuple[float, ...], feedback: float) -> HomogeneousFit | None:
+    """The fit for ρ = feedback · P(ρ) + r, with the slopes of φ from the leftmost piece to the rightmost.
 
     None where the equation is too close to losing its solution, and for φ = 0, which has no scale to measure errors by.
     """
-    if not any(shape.slopes):
+    if not any(slopes):
         return None
-    linear = ((shape.slopes[-1] + shape.slopes[0]) / 2.0) ** 2
-    bent = ((shape.slopes[-1] - shape.slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
+    linear = ((slopes[-1] + slopes[0]) / 2.0) ** 2
+    bent = ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
     middle = -feedback * bent
     branches = []
     for sign in (1.0, -1.0):

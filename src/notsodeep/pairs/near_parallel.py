@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.shapes import PiecewiseLinear, segment_moments
+from notsodeep.gaussian.shapes import Pieces, segment_moments
 from notsodeep.pairs.sample_moments import Equation, Side
 
 Array = NDArray[np.float64]
@@ -65,31 +65,31 @@ class NearPairs:
         columns: slice,
     ) -> None:
         """Replace F' of these pairs, and move their distances and signs through the activation."""
-        shape, parity = phi.shape, phi_parity(phi)
+        shape, pieces, parity = phi.shape, phi.shape.pieces, phi.parity
         feedback = (phi.gain * phi.amplitude) ** 2 * equation.feedback
         if feedback > 0.0 or equation.constant:
             self.keep_parallel(parity == -1 and not equation.constant)
         s1, s2 = sides[0].root[rows][self.i], sides[1].root[columns][self.j]
         # Nothing but the product of the scales enters: parallel rows of different length count as well.
-        keeps_angles = shape.dual == "homogeneous" and not phi.offset and not equation.constant
-        if not isinstance(shape, PiecewiseLinear):
+        keeps_angles = shape.is_homogeneous and not phi.offset and not equation.constant
+        if pieces is None:
             # Only here for its distances: a smooth function has no angle to lose.
             steep = np.sqrt(sides[0].slope_energy[rows][self.i] * sides[1].slope_energy[columns][self.j])
             self.angle = np.full_like(self.angle, np.nan)
             self.distance = (phi.amplitude * phi.gain) ** 2 * steep * self.distance
         else:
             source = phi.gain**2 * equation.gain * self.distance
-            exact, moved, angle = _expanded(shape, s1, s2, source, feedback)
+            exact, moved, angle = _expanded(pieces, s1, s2, source, feedback)
             if keeps_angles and np.all(np.isfinite(self.angle)):
-                exact = _homogeneous_slope(shape, self.sign, self.angle)
+                exact = _homogeneous_slope(pieces, self.sign, self.angle)
                 known = np.ones(len(self.i), dtype=bool)
             else:
                 self.angle = np.full_like(self.angle, np.nan)
                 # An odd function has an even derivative, an even one an odd derivative; one kink at zero is closed.
                 turned = np.where(self.sign > 0, 1.0, -float(shape.parity)) * exact
-                if shape.dual == "homogeneous":
-                    turned = np.where(self.sign > 0, exact, _homogeneous_slope(shape, self.sign, angle))
-                understood = (self.sign > 0) | (shape.parity != 0) | (shape.dual == "homogeneous")
+                if shape.is_homogeneous:
+                    turned = np.where(self.sign > 0, exact, _homogeneous_slope(pieces, self.sign, angle))
+                understood = (self.sign > 0) | (shape.parity != 0) | (shape.is_homogeneous)
                 exact, known = turned, understood & (angle < 1.5 * np.sqrt(2.0 * CLOSE))
             slope[self.i[known], self.j[known]] = (phi.amplitude * phi.gain) ** 2 * exact[known]
             self.distance = phi.amplitude**2 * moved
@@ -99,19 +99,14 @@ class NearPairs:
             self.keep_parallel(parity == -1)
 
 
-def phi_parity(phi: Activation) -> int:
-    """+1 even, -1 odd, 0 neither: an offset spoils oddness but not evenness."""
-    return 0 if phi.shape.parity == -1 and phi.offset else phi.shape.parity
-
-
-def _homogeneous_slope(shape: PiecewiseLinear, sign: Array, angle: Array) -> Array:
+def _homogeneous_slope(shape: Pieces, sign: Array, angle: Array) -> Array:
     """(3.20) with arcsin ρ = ±(π/2 - angle)."""
     mean, half = (shape.slopes[-1] + shape.slopes[0]) / 2.0, (shape.slopes[-1] - shape.slopes[0]) / 2.0
     return np.asarray(mean**2 + sign * half**2 * (1.0 - 2.0 * angle / np.pi))
 
 
 def _expanded(
-    shape: PiecewiseLinear, s1: Array, s2: Array, source: Array, feedback: float
+    shape: Pieces, s1: Array, s2: Array, source: Array, feedback: float
 ) -> tuple[Array, Array, Array]:
     """F', E|φ(u) - φ(v)|² and the angle of nearly equal u and v, to first order in e = s1 s2 - Λ.
 
@@ -134,7 +129,7 @@ def _expanded(
     return slope, apart + 2.0 * level * half, angle[:, 0]
 
 
-def _along(shape: PiecewiseLinear, s1: Array, s2: Array) -> tuple[Array, Array]:
+def _along(shape: Pieces, s1: Array, s2: Array) -> tuple[Array, Array]:
     """E[φ'(s1 ξ) φ'(s2 ξ)] and E(φ(s1 ξ) - φ(s2 ξ))²: the same ξ, so piecewise polynomials in it."""
     knots, slopes, intercepts = np.array(shape.knots), np.array(shape.slopes), shape.intercepts
     scales = s1[:, None], s2[:, None]

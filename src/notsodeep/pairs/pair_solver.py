@@ -9,8 +9,9 @@ the data have, and the evaluators of `gaussian.bivariate` for the rest.
 from __future__ import annotations
 
 import threading
+import time
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,18 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.price import price_integral
-from notsodeep.gaussian.shapes import PiecewiseLinear, Polynomial, Shape
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.sample_moments import Equation, Side
-from notsodeep.pairs.solution_table import END, Range, SolutionTable, solution_table
+from notsodeep.pairs.solution_table import TableFamily
+from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
 
 Array = NDArray[np.float64]
+# Samples of a tile: neighbours, or any.
+Where = slice | NDArray[np.intp]
 # F and F' at covariances, of those pairs that the second argument selects.
 Evaluator = Callable[[Array, Any], tuple[Array, Array]]
 
@@ -38,14 +42,14 @@ LEVELS: tuple[int, ...] = (
     *range(256, 512, 64), *range(512, 1025, 128),
 )  # fmt: skip
 TRUNCATION = 1e-14
-# Beyond this many terms a table is cheaper than the series, where there is one.
-SERIES_WORTH = 64
+# Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
+SERIES_WORTH = 32
+# Pairs timed before a long run, and the seconds from which on it is announced.
+PROBED, PATIENCE = 4, 10.0
 # Fewer pairs than this are not worth a table.
-TABLE_WORTH = 24
+TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series says that the next tiles will be alike.
-SHARE = 0.01
-# log2 of the odds d/(1-d) below which a table is not tried again with fewer near pairs.
-LEAST_NEAR = -4
+SHARE = 2e-4
 
 
 class PairSolver:
@@ -63,12 +67,17 @@ class PairSolver:
         self._lock = threading.Lock()
         self._table: MehlerTable | None = None
         self._fit = None
-        self._tabulated = has_table(phi.shape)
-        self._floor = -END
-        self._solution: SolutionTable | None = None
+        worth = len(self.left.root) * len(self.right.root) > TABLE_WORTH
+        self._tables: TableFamily | None = None
+        if worth and has_table(phi.shape):
+            self._tables = TableFamily(phi.shape, self.feedback, self.left, self.right)
         self._series_first = True
-        if isinstance(phi.shape, PiecewiseLinear) and phi.shape.dual == "homogeneous":
-            self._fit = homogeneous.fit(phi.shape, self.feedback)
+        self._announced = False
+        self._most_terms = LEVELS[-1]
+        if self._tables is not None:
+            self._most_terms = SERIES_WORTH * (2 if phi.shape.parity else 1)
+        if phi.shape.pieces is not None and phi.shape.is_homogeneous:
+            self._fit = homogeneous.fit(phi.shape.pieces.slopes, self.feedback)
 
     def tile(
         self, c: Array, rows: slice, columns: slice, *, diagonal: bool = False, near: NearPairs | None = None
@@ -107,7 +116,7 @@ class PairSolver:
             slope = _mirrored(slope, self.left.slope(phi)[rows])
         return value, slope, info
 
-    def _sides(self, rows: slice, columns: slice) -> tuple[Array, Array, Array, Array]:
+    def _sides(self, rows: Where, columns: Where) -> tuple[Array, Array, Array, Array]:
         return (
             self.left.shift[rows],
             self.right.shift[columns],
@@ -130,7 +139,7 @@ class PairSolver:
     def _series(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
-        if not self._series_first:
+        if not self._series_first and self._tables is not None:
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
@@ -141,72 +150,170 @@ class PairSolver:
                 c, self.kappa, *self._sides(rows, columns), table.left, table.right, rows.start, columns.start,
                 self.feedback, table.levels, table.limits, table.parity, self.want_slope, lower, value, slope, todo,
             )  # fmt: skip
-            if left_over == 0 or table.complete or (self._tabulated and table.terms >= SERIES_WORTH):
+            if left_over == 0 or table.complete or table.terms >= self._most_terms:
                 break
             larger = self._grown(highest)
             if larger is table:
                 break
             table = larger
-        if left_over > TABLE_WORTH and self._tabulated:
+        if left_over and self._tables is not None:
             self._series_first = left_over < SHARE * c.size
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
+            # Without a table the series takes as many terms as there may be.
+            self._tables, self._most_terms = None, LEVELS[-1]
+            return self._series(c, rows, columns, value, slope, lower=lower)
+        if left_over and self.phi.shape.quarter is not None:
+            return self._closed(c, rows, columns, value, slope, lower=lower)
         amplified = (TRUNCATION + residual) / self._margin()
         info = KernelInfo(steps, residual, amplified, 0, ("series",))
         if left_over:
             info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
         return info
 
+    def _closed(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo:
+        """The whole tile by the closed forms of sin and cos."""
+        sine = self.phi.shape.quarter == 0
+        steps, residual = compiled.wave_tile(
+            c,
+            self.kappa,
+            *self._sides(rows, columns),
+            self.feedback,
+            sine,
+            self.want_slope,
+            lower,
+            value,
+            slope,
+        )
+        if residual > 1e-12:
+            raise no_solution(1, residual)
+        return KernelInfo(steps, residual, (TRUNCATION + residual) / self._margin(), 0, ("closed form",))
+
     def _looked_up(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo | None:
-        """The whole tile from the solution table, which is extended until it covers the tile; None without a table."""
-        seen = (0.25, 0.5, 0.5)
-        table = self._solution
+        """The whole tile from solution tables, extended until they cover it; None if they cannot be resolved."""
+        tables = self._tables
+        if tables is None:
+            return None
+        groups = tables.left.groups[rows], tables.right.groups[columns]
+        kinds = np.unique(groups[0]), np.unique(groups[1])
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        if len(kinds[0]) == len(kinds[1]) == 1:
+            part = self._from_table(
+                (int(kinds[0][0]), int(kinds[1][0])), c, rows, columns, value, slope, lower=lower
+            )
+            if part is None:
+                return None
+            info = info.merge(part)
+        else:
+            if lower:
+                # Both triangles are computed here; the diagonal, which is known, must not ask for ρ = 1.
+                c = c.copy()
+                np.fill_diagonal(c, 0.5 * c.diagonal())
+            for first in kinds[0]:
+                for second in kinds[1]:
+                    i, j = np.flatnonzero(groups[0] == first), np.flatnonzero(groups[1] == second)
+                    block = np.ix_(i, j)
+                    key, where, cross = (
+                        (int(first), int(second)),
+                        (rows.start + i, columns.start + j),
+                        c[block],
+                    )
+                    # Of one set of samples the table of two groups serves both ways.
+                    turned = first < second and self.right is self.left
+                    if turned:
+                        key, where, cross = key[::-1], where[::-1], cross.T
+                    values, slopes = np.zeros(cross.shape), np.zeros(cross.shape)
+                    part = self._from_table(key, cross, *where, values, slopes, lower=False)
+                    if part is None:
+                        return None
+                    value[block] = values.T if turned else values
+                    if self.want_slope:
+                        slope[block] = slopes.T if turned else slopes
+                    info = info.merge(part)
+        self._set_still(rows, columns, value, slope)
+        return info
+
+    def _from_table(
+        self,
+        key: tuple[int, int],
+        c: Array,
+        rows: Where,
+        columns: Where,
+        value: Array,
+        slope: Array,
+        *,
+        lower: bool,
+    ) -> KernelInfo | None:
+        """Pairs of two groups of norms from the table of these groups."""
+        tables = self._tables
+        if tables is None:
+            return None
+        c = np.ascontiguousarray(c)
+        table = tables.known(key)
         todo = np.zeros(c.shape, dtype=np.bool_)
         energy, steep = self._roots(rows, columns)
+        left_over = 0
         while True:
             if table is None:
-                table = self._tabulate(*seen)
+                table = tables.extended(key, self._first_look(c, rows, columns, lower=lower))
             if table is None:
                 return None
             *seen, left_over = compiled.table_tile(
-                c, self.kappa, *self._sides(rows, columns), table.row_tables(self.left.logs[rows]),
-                table.column_vectors(self.right.logs[columns], compiled.WIDTH), *energy, *steep, table.epsilon,
+                c, self.kappa, *self._sides(rows, columns), table.row_tables(tables.left.logs[rows]),
+                table.column_vectors(tables.right.logs[columns], compiled.WIDTH), *energy, *steep, table.epsilon,
                 table.start, table.stop, table.floor, table.odd, self.want_slope, lower, value, slope, todo,
             )  # fmt: skip
-            if table.covers(*seen) or (self._floor > -END and table.covers(1.0, *seen[1:])):
+            if tables.covered(key, table, (seen[0], seen[1], seen[2])):
                 break
-            table = None
+            table = tables.extended(key, (seen[0], seen[1], seen[2]))
+            if table is None:
+                return None
         info = KernelInfo(0, 0.0, table.error / self._margin(), 0, ("table",))
         if left_over:
             info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
         return info
 
-    def _roots(self, rows: slice, columns: slice) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def _set_still(self, rows: slice, columns: slice, value: Array, slope: Array) -> None:
+        """A sample of variance zero is independent of all others: F = M_0 M_0 and F' = M_1 M_1."""
+        still = self.left.still[rows], self.right.still[columns]
+        if not (still[0].any() or still[1].any()):
+            return
+        chosen = still[0][:, None] | still[1]
+        left, right = self.left.means(self.phi.shape), self.right.means(self.phi.shape)
+        value[chosen] = np.multiply.outer(left[0][rows], right[0][columns])[chosen]
+        if self.want_slope:
+            slope[chosen] = np.multiply.outer(left[1][rows], right[1][columns])[chosen]
+
+    def _first_look(
+        self, c: Array, rows: Where, columns: Where, *, lower: bool
+    ) -> tuple[float, float, float]:
+        """About the smallest and the largest d of a tile, and the smallest 1 - d: from the angles of what enters."""
+        shift_left, shift_right, root_left, root_right = self._sides(rows, columns)
+        own = [
+            np.sqrt(np.maximum(1.0 - self.feedback * side.energy[part] / side.inner[part], 1e-6))
+            for side, part in ((self.left, rows), (self.right, columns))
+        ]
+        cosine = (self.kappa * c + shift_left[:, None] + shift_right) / np.multiply.outer(
+            own[0] * root_left, own[1] * root_right
+        )
+        if lower:
+            cosine = cosine[np.tril_indices(len(cosine), -1)]
+        if self.phi.shape.parity == -1:
+            cosine = np.abs(cosine)
+        low, high = (float(np.clip(part, -1.0, 1.0)) for part in (cosine.min(), cosine.max()))
+        return 0.5 * (1.0 - high), 0.5 * (1.0 - low), 0.5 * (1.0 + low)
+
+    def _roots(self, rows: Where, columns: Where) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """√S and √E1 of the rows and the columns."""
         sides = (self.left, rows), (self.right, columns)
         energy = tuple(np.sqrt(side.energy[part]) for side, part in sides)
         steep = tuple(np.sqrt(side.slope_energy[part]) for side, part in sides)
         return (energy[0], energy[1]), (steep[0], steep[1])
-
-    def _tabulate(self, smallest: float, largest: float, opposite: float) -> SolutionTable | None:
-        """A table that covers these distances and what earlier ones covered; None if it cannot be resolved."""
-        with self._lock:
-            logs = np.concatenate([self.left.logs, self.right.logs])
-            extent = Range.of(logs, smallest, largest, opposite, self._solution)
-            while True:
-                extent = replace(extent, near=max(extent.near, self._floor))
-                table = solution_table(self.phi.shape, self.feedback, extent)
-                if table.resolved:
-                    self._solution = table
-                    return table
-                if extent.near >= LEAST_NEAR:
-                    self._tabulated = False
-                    return None
-                # Kinks away from zero make a cone at equal norms and angle zero: the nearest pairs go another way.
-                self._floor = min(extent.near + 3, LEAST_NEAR)
 
     def _margin(self) -> float:
         """1 - σ_a² max|F'|: what an error of F is divided by on its way through the equation."""
@@ -217,13 +324,12 @@ class PairSolver:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""
         with self._lock:
             table = self._table
-            most = SERIES_WORTH if self._tabulated else LEVELS[-1]
             while table is None or not (
-                table.complete or table.terms >= most or table.limits[-1] >= correlation
+                table.complete or table.terms >= self._most_terms or table.limits[-1] >= correlation
             ):
                 terms = 16 if table is None else min(2 * table.terms, LEVELS[-1])
                 if correlation > 0.5:
-                    terms = max(terms, 64)
+                    terms = min(max(terms, 64), self._most_terms)
                 table = MehlerTable(self.phi.shape, self.left, self.right, terms, self.want_slope)
             self._table = table
             return table
@@ -231,8 +337,8 @@ class PairSolver:
     def _careful(
         self,
         c: Array,
-        rows: slice,
-        columns: slice,
+        rows: Where,
+        columns: Where,
         value: Array,
         slope: Array,
         where: tuple[NDArray[np.intp], ...],
@@ -242,26 +348,42 @@ class PairSolver:
         shift_left, shift_right, root_left, root_right = self._sides(rows, columns)
         bound = root_left[i] * root_right[j]
         target = self.kappa * c[i, j] + shift_left[i] + shift_right[j]
-        evaluate = self._evaluator(rows.start + i, columns.start + j)
+        evaluate = self._evaluator(_places(rows)[i], _places(columns)[j])
+        self._announce(evaluate, np.clip(target, -bound, bound))
         covariance, steps, residual = solve_pairs(evaluate, target, bound, self.feedback)
         f, df = evaluate(covariance, slice(None))
         value[i, j] = f
         if self.want_slope:
             slope[i, j] = df
-        way = "integral" if self.phi.shape.dual == "piecewise" else "quadrature"
+        way = "quadrature" if self.phi.shape.kinked_pieces is None else "integral"
         return KernelInfo(steps, residual, (1e-12 + residual) / self._margin(), len(i), (way,))
+
+    def _announce(self, evaluate: Evaluator, covariance: Array) -> None:
+        """Say beforehand when pairs that have to be integrated one by one will take long."""
+        if self._announced or self.phi.shape.kinked_pieces is not None or len(covariance) < 20 * PROBED:
+            return
+        begin = time.perf_counter()
+        evaluate(covariance[:PROBED], slice(PROBED))
+        seconds = (time.perf_counter() - begin) / PROBED * len(covariance) * (5 if self.feedback else 1)
+        if seconds > PATIENCE:
+            self._announced = True
+            warnings.warn(
+                f"{len(covariance)} pairs of one tile ({TILE} × {TILE} samples) are too correlated for a series, and "
+                f"the activation {self.phi} has no table: they are integrated one by one, {seconds:.0f} s a tile.",
+                stacklevel=2,
+            )
 
     def _evaluator(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> Evaluator:
         """F and F' of these samples as a function of their covariances, for a selection of the pairs."""
         shape, left, right = self.phi.shape, self.left, self.right
-        if isinstance(shape, PiecewiseLinear):
-            piecewise = shape
+        pieces = shape.kinked_pieces
+        if pieces is not None:
             scales = left.root[i], right.root[j]
             means = left.mean[i], right.mean[j], left.rise[i], right.rise[j]
 
             def by_integral(covariance: Array, chosen: Any) -> tuple[Array, Array]:
                 return price_integral(
-                    piecewise,
+                    pieces,
                     scales[0][chosen],
                     scales[1][chosen],
                     covariance,
@@ -273,11 +395,15 @@ class PairSolver:
         return lambda covariance, chosen: shape_dual(shape, q1[chosen], q2[chosen], covariance)
 
 
+def _places(where: Where) -> NDArray[np.intp]:
+    return np.arange(where.start, where.stop) if isinstance(where, slice) else where
+
+
 def has_table(shape: Shape) -> bool:
     """Whether the solution may be tabulated: closed forms that oscillate and kinks of callables are left out."""
-    return shape.dual in ("erf", "piecewise") or (
-        shape.dual == "general" and all(kink == 0.0 for kink in shape.kinks)
-    )
+    if shape.pieces is not None:
+        return shape.kinked_pieces is not None
+    return shape.quarter is None and shape.series_terms is None and all(kink == 0.0 for kink in shape.kinks)
 
 
 def _mirrored(lower: Array, diagonal: Array) -> Array:
@@ -308,8 +434,13 @@ def solve_pairs(
         # Late in the iteration what is left of the gap is the rounding of F.
         if not len(active) or (step > 10 and worst < 1e-12):
             return covariance, step, worst
-    raise ConvergenceError(
-        f"The pair equation Λ = σ_a² F(Λ) + … did not converge for {len(active)} pairs (residual {worst:.1e}).",
+    raise no_solution(len(active), worst)
+
+
+def no_solution(pairs: int, residual: float) -> ConvergenceError:
+    """What is raised when Newton's method ends without a solution."""
+    return ConvergenceError(
+        f"The pair equation Λ = σ_a² F(Λ) + … did not converge for {pairs} pairs (residual {residual:.1e}).",
         "Lower sigma_a2: the map is too close to losing its contraction, σ_a² E[φ'φ'] ≥ 1.",
     )
 
@@ -318,8 +449,7 @@ class MehlerTable:
     """a_k/s for every sample, and up to which |ρ| each number of terms keeps its error below TRUNCATION, (3.15)."""
 
     def __init__(self, shape: Shape, left: Side, right: Side, terms: int, want_slope: bool) -> None:
-        # The series of a polynomial ends; an odd one, such as zero, has its first term at k = 1.
-        exact = max(len(shape.coefficients), 2) if isinstance(shape, Polynomial) else None
+        exact = shape.series_terms
         terms = terms if exact is None else exact
         self.terms, self.parity = terms, shape.parity
         first = 1 if self.parity == -1 else 0
@@ -347,7 +477,7 @@ def _packed(
 
     Row 0 of the tails is for F, row 1 for F': Σ a_k² = S and Σ k a_k² = q E1.
     """
-    table = at_many(lambda q: shape.mehler(q, terms), side.inner)
+    table = at_many(lambda q: shape.mehler(q, terms), side.inner, ("mehler", shape, terms))
     squares = table**2
     missing = [1.0 - np.cumsum(squares, axis=1) / np.maximum(side.energy, 1e-300)[:, None]]
     if want_slope:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.shapes import Shape
 
 Array = NDArray[np.float64]
 
@@ -34,23 +35,35 @@ class Side:
         self.variances = variances
         self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
         self.root = np.sqrt(self.inner)
-        self.logs = np.log(self.inner)
+        self.still = variances == 0.0
         shape = phi.shape
         columns = at_many(
-            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1), self.inner
+            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1),
+            self.inner,
+            ("moments", shape),
         )
         self.energy, self.slope_energy = columns.T
         self.mean = np.zeros_like(self.root)
         self.rise = np.zeros_like(self.root)
-        if phi.offset or shape.dual == "piecewise":
-            self.mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner)[:, 0]
-        if shape.dual == "piecewise":
-            self.rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner)[:, 0]
+        if phi.offset or shape.kinked_pieces is not None:
+            mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner, ("mean", shape))
+            self.mean = mean[:, 0]
+        if shape.kinked_pieces is not None:
+            rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner, ("rise", shape))
+            self.rise = rise[:, 0]
         # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
         self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean
         self.shift = phi.gain**2 * (0.5 * equation.constant + equation.feedback * self.lift)
         # Samples without any signal, whose features vanish exactly.
         self.silent = (variances == 0.0) & (float(phi(0.0)) == 0.0)
+
+    def means(self, shape: Shape) -> tuple[Array, Array]:
+        """M_0 and M_1 of the shape."""
+        table = at_many(
+            lambda q: np.stack([shape.mean_derivative(q, k) for k in (0, 1)], axis=1),
+            np.maximum(self.inner, 1e-100),
+        )
+        return table[:, 0], table[:, 1]
 
     def value(self, phi: Activation) -> Array:
         """S(q_i) of the scaled and shifted activation."""

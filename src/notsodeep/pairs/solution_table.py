@@ -1,37 +1,41 @@
 """The solution of the pair equation, tabulated over the norms and the angles that a data set has.
 
 A pair of samples enters the equation ρ = f P(ρ; q_i, q_j) + r through three numbers: two variances and r.  Its solution
-F(ρ(r)), F'(ρ(r)) is interpolated by Chebyshev polynomials in log q_i, log q_j and t, where t is a coordinate of r in which
-the solution is smooth up to and including ρ = ±1, for kinked and for saturated activations alike: docs/theory.md (3.28) to
-(3.31).  A pair then costs one product of a row's table with a column's vector and one Clenshaw sum: no Newton steps.
+F(ρ(r)), F'(ρ(r)) is interpolated by Chebyshev polynomials in log q_i, log q_j and t, where t is a coordinate of r in
+which the solution is smooth up to and including ρ = ±1, for kinked and for saturated activations alike: docs/theory.md
+(3.27) to (3.31).  A pair then costs one product of a row's table with a column's vector and one Clenshaw sum: no Newton
+steps.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
+from notsodeep.pairs.sample_moments import Side
 
 Array = NDArray[np.float64]
 
 # Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
-AIM = 2e-12
-ACCEPTED = 2e-11
+AIM = 5e-12
+ACCEPTED = 4e-11
 # Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
+MOST_KINKED = 24
 # d/(1-d) beyond 2^±END is taken up to the end.
 END = 36
 # log q is rounded outwards to multiples of this, so that data sets that are alike share a table.
 LOG_STEP = 0.125
-KEPT = 16
+KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -39,30 +43,31 @@ class Range:
     """What a table covers.
 
     Attributes:
-        low: smallest log q.
-        high: largest log q.
+        rows: smallest and largest log q of the rows.
+        columns: the same of the columns.
         near: log2 of the smallest d/(1 - d), where d = (R₊ - r)/(R₊ - R₋); -END or less stands for d = 0.
         far: log2 of the largest d/(1 - d); END or more stands for d = 1.
     """
 
-    low: float
-    high: float
+    rows: tuple[float, float]
+    columns: tuple[float, float]
     near: int
     far: int
 
     @classmethod
     def of(
-        cls, logs: Array, smallest: float, largest: float, opposite: float, known: SolutionTable | None
+        cls, rows: Array, columns: Array, seen: tuple[float, float, float], known: SolutionTable | None
     ) -> Range:
-        """The range of these log q and distances and of a known table, rounded outwards."""
-        low, high = float(logs.min()), float(logs.max())
-        if high - low > 1e-12:
-            low, high = np.floor(low / LOG_STEP) * LOG_STEP, np.ceil(high / LOG_STEP) * LOG_STEP
+        """The range of these log q, of the distances seen and of a known table, rounded outwards.
+
+        Seen are the smallest and the largest d and the smallest 1 - d.
+        """
+        smallest, largest, opposite = seen
         near = _exponent(smallest, 1.0 - smallest) - 1
         far = _exponent(largest, opposite) + 2
         if known is not None:
             near, far = min(near, known.extent.near), max(far, known.extent.far)
-        return cls(low, high, max(near, -END), min(far, END))
+        return cls(_rounded(rows), _rounded(columns), max(near, -END), min(far, END))
 
     def ends(self, epsilon: float) -> tuple[float, float]:
         """The range of t."""
@@ -74,6 +79,13 @@ class Range:
         return float(low), float(high)
 
 
+def _rounded(logs: Array) -> tuple[float, float]:
+    low, high = float(logs.min()), float(logs.max())
+    if high - low <= 1e-12:
+        return low, low
+    return float(np.floor(low / LOG_STEP) * LOG_STEP), float(np.ceil(high / LOG_STEP) * LOG_STEP)
+
+
 def _exponent(part: float, rest: float) -> int:
     """log2 of part/rest, rounded down."""
     if part <= 0.0:
@@ -82,7 +94,7 @@ def _exponent(part: float, rest: float) -> int:
 
 
 def coordinate(distance: Array, opposite: Array, epsilon: float) -> Array:
-    """t of d and 1 - d, (3.29): asinh(√d/ε) less the same of the opposite end."""
+    """t of d and 1 - d, (3.28): asinh(√d/ε) less the same of the opposite end."""
     near, far = np.sqrt(distance), np.sqrt(opposite)
     return np.asarray(np.log((near + np.hypot(near, epsilon)) / (far + np.hypot(far, epsilon))))
 
@@ -133,7 +145,7 @@ def _tail(sizes: Array) -> float:
     if len(sizes) < 7:
         return 0.0
     last, before = float(sizes[-2:].max()), float(sizes[-6:-4].max())
-    rate = min((last / max(before, 1e-300)) ** 0.25, 0.9)
+    rate = float(min((last / max(before, 1e-300)) ** 0.25, 0.9))
     return last * rate / (1.0 - rate)
 
 
@@ -151,7 +163,7 @@ class SolutionTable:
     def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
         self.shape, self.feedback, self.extent = shape, feedback, extent
         self.odd = shape.parity == -1
-        largest = float(np.exp(0.5 * extent.high))
+        largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
         self.angles = self._angle_count()
@@ -171,9 +183,9 @@ class SolutionTable:
 
     def _angle_count(self) -> int:
         """How many angles resolve the solution at the extreme variances; 0 if too many."""
-        q = np.exp(np.unique([self.extent.low, self.extent.high]))
+        rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
         for count in ANGLE_PROBES:
-            series = chebyshev_coefficients(self._solutions(q, count)[0], 1)
+            series = chebyshev_coefficients(self._solutions(rows, columns, count)[0], 1)
             needed = _needed(_sizes(series, 1))
             if needed is not None:
                 return needed + 2
@@ -182,25 +194,33 @@ class SolutionTable:
     def _variance_count(self) -> int:
         """How many variances resolve F and F' at a few angles of Λ; 0 if too many."""
         extent = self.extent
-        if extent.high == extent.low:
+        if extent.rows == extent.columns and extent.rows[0] == extent.rows[1]:
             return 1
         near, far = distance_at(np.linspace(self.start, self.stop, 3), self.epsilon)
         angles = np.clip(2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)), 1e-7, np.pi - 1e-7)
         for count in VARIANCE_PROBES:
-            q = self._nodes(count)
-            value, slope = dual_grid(self.shape, q, angles)
+            q, block = self._joined(self._nodes(extent.rows, count), self._nodes(extent.columns, count))
             energy, steep = self._scales(q)
-            needed = _needed(
-                _sizes(chebyshev_coefficients(np.stack([value / energy, slope / steep]), -1), -1)
-            )
-            if needed is not None:
-                return max(needed + 1, 2)
+            value, slope = dual_grid(self.shape, q, angles)
+            stacked = np.stack([value / energy, slope / steep])[(..., *block)]
+            counts = [_needed(_sizes(chebyshev_coefficients(stacked, axis), axis)) for axis in (-1, -2)]
+            if None not in counts:
+                needed = max(part for part in counts if part is not None)
+                # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
+                return (
+                    0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
+                )
         return 0
 
-    def _nodes(self, count: int) -> Array:
-        extent = self.extent
-        middle, half = 0.5 * (extent.high + extent.low), 0.5 * (extent.high - extent.low)
+    def _nodes(self, ends: tuple[float, float], count: int) -> Array:
+        middle, half = 0.5 * (ends[1] + ends[0]), 0.5 * (ends[1] - ends[0])
         return np.exp(middle + half * chebyshev_nodes(count)) if count > 1 else np.exp(np.array([middle]))
+
+    def _joined(self, rows: Array, columns: Array) -> tuple[Array, tuple[slice, slice]]:
+        """The variances of rows and columns in one list, and which block of its square is rows by columns."""
+        if self.extent.rows == self.extent.columns and len(rows) == len(columns):
+            return rows, (slice(None), slice(None))
+        return np.concatenate([rows, columns]), (slice(0, len(rows)), slice(len(rows), None))
 
     def _scales(self, q: Array) -> tuple[Array, Array]:
         """√(S_i S_j) and √(E1_i E1_j)."""
@@ -211,7 +231,7 @@ class SolutionTable:
     # --- solutions at nodes ---------------------------------------------------------------------------------------
 
     def ends(self, q: Array) -> tuple[Array, Array]:
-        """R₊ and R₋ for every two variances, (3.28): r at ρ = ±1.
+        """R₊ and R₋ for every two variances, (3.27): r at ρ = ±1.
 
         Kinks away from zero make r at ρ = ±1 a function with a kink at q_i = q_j; their tables use ±√(g_i g_j) with
         g = 1 - f S/q instead, the largest |r| that rows of these norms have, where d is that of the rows themselves.
@@ -220,14 +240,15 @@ class SolutionTable:
             one = np.ones((len(q), len(q)))
             return one, -one
         product = np.sqrt(np.multiply.outer(q, q))
-        if self.shape.dual == "piecewise":
+        if self.shape.kinked_pieces is not None:
             own = np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
             return np.multiply.outer(own, own), -np.multiply.outer(own, own)
         plus, minus = aligned(self.shape, q)
         return 1.0 - self.feedback * plus / product, -1.0 - self.feedback * minus / product
 
-    def _solutions(self, q: Array, count: int) -> tuple[Array, Array, Array, Array]:
-        """F and F' (2, count, n, n), scaled, at nodes of t for every two variances; R₊, R₋; the error of the nodes."""
+    def _solutions(self, rows: Array, columns: Array, count: int) -> tuple[Array, Array, Array, float]:
+        """F and F' (2, count, rows, columns), scaled, at nodes of t; R₊, R₋; the error of the nodes."""
+        q, block = self._joined(rows, columns)
         nodes = self.start + (self.stop - self.start) * 0.5 * (1.0 + chebyshev_nodes(count))
         near, far = distance_at(nodes, self.epsilon)
         plus, minus = self.ends(q)
@@ -239,7 +260,7 @@ class SolutionTable:
             value, slope = self._solve(q, near, far, plus, minus, energy, steep, count + 8)
         error = max(float(np.abs(part - part.transpose(0, 2, 1)).max(initial=0.0)) for part in (value, slope))
         table = np.stack([0.5 * (part + part.transpose(0, 2, 1)) for part in (value, slope)])
-        return table, plus, minus, np.array(error)
+        return table[(..., *block)], plus[block], minus[block], error
 
     def _solve(
         self,
@@ -292,14 +313,16 @@ class SolutionTable:
     # --- the table ------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        q = self._nodes(self.variances)
-        table, plus, minus, node_error = self._solutions(q, self.angles)
+        rows, columns = (
+            self._nodes(part, self.variances) for part in (self.extent.rows, self.extent.columns)
+        )
+        table, plus, minus, node_error = self._solutions(rows, columns, self.angles)
         series = chebyshev_coefficients(table, 1)
         # One more column and row of the same kind: the ends of r.
         stacked = np.concatenate([series.reshape(-1, *plus.shape), plus[None], minus[None]])
         stacked = chebyshev_coefficients(chebyshev_coefficients(stacked, 1), 2)
         tails = [_tail(_sizes(series, 1)), _tail(_sizes(stacked, 1)), _tail(_sizes(stacked, 2))]
-        left, singular, right = np.linalg.svd(stacked.reshape(-1, len(q)), full_matrices=False)
+        left, singular, right = np.linalg.svd(stacked.reshape(-1, len(columns)), full_matrices=False)
         rank = max(1, int(np.sum(singular > 0.1 * AIM)))
         factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
         # The compiled loop takes four at a time.
@@ -307,15 +330,17 @@ class SolutionTable:
         self.row_factors = np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))
         self.column_factors = np.pad(right[:rank].T, ((0, 0), (0, padding)))
         self.rank = rank + padding
-        self.error = sum(tails) + float(node_error) + float(self._missed())
+        self.error = sum(tails) + node_error + self._missed()
         self.resolved = self.error <= ACCEPTED
 
     def _missed(self) -> float:
         """Largest error at points between the nodes: random variances and angles of Λ."""
         generator = np.random.default_rng(0)
-        logs = generator.uniform(self.extent.low, self.extent.high, 5)
-        logs[:2] = self.extent.low, self.extent.high
-        q = np.exp(logs)
+        logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
+        logs[0][:2], logs[1][:2] = self.extent.rows, self.extent.columns
+        if self.extent.rows == self.extent.columns:
+            logs[1] = logs[0]
+        q, block = self._joined(np.exp(logs[0]), np.exp(logs[1]))
         near, far = distance_at(generator.uniform(self.start, self.stop, 5), self.epsilon)
         angle = 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far))
         value, slope = dual_grid(self.shape, q, angle)
@@ -324,17 +349,20 @@ class SolutionTable:
         product = np.sqrt(np.multiply.outer(q, q))
         # The distance of r to its end, from that of ρ.
         goal = 2.0 * near[:, None, None] - ((1.0 - plus) - self.feedback * value / product)
-        inside = goal / (plus - minus)
-        rows = self.vectors(logs)
-        first = np.einsum("am,mkr->akr", rows, self.row_factors)
-        whole = np.einsum("akr,br->kab", first, rows @ self.column_factors)
+        inside = (goal / (plus - minus))[(..., *block)]
+        first = np.einsum("am,mkr->akr", self._vectors(logs[0], self.extent.rows), self.row_factors)
+        second = self._vectors(logs[1], self.extent.columns) @ self.column_factors
+        whole = np.einsum("akr,br->kab", first, second)
         t = coordinate(np.clip(inside, 0.0, 1.0), np.clip(1.0 - inside, 0.0, 1.0), self.epsilon)
         z = (2.0 * t - self.start - self.stop) / (self.stop - self.start)
         covered = np.abs(z) <= 1.0
         count = self.angles
         errors = [
             np.abs(_clenshaw(whole[k : k + count][:, None], z) - truth) * covered
-            for k, truth in ((0, value / energy), (count, slope / steep))
+            for k, truth in (
+                (0, (value / energy)[(..., *block)]),
+                (count, (slope / steep)[(..., *block)]),
+            )
         ]
         return max(float(error.max()) for error in errors)
 
@@ -347,25 +375,23 @@ class SolutionTable:
     def row_tables(self, logs: Array) -> Array:
         """For each sample of a row its coefficients, (samples, 2K + 2, rank)."""
         count, orders, rank = self.row_factors.shape
-        return np.asarray(
-            (self.vectors(logs) @ self.row_factors.reshape(count, -1)).reshape(-1, orders, rank)
-        )
+        vectors = self._vectors(logs, self.extent.rows)
+        return np.asarray((vectors @ self.row_factors.reshape(count, -1)).reshape(-1, orders, rank))
 
     def column_vectors(self, logs: Array, width: int) -> Array:
         """What they are multiplied with, for the samples of the columns in strips: (strips, rank, width)."""
-        vectors = self.vectors(logs) @ self.column_factors
+        vectors = self._vectors(logs, self.extent.columns) @ self.column_factors
         padding = -len(vectors) % width
         # Strips are filled up with a sample that exists, so that nothing overflows there.
         vectors = np.concatenate([vectors, np.repeat(vectors[:1], padding, axis=0)])
         return np.ascontiguousarray(vectors.reshape(-1, width, self.rank).transpose(0, 2, 1))
 
-    def vectors(self, logs: Array) -> Array:
+    def _vectors(self, logs: Array, ends: tuple[float, float]) -> Array:
         """Chebyshev polynomials at log q of the samples, (samples, variance nodes)."""
-        extent = self.extent
-        if self.variances == 1:
-            return np.ones((len(logs), 1))
-        local = (2.0 * logs - extent.high - extent.low) / (extent.high - extent.low)
-        return chebyshev_basis(local, self.variances)
+        if ends[0] == ends[1]:
+            # One variance: the interpolant is its own middle.
+            return chebyshev_basis(np.zeros(len(logs)), self.variances)
+        return chebyshev_basis((2.0 * logs - ends[0] - ends[1]) / (ends[1] - ends[0]), self.variances)
 
 
 def _clenshaw(series: Array, z: Array) -> Array:
@@ -390,3 +416,79 @@ def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTabl
                 _TABLES.popitem(last=False)
         _TABLES.move_to_end(key)
         return _TABLES[key]
+
+
+# --- tables of one equation, by groups of norms -------------------------------------------------------------------
+
+# A longer range of log q is cut into groups, with a table for every two of them.
+LONGEST = 6.5
+# log2 of the odds d/(1-d) from which on a table is not tried again without its nearest pairs.
+LEAST_NEAR = -4
+
+
+class NormGroups:
+    """log q of one set of samples, and the group of each."""
+
+    def __init__(self, variances: Array, still: NDArray[np.bool_], low: float, high: float) -> None:
+        # Samples of variance zero are computed another way; here they only must not be in it.
+        self.logs = np.clip(np.log(np.where(still, 1.0, variances)), low, high)
+        self.logs[still] = low
+        count = max(1, int(np.ceil((high - low) / LONGEST - 1e-9)))
+        width = (high - low) / count
+        place = np.floor((self.logs - low) / width) if width > 0 else np.zeros_like(self.logs)
+        self.groups = np.minimum(place, count - 1).astype(np.intp)
+
+
+class TableFamily:
+    """The tables that the pairs of two sets of samples need; thread-safe.
+
+    `left` and `right` have the variances (`inner`) of the samples and which of them vanish (`still`).
+    """
+
+    def __init__(self, shape: Shape, feedback: float, left: Side, right: Side) -> None:
+        self.shape, self.feedback = shape, feedback
+        moving = [side.inner[~side.still] for side in (left, right)]
+        both = np.concatenate(moving)
+        low, high = (float(np.log(part)) for part in ((both.min(), both.max()) if len(both) else (1.0, 1.0)))
+        self.left = NormGroups(left.inner, left.still, low, high)
+        self.right = self.left if right is left else NormGroups(right.inner, right.still, low, high)
+        self._tables: dict[tuple[int, int], SolutionTable] = {}
+        self._floors: dict[tuple[int, int], int] = {}
+        self._resolved = True
+        self._lock = threading.Lock()
+
+    def known(self, key: tuple[int, int]) -> SolutionTable | None:
+        """The table of two groups, if there is one already."""
+        return self._tables.get(key)
+
+    def covered(self, key: tuple[int, int], table: SolutionTable, seen: tuple[float, float, float]) -> bool:
+        """Whether the table has these distances, or has been given up for the nearest of them."""
+        given_up = self._floors.get(key, -END) > -END
+        return table.covers(*seen) or (given_up and table.covers(1.0, seen[1], seen[2]))
+
+    def extended(self, key: tuple[int, int], seen: tuple[float, float, float]) -> SolutionTable | None:
+        """A table that covers these distances and what an earlier one covered; None if it cannot be resolved."""
+        with self._lock:
+            if not self._resolved:
+                return None
+            rows = self.left.logs[self.left.groups == key[0]]
+            columns = self.right.logs[self.right.groups == key[1]]
+            if key[0] == key[1]:
+                rows = columns = np.concatenate([rows, columns])
+            extent = Range.of(rows, columns, seen, self._tables.get(key))
+            while True:
+                extent = replace(extent, near=max(extent.near, self._floors.get(key, -END)))
+                try:
+                    table = solution_table(self.shape, self.feedback, extent)
+                except InputError:
+                    # The rounded range reaches where a callable outgrows the bell.
+                    self._resolved = False
+                    return None
+                if table.resolved:
+                    self._tables[key] = table
+                    return table
+                if extent.near >= LEAST_NEAR:
+                    self._resolved = False
+                    return None
+                # Kinks away from zero make a cone at equal norms and angle zero: the nearest pairs go another way.
+                self._floors[key] = min(extent.near + 3, LEAST_NEAR)

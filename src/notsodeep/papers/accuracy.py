@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from notsodeep.papers.experiment import Expectation, Row, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, values_of
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, values_of
+from notsodeep.records import chosen
 
 # Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
 # papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
-_RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
+LEARNING_RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
 
 
 # Training samples, relative to MNIST: what the time goes with.
@@ -46,51 +48,52 @@ class AccuracySpec(Spec):
     designed: str
 
 
-def learning_rate(data: str) -> float:
-    """Of the readout, for a data set."""
-    return _RATES[data]
+A = TypeVar("A", bound=AccuracySpec)
 
 
-def accuracy_tasks(spec: AccuracySpec) -> list[Task]:
-    """One for each data set, activation, width and seed: the three networks are compared with each other."""
-    return [
-        Task(
-            f"{data} {name} m={width} seed={seed}",
-            {"data": data, "activation": name, "width": width, "seed": seed},
-            _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2),
+class AccuracyExperiment(Experiment[A]):
+    """Accuracy by width: what the experiments of two papers share."""
+
+    def tasks(self, spec: A) -> list[Task]:
+        """One for each data set, activation, width and seed: the three networks are compared with each other."""
+
+        def cost(data: str, width: int, **_: Any) -> float:
+            return _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2)
+
+        return grid(
+            "{data} {activation} m={width} seed={seed}",
+            cost,
+            data=spec.data,
+            activation=spec.activations,
+            width=spec.widths,
+            seed=range(spec.seeds),
         )
-        for data in spec.data
-        for name in spec.activations
-        for width in spec.widths
-        for seed in range(spec.seeds)
-    ]
 
+    def run(self, spec: A, task: Task, data_dir: Path | None) -> list[Row]:
+        from notsodeep.papers.training_rows import accuracy_rows, parts_of, three_networks
 
-def run_accuracy(spec: AccuracySpec, task: Task, data_dir: Path | None) -> list[Row]:
-    """Train the three networks of a task."""
-    from notsodeep.papers.training_rows import accuracy_rows, parts_of, three_networks
+        data, name = task["data"], task["activation"]
+        parts = parts_of(data, spec.samples, data_dir)
+        rows = accuracy_rows(
+            three_networks(name, spec.sigma_a2, parts.tau0, spec.designed),
+            parts,
+            width=task["width"],
+            seed=task["seed"],
+            epochs=spec.epochs,
+            batch_size=spec.batch_size,
+            lr=LEARNING_RATES[data],
+        )
+        return [{**row, "data": data, "activation": name} for row in rows]
 
-    data, name = str(task.parameters["data"]), str(task.parameters["activation"])
-    parts = parts_of(data, spec.samples, data_dir)
-    models = three_networks(name, spec.sigma_a2, parts.tau0, spec.designed)
-    rows = accuracy_rows(
-        models,
-        parts,
-        width=int(task.parameters["width"] or 0),
-        seed=int(task.parameters["seed"] or 0),
-        epochs=spec.epochs,
-        batch_size=spec.batch_size,
-        lr=learning_rate(data),
-    )
-    return [{**row, "data": data, "activation": name} for row in rows]
-
-
-def accuracy_expectations(rows: Sequence[Row]) -> Iterator[Expectation]:
-    """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
-    trained = chosen(rows, kind="accuracy")
-    for data in values_of(trained, "data"):
-        for name in values_of(chosen(trained, data=data), "activation"):
-            yield from _two_claims(chosen(trained, data=data, activation=name), data, name)
+    def expectations(self, spec: A, rows: Sequence[Row]) -> list[Expectation]:
+        """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
+        trained = chosen(rows, kind="accuracy")
+        return [
+            expectation
+            for data in values_of(trained, "data")
+            for name in values_of(chosen(trained, data=data), "activation")
+            for expectation in _two_claims(chosen(trained, data=data, activation=name), data, name)
+        ]
 
 
 def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
@@ -118,6 +121,3 @@ def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
 def _by_width(rows: list[Row], widths: list[int], model: str) -> str:
     gaps = {width: accuracy_gap(chosen(rows, width=width), model).value for width in widths}
     return ", ".join(f"{100 * gap:+.2f} (m = {width})" for width, gap in gaps.items())
-
-
-__all__ = ["AccuracySpec", "accuracy_expectations", "accuracy_tasks", "learning_rate", "run_accuracy"]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from notsodeep.papers.embedded import not_embedded
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean, values_of
+from notsodeep.papers.row_statistics import exponent, mean, values_of
+from notsodeep.records import chosen
 
 _RATES = {
     "common": "one step size for all widths, 1/λ_max(H) of the widest network",
@@ -31,7 +32,7 @@ class Aistats1Spec(Spec):
         widths: of the networks.
         seeds: of the weights.
         steps: of gradient descent.
-        every: how often it is watched.
+        every: number of steps between two that are recorded.
     """
 
     data: tuple[str, ...]
@@ -55,39 +56,27 @@ class Aistats1(Experiment[Aistats1Spec]):
         "The paper states neither its widths nor its step sizes nor the number of steps: widths 250 to 2000 and 120 "
         "steps fit the time, in single precision."
     )
-    needs = ("mnist", "cifar10")
-    spec_type = Aistats1Spec
-
-    def spec(self, size: Size, seeds: int | None = None) -> Aistats1Spec:
-        """The paper's n, d and σ_w² at full size."""
-        if size == "quick":
-            return Aistats1Spec(("sphere", "digits"), 150, 150, 0.08, (50, 100, 200), seeds or 3, 100, 5)
-        data = ("sphere", "mnist", "cifar10")
-        return Aistats1Spec(data, 1000, 1000, 0.08, (250, 500, 1000, 2000), seeds or 1, 120, 6)
-
-    def data_needed(self, spec: Aistats1Spec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(*spec.data)
+    quick = Aistats1Spec(
+        ("sphere", "digits"), 150, 150, 0.08, widths=(50, 100, 200), seeds=3, steps=100, every=5
+    )
+    full = Aistats1Spec(
+        ("sphere", "mnist", "cifar10"), 1000, 1000, 0.08, (250, 500, 1000, 2000), seeds=1, steps=120, every=6
+    )
 
     def tasks(self, spec: Aistats1Spec) -> list[Task]:
-        """One for each data set, width and seed."""
-        return [
-            Task(
-                f"{data} m={width} seed={seed}",
-                {"data": data, "width": width, "seed": seed},
-                spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2),
-            )
-            for data in spec.data
-            for width in spec.widths
-            for seed in range(spec.seeds)
-        ]
+        """One for each data set, width and seed; the widest network is trained once, the others twice."""
+
+        def cost(width: int, **_: Any) -> float:
+            return spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2)
+
+        key = "{data} m={width} seed={seed}"
+        return grid(key, cost, data=spec.data, width=spec.widths, seed=range(spec.seeds))
 
     def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
         """Two trainings of one network, with two step sizes; for the widest one they are the same."""
         from notsodeep.papers.descent_rows import descent_row, regression, stable_step
 
-        data = str(task.parameters["data"])
-        width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
+        data, width, seed = task["data"], task["width"], task["seed"]
         problem = regression(data, spec.n, spec.d, data_dir)
 
         def trained(lr: float | None) -> Row:
@@ -104,17 +93,16 @@ class Aistats1(Experiment[Aistats1Spec]):
         return [{**common, "data": data, "rate": "common"}, {**own, "data": data, "rate": "own"}]
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """Wider trains faster and ends lower; ‖W‖ stays below 1."""
         trained = chosen(rows, kind="training")
-        told = [
-            one
+        found = [
+            expectation
             for data in values_of(trained, "data")
             for rate in _RATES
-            for one in _wider(chosen(trained, data=data, rate=rate), data, rate)
+            for expectation in _wider(chosen(trained, data=data, rate=rate), data, rate)
         ]
         if trained:
             largest = max(row["largest_norm"] for row in trained)
-            told.append(
+            found.append(
                 Expectation(
                     "largest ‖W(τ)‖₂ over all trainings",
                     "smaller than 1 throughout",
@@ -123,7 +111,7 @@ class Aistats1(Experiment[Aistats1Spec]):
                     f"2√2 σ_w = {(8 * spec.sigma_w2) ** 0.5:.3f} for an infinitely wide network before training",
                 )
             )
-        return told
+        return found
 
 
 def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
@@ -133,15 +121,12 @@ def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
     # Not over the first loss: the outputs at the start have a common part, which is gone after a few steps and is large
     # or small by chance.
     losses = [mean(chosen(rows, width=width), "last_loss") for width in widths]
-    told = ", ".join(f"{loss:.4g} (m = {width})" for loss, width in zip(losses, widths, strict=True))
+    listed = ", ".join(f"{loss:.4g} (m = {width})" for loss, width in zip(losses, widths, strict=True))
     yield Expectation(
         f"loss after {rows[0]['steps'][-1]} steps on {data}, {rate} step size",
         "faster as m increases, and the final loss smaller",
-        told,
+        listed,
         all(after < before for before, after in pairwise(losses)),
         f"yes if smaller at every larger width; {_RATES[rate]}; as a power of the width: "
         f"{exponent(rows, 'width', 'last_loss')}",
     )
-
-
-__all__ = ["Aistats1", "Aistats1Spec"]

@@ -45,6 +45,3 @@ def find(name: str) -> Experiment[Any]:
     if name not in EXPERIMENTS:
         raise InputError(f"No experiment is called {name!r}; there are {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
-
-
-__all__ = ["EXPERIMENTS", "find"]

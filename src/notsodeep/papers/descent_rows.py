@@ -1,4 +1,4 @@
-"""The work of the experiments on gradient descent: AISTATS' data, and trainings under watch."""
+"""Rows of the experiments on gradient descent: AISTATS' data, and trainings with the theorem's quantities recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from notsodeep.convergence import PaperNetwork, gradient_descent, tangent_spectrum
+from notsodeep.convergence import DescentSettings, PaperNetwork, gradient_descent, tangent_spectrum
 from notsodeep.data import UnitSphere, load
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.row_statistics import six_digits
@@ -47,11 +47,9 @@ def stable_step(problem: Regression, width: int, sigma_w2: float, seed: int) -> 
 def descent_row(
     problem: Regression, width: int, sigma_w2: float, *, lr: float | None, steps: int, every: int, seed: int
 ) -> Row:
-    """One training, watched; without a step size it finds one."""
-    found = gradient_descent(
-        problem.X, problem.y, width, sigma_w2, steps=steps, lr=lr, seed=seed, every=every, dtype="float32"
-    )
-    watched = found.rows
+    """One training by gradient descent; without a step size it finds one."""
+    settings = DescentSettings(steps, lr=lr, every=every, dtype="float32")
+    found = gradient_descent(problem.X, problem.y, width, sigma_w2, settings, seed=seed)
     return {
         "kind": "training",
         "width": width,
@@ -60,15 +58,12 @@ def descent_row(
         "d": problem.X.shape[1],
         "lr": found.lr,
         "halvings": found.halvings,
-        "steps": [row.step for row in watched],
-        "losses": six_digits([row.loss for row in watched]),
-        "norms": six_digits([row.recurrent_norm for row in watched]),
-        "least": six_digits([row.least / width for row in watched]),
+        "steps": [row.step for row in found.rows],
+        "losses": six_digits([row.loss for row in found.rows]),
+        "norms": six_digits([row.recurrent_norm for row in found.rows]),
+        "least": six_digits([row.least / width for row in found.rows]),
         "first_loss": float(found.losses[0]),
         "last_loss": float(found.losses[-1]),
-        "largest_norm": max(row.recurrent_norm for row in watched),
+        "largest_norm": max(row.recurrent_norm for row in found.rows),
         "stopped": found.stopped,
     }
-
-
-__all__ = ["Regression", "descent_row", "regression", "stable_step"]

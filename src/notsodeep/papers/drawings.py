@@ -21,9 +21,10 @@ from notsodeep.figures.line_plots import (
     plot_norms,
     plot_widths,
 )
-from notsodeep.figures.row_selection import Rows, grouped, needed, of_kind, title
+from notsodeep.figures.row_selection import needed, title
 from notsodeep.figures.row_spectra import plot_activations, plot_prediction, plot_spectra
 from notsodeep.figures.style import legend_below, new_figure, styled
+from notsodeep.records import Rows, chosen, grouped
 
 # A title, and what draws into the axes it is given.
 Panel = tuple[str, Callable[[Axes], Any]]
@@ -82,16 +83,16 @@ def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None
 def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
     """One panel of histograms for each group of spectrum rows, with the distances of that group."""
     found = needed([*rows], "spectrum")
-    both = grouped([*found, *of_kind(rows, "distance")], *fields)
+    both = grouped([*found, *chosen(rows, kind="distance")], *fields)
     return [
         (title(*key), partial(plot_spectra, group, sources=sources))
         for key, group in both.items()
-        if of_kind(group, "spectrum")
+        if chosen(group, kind="spectrum")
     ]
 
 
 def _activations(rows: Rows, *fields: str) -> list[Panel]:
-    groups = grouped(of_kind(rows, "activation"), *fields)
+    groups = grouped(chosen(rows, kind="activation"), *fields)
     return [(title("activations", *key), partial(plot_activations, group)) for key, group in groups.items()]
 
 
@@ -101,10 +102,10 @@ def _draw_aistats(rows: Rows) -> Figure:
     panels: list[Panel] = []
     for rate in [rate for (rate,) in grouped(found, "rate")]:
         for name in names:
-            part = of_kind(found, "training", data=name, rate=rate)
+            part = chosen(found, kind="training", data=name, rate=rate)
             panels.append((title(name, rate), partial(plot_losses, part)))
     for name in names:
-        panels.append((title(name), partial(plot_norms, of_kind(found, "training", data=name))))
+        panels.append((title(name), partial(plot_norms, chosen(found, kind="training", data=name))))
     return arrange(panels, len(names), 2.0)
 
 
@@ -134,7 +135,7 @@ def _draw_accuracy(rows: Rows) -> Figure:
     panels: list[Panel] = []
     for (activation,), group in grouped(found, "activation").items():
         for name in names:
-            if part := of_kind(group, "accuracy", data=name):
+            if part := chosen(group, kind="accuracy", data=name):
                 panels.append((title(activation, name), partial(plot_accuracy, part)))
     return arrange(panels, columns=min(3, len(names)))
 
@@ -152,14 +153,13 @@ def _draw_refined(rows: Rows) -> Figure:
 
 def _draw_spectrum(rows: Rows) -> Figure:
     # Of several draws one has its density.
-    drawn = [
-        row for row in of_kind(rows, "prediction", "spectrum") if row["kind"] == "spectrum" or "grid" in row
-    ]
+    predictions = [row for row in chosen(rows, kind="prediction") if "grid" in row]
+    drawn = [*predictions, *chosen(rows, kind="spectrum")]
     both = grouped(drawn, "activation", "kernel", "n", "p")
     panels = [
         (title(*names, f"n = {n}, p = {p}"), partial(plot_prediction, group))
         for (*names, n, p), group in both.items()
-        if of_kind(group, "prediction")
+        if chosen(group, kind="prediction")
     ]
     if not panels:
         needed(rows, "prediction")
@@ -181,7 +181,7 @@ def _draw_twins(rows: Rows) -> Figure:
 def _draw_width(rows: Rows) -> Figure:
     groups = grouped(needed(rows, "width"), "kernel")
     panels = [(title(*key), partial(plot_widths, group)) for key, group in groups.items()]
-    if of_kind(rows, "draws"):
+    if chosen(rows, kind="draws"):
         panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
     return arrange(panels, columns=2)
 

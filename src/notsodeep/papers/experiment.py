@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from notsodeep.papers.experiment_settings import Spec
 
-Scalar = bool | int | float | str | None
 # Keys are strings; values are scalars, or lists and dictionaries of them. NaN and infinity are not JSON: None.
 Row = dict[str, Any]
 Size = Literal["quick", "full"]
 S = TypeVar("S", bound=Spec)
+
+# Two are drawn, the digits are scikit-learn's.
+EMBEDDED = ("mixture", "sphere", "digits")
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,35 @@ class Task:
 
     Attributes:
         key: unique in its experiment and stable over versions: "n=1000 tanh seed=2".
-        parameters: what `run` needs beyond the specification. Rows of a task whose parameters have changed are
-            not used again.
+        parameters: what `run` needs beyond the specification: booleans, numbers, strings. Rows of a task whose
+            parameters have changed are not used again.
         cost: relative time, for the remaining time that the progress bar shows.
     """
 
     key: str
-    parameters: Mapping[str, Scalar]
+    parameters: Mapping[str, Any]
     cost: float = 1.0
+
+    @classmethod
+    def named(cls, key: str, cost: float = 1.0, **parameters: Any) -> Task:
+        """A task whose key is a template: `Task.named("n={n} seed={seed}", n=1000, seed=2)`."""
+        return cls(key.format(**parameters), parameters, cost)
+
+    def __getitem__(self, name: str) -> Any:
+        """The parameter of this name."""
+        return self.parameters[name]
+
+
+def grid(key: str, cost: Callable[..., float], **axes: Iterable[Any]) -> list[Task]:
+    """A task for every combination of parameters, the last one changing fastest.
+
+    Args:
+        key: a template, "n={n} seed={seed}".
+        cost: called with the parameters by name.
+        **axes: the values of each parameter.
+    """
+    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    return [Task.named(key, cost(**values), **values) for values in combinations]
 
 
 @dataclass(frozen=True)
@@ -69,8 +93,8 @@ class Experiment(ABC, Generic[S]):
         summary: one line for `notsodeep reproduce --list`.
         minutes: expected on two cores, by size.
         cut: what the full size leaves out against the paper, and why; "" if nothing.
-        needs: data sets beyond the embedded digits and mixtures: ("mnist",).
-        spec_type: its specification.
+        quick: settings for a look in minutes, with the data that come with the package.
+        full: the paper's settings, as far as two cores allow.
         timed: whether rows contain times, so that no two tasks may run at once.
     """
 
@@ -79,13 +103,30 @@ class Experiment(ABC, Generic[S]):
     summary: str
     minutes: ClassVar[Mapping[Size, float]]
     cut: str = ""
-    needs: tuple[str, ...] = ()
-    spec_type: type[S]
+    quick: S
+    full: S
     timed: bool = False
 
-    @abstractmethod
+    @property
+    def spec_type(self) -> type[S]:
+        """The type of its settings."""
+        return type(self.quick)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The data sets that the full size needs."""
+        return self.data_needed(self.spec("full"))
+
     def spec(self, size: Size, seeds: int | None = None) -> S:
         """The settings at a size; `seeds` replaces the number of repetitions."""
+        chosen = self.quick if size == "quick" else self.full
+        return chosen if seeds is None else replace(cast(Any, chosen), seeds=seeds)
+
+    def data_needed(self, spec: S) -> tuple[str, ...]:
+        """The data sets, named by the settings `data` and `real`, that do not come with the package."""
+        named = [getattr(spec, field, ()) for field in ("data", "real")]
+        names = [name for value in named for name in ((value,) if isinstance(value, str) else value)]
+        return tuple(name for name in names if name not in EMBEDDED)
 
     @abstractmethod
     def tasks(self, spec: S) -> Sequence[Task]:
@@ -98,10 +139,3 @@ class Experiment(ABC, Generic[S]):
     @abstractmethod
     def expectations(self, spec: S, rows: Sequence[Row]) -> list[Expectation]:
         """What the paper states beside what came out."""
-
-    def data_needed(self, spec: S) -> tuple[str, ...]:
-        """The data sets that these settings need; `needs` unless the experiment knows better."""
-        return self.needs
-
-
-__all__ = ["Expectation", "Experiment", "Row", "Scalar", "Size", "Spec", "Task"]

@@ -162,6 +162,3 @@ def _escaped(character: str) -> str:
         return _ESCAPES[character]
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x20 or code == 0x7F else character
-
-
-__all__ = ["HASH_DIGITS", "Spec", "canonical_json"]

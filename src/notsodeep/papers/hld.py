@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean
+from notsodeep.papers.row_statistics import exponent, mean
+from notsodeep.records import chosen
 
 _KERNELS = {"ck": "preactivations", "ntk": "ntk_preactivations"}
 # A distance below this share of the kernel's bulk (its eigenvalues are of order one) is called a match.
@@ -30,7 +31,7 @@ class Hld1Spec(Spec):
         sizes: other n at which the distance is measured.
         seeds: draws of the samples.
         width: of the random networks behind the Monte-Carlo kernel.
-        draws: of these networks.
+        draws: number of these networks.
     """
 
     sigma_a2: float
@@ -51,48 +52,43 @@ class Hld1(Experiment[Hld1Spec]):
         "Spectra of CK and NTK of a ReLU DEQ on the sphere and of one quadratic layer, and its activations"
     )
     minutes = MappingProxyType({"quick": 0.2, "full": 1.0})
-    spec_type = Hld1Spec
-
-    def spec(self, size: Size, seeds: int | None = None) -> Hld1Spec:
-        """The paper's n = 1000 and d = 1200 at full size."""
-        if size == "quick":
-            return Hld1Spec(0.2, 400, 1.2, (200, 400), seeds or 2, 250, 40)
-        return Hld1Spec(0.2, 1000, 1.2, (500, 1000, 2000), seeds or 3, 1000, 100)
+    quick = Hld1Spec(0.2, 400, 1.2, (200, 400), seeds=2, width=250, draws=40)
+    full = Hld1Spec(0.2, 1000, 1.2, (500, 1000, 2000), seeds=3, width=1000, draws=100)
 
     def tasks(self, spec: Hld1Spec) -> list[Task]:
-        """Each kernel at each n and draw, then the random networks."""
-        tasks = [
-            Task(f"{which} n={n} seed={seed}", {"which": which, "n": n, "seed": seed}, (n / 1000) ** 2)
-            for which in _KERNELS
-            for n in sorted({spec.n, *spec.sizes})
-            for seed in range(spec.seeds)
-        ]
+        sizes = sorted({spec.n, *spec.sizes})
+        tasks = grid(
+            "{which} n={n} seed={seed}",
+            lambda n, **_: (n / 1000) ** 2,
+            which=_KERNELS,
+            n=sizes,
+            seed=range(spec.seeds),
+        )
         cost = spec.draws * (spec.width / 1000) ** 2 * spec.n / 2000
-        return [*tasks, Task("random networks", {"which": "random", "n": spec.n, "seed": 0}, cost)]
+        return [*tasks, Task.named("random networks", cost, which="random", n=spec.n, seed=0)]
 
     def run(self, spec: Hld1Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One kernel on one draw; spectra of the first draw at the paper's n."""
-        which, n, seed = (task.parameters[name] for name in ("which", "n", "seed"))
-        n, seed = int(n or 0), int(seed or 0)
+        n, seed = task["n"], task["seed"]
         d = round(spec.ratio * n)
-        if which == "random":
+        if task["which"] == "random":
             from notsodeep.papers.random_network_rows import random_sphere_rows
 
             return list(random_sphere_rows(n, d, spec.sigma_a2, spec.width, spec.draws))
         from notsodeep.papers.kernel_rows import sphere_rows
 
-        return list(sphere_rows(n, d, spec.sigma_a2, str(which), seed, drawn=n == spec.n and seed == 0))
+        return list(sphere_rows(n, d, spec.sigma_a2, task["which"], seed, drawn=n == spec.n and seed == 0))
 
     def expectations(self, spec: Hld1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """The explicit kernels stand for the implicit ones, and the better the larger n."""
         return [
-            told
+            expectation
             for which, kernel in _KERNELS.items()
-            for told in _told(spec, chosen(rows, kind="distance", kernel=kernel, second="twin"), which)
+            for expectation in _alike(
+                spec, chosen(rows, kind="distance", kernel=kernel, second="twin"), which
+            )
         ]
 
 
-def _told(spec: Hld1Spec, rows: list[Row], which: str) -> Iterator[Expectation]:
+def _alike(spec: Hld1Spec, rows: list[Row], which: str) -> Iterator[Expectation]:
     name = which.upper()
     main = chosen(rows, n=spec.n)
     if main:
@@ -113,6 +109,3 @@ def _told(spec: Hld1Spec, rows: list[Row], which: str) -> Iterator[Expectation]:
             bool(fitted.slope + 2.0 * fitted.error < 0.0),
             "yes if below zero by two standard errors",
         )
-
-
-__all__ = ["Hld1", "Hld1Spec"]

@@ -5,27 +5,23 @@ ICLR's "G" is the kernel of the pre-activations, Λ of docs/theory.md (3.3); G h
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from notsodeep.papers.accuracy import (
-    AccuracySpec,
-    accuracy_expectations,
-    accuracy_tasks,
-    run_accuracy,
-)
-from notsodeep.papers.embedded import not_embedded
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, kolmogorov, mean, values_of
+from notsodeep.papers.row_statistics import kolmogorov, mean, values_of
+from notsodeep.records import chosen
 
 if TYPE_CHECKING:
+    from notsodeep.models import DEQ
     from notsodeep.papers.measures import Sample
 
-_CLASSES = (6, 8)
 # "Extremely accurate", in a number: a distance below this share of the kernel.
 _DESCRIBED = 0.02
 # The same for shares of eigenvalues.
@@ -75,36 +71,61 @@ class Iclr2Spec(SpectraSpec):
     """Figure 2: ReLU on both."""
 
 
-def _spec(kind: type[S], size: Size, seeds: int | None) -> S:
-    if size == "quick":
-        return kind(0.1, 400, 500, seeds or 2, "digits", None, 250, 40, 40)
-    return kind(0.1, 800, 1000, seeds or 5, "mnist", 6000, 1000, 400, 40)
+class _Spectra(Experiment[S]):
+    """Eigenvalues on the mixture and on real data: what the two figures share."""
+
+    def tasks(self, spec: S) -> list[Task]:
+        real_n = spec.real_n or 300
+        draws = [("mixture", seed, (spec.n / 1000) ** 2) for seed in range(spec.seeds)]
+        tasks = [
+            Task.named("{data} seed={seed}", cost, data=data, seed=seed, random=False)
+            for data, seed, cost in [*draws, (spec.real, 0, 2 * (real_n / 1000) ** 2)]
+        ]
+        for data, count, n in (("mixture", spec.draws, spec.n), (spec.real, spec.real_draws, real_n)):
+            cost = count * (n / 1000) * (spec.width / 1000) * (0.2 + (spec.width + n) / 5000)
+            tasks.append(Task.named("{data}, random networks", cost, data=data, seed=0, random=True))
+        return tasks
+
+    def run(self, spec: S, task: Task, data_dir: Path | None) -> list[Row]:
+        from notsodeep.papers.measures import sample_of
+
+        mixture = task["data"] == "mixture"
+        sample = sample_of(task["data"], spec.n if mixture else spec.real_n, spec.p, task["seed"], data_dir)
+        if task["random"]:
+            return list(self.random_rows(spec, sample, spec.draws if mixture else spec.real_draws))
+        return self.exact_rows(spec, sample, data_dir)
+
+    @abstractmethod
+    def random_rows(self, spec: S, sample: Sample, draws: int) -> Iterable[Row]:
+        """Rows of kernels averaged over random networks."""
+
+    @abstractmethod
+    def exact_rows(self, spec: S, sample: Sample, data_dir: Path | None) -> list[Row]:
+        """Rows of exact kernels."""
 
 
-def _tasks(spec: SpectraSpec) -> list[Task]:
-    """Each draw of the mixture, the real data, and the random networks on both."""
-    real_n = spec.real_n or 300
-    tasks = [_task("mixture", seed, (spec.n / 1000) ** 2) for seed in range(spec.seeds)]
-    tasks.append(_task(spec.real, 0, 2 * (real_n / 1000) ** 2))
-    for data, draws, n in (("mixture", spec.draws, spec.n), (spec.real, spec.real_draws, real_n)):
-        cost = draws * (n / 1000) * (spec.width / 1000) * (0.2 + (spec.width + n) / 5000)
-        tasks.append(Task(f"{data}, random networks", {"data": data, "seed": 0, "random": True}, cost))
-    return tasks
+# The settings of both figures, at quick size and at the paper's.
+_QUICK: dict[str, Any] = {
+    "n": 400,
+    "p": 500,
+    "seeds": 2,
+    "real": "digits",
+    "real_n": None,
+    "width": 250,
+    "draws": 40,
+}
+_FULL: dict[str, Any] = {
+    "n": 800,
+    "p": 1000,
+    "seeds": 5,
+    "real": "mnist",
+    "real_n": 6000,
+    "width": 1000,
+    "draws": 400,
+}
 
 
-def _task(data: str, seed: int, cost: float) -> Task:
-    return Task(f"{data} seed={seed}", {"data": data, "seed": seed, "random": False}, cost)
-
-
-def _sample(spec: SpectraSpec, task: Task, data_dir: Path | None) -> Sample:
-    from notsodeep.papers.measures import mixture_sample, real_sample
-
-    if task.parameters["data"] == "mixture":
-        return mixture_sample(spec.n, spec.p, int(task.parameters["seed"] or 0))
-    return real_sample(spec.real, _CLASSES, spec.real_n, 0, data_dir)
-
-
-class Iclr1(Experiment[Iclr1Spec]):
+class Iclr1(_Spectra[Iclr1Spec]):
     """Eigenvalues of Λ and of its equivalent."""
 
     name = "iclr-1"
@@ -114,39 +135,28 @@ class Iclr1(Experiment[Iclr1Spec]):
     )
     minutes = MappingProxyType({"quick": 0.3, "full": 5.0})
     cut = "The Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
-    needs = ("mnist",)
-    spec_type = Iclr1Spec
+    quick = Iclr1Spec(0.1, **_QUICK, real_draws=40)
+    full = Iclr1Spec(0.1, **_FULL, real_draws=40)
 
-    def spec(self, size: Size, seeds: int | None = None) -> Iclr1Spec:
-        """The paper's n and p at full size."""
-        return _spec(Iclr1Spec, size, seeds)
+    def random_rows(self, spec: Iclr1Spec, sample: Sample, draws: int) -> Iterable[Row]:
+        from notsodeep.papers.random_network_rows import random_equivalent_rows
 
-    def data_needed(self, spec: Iclr1Spec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.real)
+        return random_equivalent_rows(self._model(spec, sample), sample, spec.width, draws)
 
-    def tasks(self, spec: Iclr1Spec) -> list[Task]:
-        """Exact kernels first, random networks last."""
-        return _tasks(spec)
-
-    def run(self, spec: Iclr1Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Spectra, and distances in several readings."""
-        from notsodeep.models import DEQ
+    def exact_rows(self, spec: Iclr1Spec, sample: Sample, data_dir: Path | None) -> list[Row]:
+        """Λ and its equivalents, for real data in several scalings."""
         from notsodeep.papers.kernel_rows import equivalent_rows, scaled_otherwise_rows
 
-        sample = _sample(spec, task, data_dir)
-        mixture = sample.data == "mixture"
-        model = DEQ("arctan" if mixture else "tanh", spec.sigma_a2).centred(sample.tau0)
-        if task.parameters["random"]:
-            from notsodeep.papers.random_network_rows import random_equivalent_rows
-
-            draws = spec.draws if mixture else spec.real_draws
-            return list(random_equivalent_rows(model, sample, spec.width, draws))
+        model = self._model(spec, sample)
         rows = _beside(equivalent_rows(model, sample), _STATED_1)
-        return rows if mixture else [*rows, *scaled_otherwise_rows(model, sample, _CLASSES, data_dir)]
+        return rows if sample.data == "mixture" else [*rows, *scaled_otherwise_rows(model, sample, data_dir)]
+
+    def _model(self, spec: Iclr1Spec, sample: Sample) -> DEQ:
+        from notsodeep.models import DEQ
+
+        return DEQ("arctan" if sample.data == "mixture" else "tanh", spec.sigma_a2).centred(sample.tau0)
 
     def expectations(self, spec: Iclr1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """0.12 and 1.57, and whether the equivalents describe real data."""
         return [
             *_stated(spec, rows, "‖Λ − Λ̄‖", "Figure 1", ("left", "right")),
             *_described(spec, chosen(rows, kind="distance", data=spec.real)),
@@ -221,7 +231,7 @@ def _distributed(spectra: list[Row]) -> Iterator[Expectation]:
                 )
 
 
-class Iclr2(Experiment[Iclr2Spec]):
+class Iclr2(_Spectra[Iclr2Spec]):
     """A ReLU DEQ and one Leaky-ReLU layer."""
 
     name = "iclr-2"
@@ -229,41 +239,27 @@ class Iclr2(Experiment[Iclr2Spec]):
     summary = "Eigenvalues of a ReLU DEQ's kernel and of one Leaky-ReLU layer, on a mixture and on MNIST"
     minutes = MappingProxyType({"quick": 0.2, "full": 8.0})
     cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
-    needs = ("mnist",)
-    spec_type = Iclr2Spec
+    quick = Iclr2Spec(0.1, **_QUICK, real_draws=40)
+    full = Iclr2Spec(0.1, **_FULL, real_draws=40)
 
-    def spec(self, size: Size, seeds: int | None = None) -> Iclr2Spec:
-        """The paper's n and p at full size."""
-        return _spec(Iclr2Spec, size, seeds)
+    def random_rows(self, spec: Iclr2Spec, sample: Sample, draws: int) -> Iterable[Row]:
+        """Both kernels averaged over random networks; one layer costs little beside a DEQ."""
+        from notsodeep.models import DEQ
+        from notsodeep.papers.random_network_rows import random_twin_rows
 
-    def data_needed(self, spec: Iclr2Spec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.real)
+        model = DEQ("relu", spec.sigma_a2).centred(sample.tau0)
+        return random_twin_rows(model, sample, spec.width, draws, spec.draws)
 
-    def tasks(self, spec: Iclr2Spec) -> list[Task]:
-        """Exact kernels first, random networks last."""
-        return _tasks(spec)
-
-    def run(self, spec: Iclr2Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Spectra, activations, and distances in several readings."""
+    def exact_rows(self, spec: Iclr2Spec, sample: Sample, data_dir: Path | None) -> list[Row]:
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import leaky_rows
 
-        sample = _sample(spec, task, data_dir)
-        model = DEQ("relu", spec.sigma_a2).centred(sample.tau0)
-        if task.parameters["random"]:
-            from notsodeep.papers.random_network_rows import random_twin_rows
-
-            draws = spec.draws if sample.data == "mixture" else spec.real_draws
-            # One layer costs little beside a DEQ.
-            return list(random_twin_rows(model, sample, spec.width, draws, spec.draws))
-        return _beside(leaky_rows(model, sample), _STATED_2)
+        return _beside(leaky_rows(DEQ("relu", spec.sigma_a2).centred(sample.tau0), sample), _STATED_2)
 
     def expectations(self, spec: Iclr2Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """0.23 and 1.83, and whether the spectra match."""
-        told = list(_stated(spec, rows, "‖Λ − Σ‖", "Figure 2", ("middle", "right")))
-        for row in chosen(rows, kind="distance", main=True, seed=0):
-            told.append(
+        return [
+            *_stated(spec, rows, "‖Λ − Σ‖", "Figure 2", ("middle", "right")),
+            *(
                 Expectation(
                     f"largest difference of eigenvalues over the largest one, {row['data']}",
                     "a surprisingly close eigenspectral behaviour",
@@ -271,8 +267,9 @@ class Iclr2(Experiment[Iclr2Spec]):
                     bool(row["spectra_apart"] <= _DESCRIBED),
                     f"yes if at most {_DESCRIBED:g}",
                 )
-            )
-        return told
+                for row in chosen(rows, kind="distance", main=True, seed=0)
+            ),
+        ]
 
 
 # --- Figure 3 -----------------------------------------------------------------------------------------
@@ -282,8 +279,8 @@ class Iclr3Spec(AccuracySpec):
     """Figure 3: a ReLU DEQ, one Leaky-ReLU layer, one ReLU layer."""
 
 
-class Iclr3(Experiment[Iclr3Spec]):
-    """Accuracy by width."""
+class Iclr3(AccuracyExperiment[Iclr3Spec]):
+    """The designed layer reaches the accuracy, the plain one does not."""
 
     name = "iclr-3"
     paper = "ICLR submission, Figure 3"
@@ -293,30 +290,21 @@ class Iclr3(Experiment[Iclr3Spec]):
         "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
         "of training by then); CIFAR-10 as 20 000 VGG-19 features. The layer is made for the features' kernel G."
     )
-    needs = ("mnist", "fashion_mnist", "cifar10_vgg19")
-    spec_type = Iclr3Spec
-
-    def spec(self, size: Size, seeds: int | None = None) -> Iclr3Spec:
-        """The embedded digits at quick size."""
-        if size == "quick":
-            return Iclr3Spec(0.2, ("digits",), ("relu",), (32, 128, 512), seeds or 3, 20, 32, None, "leaky")
-        return Iclr3Spec(0.2, self.needs, ("relu",), (32, 128, 512, 1024), seeds or 2, 20, 128, None, "leaky")
-
-    def data_needed(self, spec: Iclr3Spec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(*spec.data)
-
-    def tasks(self, spec: Iclr3Spec) -> list[Task]:
-        """Data set by data set."""
-        return accuracy_tasks(spec)
-
-    def run(self, spec: Iclr3Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Three trainings."""
-        return run_accuracy(spec, task, data_dir)
-
-    def expectations(self, spec: Iclr3Spec, rows: Sequence[Row]) -> list[Expectation]:
-        """The designed layer reaches the accuracy, the plain one does not."""
-        return list(accuracy_expectations(rows))
-
-
-__all__ = ["Iclr1", "Iclr1Spec", "Iclr2", "Iclr2Spec", "Iclr3", "Iclr3Spec"]
+    quick = Iclr3Spec(
+        0.2,
+        ("digits",),
+        ("relu",),
+        (32, 128, 512),
+        seeds=3,
+        epochs=20,
+        batch_size=32,
+        samples=None,
+        designed="leaky",
+    )
+    full = replace(
+        quick,
+        data=("mnist", "fashion_mnist", "cifar10_vgg19"),
+        widths=(32, 128, 512, 1024),
+        seeds=2,
+        batch_size=128,
+    )

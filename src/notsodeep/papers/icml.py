@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.papers.accuracy import (
-    AccuracySpec,
-    accuracy_expectations,
-    accuracy_tasks,
-    run_accuracy,
-)
-from notsodeep.papers.embedded import not_embedded
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import chosen, exponent, mean
+from notsodeep.papers.row_statistics import exponent, mean
+from notsodeep.records import chosen
 
 # A fitted exponent this far above −½ still counts as n^{-1/2}.
 _SLACK = 0.05
@@ -56,48 +51,44 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     summary = "Relative error of the high-dimensional equivalents against the number of samples"
     minutes = MappingProxyType({"quick": 0.3, "full": 2.0})
     cut = "The paper does not list its activations: ReLU, tanh, Swish and Leaky-ReLU are taken."
-    spec_type = IcmlErrorSpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> IcmlErrorSpec:
-        """The paper's σ_a² and p/n at both sizes."""
-        names, kernels = ("relu", "tanh", "swish", "leaky_relu"), ("features", "ntk", "ntk_paper")
-        if size == "quick":
-            return IcmlErrorSpec(0.2, 0.8, names, kernels, (200, 400, 800), seeds or 3)
-        return IcmlErrorSpec(0.2, 0.8, names, kernels, (250, 500, 1000, 2000, 4000), seeds or 5)
+    quick = IcmlErrorSpec(
+        0.2,
+        0.8,
+        activations=("relu", "tanh", "swish", "leaky_relu"),
+        kernels=("features", "ntk", "ntk_paper"),
+        sizes=(200, 400, 800),
+        seeds=3,
+    )
+    full = replace(quick, sizes=(250, 500, 1000, 2000, 4000), seeds=5)
 
     def tasks(self, spec: IcmlErrorSpec) -> list[Task]:
-        """One for each n, activation and draw."""
-        return [
-            Task(
-                f"n={n} {name} seed={seed}",
-                {"n": n, "activation": name, "seed": seed},
-                0.05 + (n / 1000) ** 2,
-            )
-            for n in spec.sizes
-            for name in spec.activations
-            for seed in range(spec.seeds)
-        ]
+        return grid(
+            "n={n} {activation} seed={seed}",
+            lambda n, **_: 0.05 + (n / 1000) ** 2,
+            n=spec.sizes,
+            activation=spec.activations,
+            seed=range(spec.seeds),
+        )
 
     def run(self, spec: IcmlErrorSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """All kernels on one draw."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import mixture_sample
 
-        n, name = int(task.parameters["n"] or 0), str(task.parameters["activation"])
-        sample = mixture_sample(n, round(spec.ratio * n), int(task.parameters["seed"] or 0))
+        n, name = task["n"], task["activation"]
+        sample = mixture_sample(n, round(spec.ratio * n), task["seed"])
         model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
-        return [
-            {**row, "activation": name} for row in error_rows(model, sample, spec.kernels, ("asymptotic",))
-        ]
+        rows = error_rows(model, sample, spec.kernels, ("asymptotic",))
+        return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: IcmlErrorSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """The error falls like n^{-1/2}."""
         return [
-            told
+            expectation
             for kernel in spec.kernels
             for name in spec.activations
-            for told in _decay(chosen(rows, kind="error", kernel=kernel, activation=name), kernel, name)
+            for expectation in _decay(
+                chosen(rows, kind="error", kernel=kernel, activation=name), kernel, name
+            )
         ]
 
 
@@ -150,55 +141,40 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
     summary = "Kernels of a tanh DEQ and one hard-tanh layer, of a ReLU DEQ and two Leaky-ReLU layers"
     minutes = MappingProxyType({"quick": 0.1, "full": 2.0})
     cut = "The paper states neither n nor p: those of ICLR's figure are taken, and 6000 samples of MNIST."
-    needs = ("mnist",)
-    spec_type = IcmlMatchingSpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> IcmlMatchingSpec:
-        """The embedded digits at quick size."""
-        if size == "quick":
-            return IcmlMatchingSpec(0.2, ("tanh", "relu"), 400, 500, seeds or 2, "digits", None)
-        return IcmlMatchingSpec(0.2, ("tanh", "relu"), 800, 1000, seeds or 5, "mnist", 6000)
-
-    def data_needed(self, spec: IcmlMatchingSpec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.real)
+    quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), 400, 500, seeds=2, real="digits", real_n=None)
+    full = IcmlMatchingSpec(0.2, ("tanh", "relu"), 800, 1000, seeds=5, real="mnist", real_n=6000)
 
     def tasks(self, spec: IcmlMatchingSpec) -> list[Task]:
-        """One for each activation and draw, and for the real data."""
         draws = [("mixture", seed, spec.n) for seed in range(spec.seeds)]
         return [
-            Task(
-                f"{data} {name} seed={seed}",
-                {"data": data, "activation": name, "seed": seed},
+            Task.named(
+                "{data} {activation} seed={seed}",
                 0.1 + (n / 1000) ** 2,
+                data=data,
+                activation=name,
+                seed=seed,
             )
             for name in spec.activations
             for data, seed, n in [*draws, (spec.real, 0, spec.real_n or 300)]
         ]
 
     def run(self, spec: IcmlMatchingSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """The DEQ, its twin and a plain network on one sample."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import matching_rows
-        from notsodeep.papers.measures import mixture_sample, real_sample
+        from notsodeep.papers.measures import sample_of
 
-        name = str(task.parameters["activation"])
-        if task.parameters["data"] == "mixture":
-            sample = mixture_sample(spec.n, spec.p, int(task.parameters["seed"] or 0))
-            tau0 = sample.tau0
-        else:
-            sample = real_sample(spec.real, (6, 8), spec.real_n, 0, data_dir)
-            # The means of real classes are not small: a network is designed for the rows it will see.
-            tau0 = sample.root_mean_square
+        name, mixture = task["activation"], task["data"] == "mixture"
+        sample = sample_of(task["data"], spec.n if mixture else spec.real_n, spec.p, task["seed"], data_dir)
+        # The means of real classes are not small: a network is designed for the rows it will see.
+        tau0 = sample.tau0 if mixture else sample.root_mean_square
         return list(matching_rows(DEQ(name, spec.sigma_a2).centred(tau0), sample, tau0, name))
 
     def expectations(self, spec: IcmlMatchingSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """Twins match, plain networks do not."""
         return [
-            told
+            expectation
             for name in spec.activations
             for data in ("mixture", spec.real)
-            for told in _matched(chosen(rows, kind="distance", activation=name, data=data), name, data)
+            for expectation in _matched(chosen(rows, kind="distance", activation=name, data=data), name, data)
         ]
 
 
@@ -225,8 +201,8 @@ class IcmlAccuracySpec(AccuracySpec):
     """Accuracy of tanh and ReLU DEQs, of the networks designed for them, and of plain ones."""
 
 
-class IcmlAccuracy(Experiment[IcmlAccuracySpec]):
-    """Accuracy by width."""
+class IcmlAccuracy(AccuracyExperiment[IcmlAccuracySpec]):
+    """The designed networks reach the accuracy, the plain ones do not."""
 
     name = "icml-accuracy"
     paper = "ICML 2024, classification accuracies"
@@ -236,38 +212,21 @@ class IcmlAccuracy(Experiment[IcmlAccuracySpec]):
         "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
         "of training by then); CIFAR-10 as 20 000 VGG-19 features."
     )
-    needs = ("mnist", "fashion_mnist", "cifar10_vgg19")
-    spec_type = IcmlAccuracySpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> IcmlAccuracySpec:
-        """The embedded digits at quick size."""
-        names = ("tanh", "relu")
-        if size == "quick":
-            return IcmlAccuracySpec(0.2, ("digits",), names, (32, 128, 512), seeds or 3, 20, 32, None, "ck")
-        return IcmlAccuracySpec(0.2, self.needs, names, (32, 128, 512, 1024), seeds or 2, 20, 128, None, "ck")
-
-    def data_needed(self, spec: IcmlAccuracySpec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(*spec.data)
-
-    def tasks(self, spec: IcmlAccuracySpec) -> list[Task]:
-        """Data set by data set."""
-        return accuracy_tasks(spec)
-
-    def run(self, spec: IcmlAccuracySpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Three trainings."""
-        return run_accuracy(spec, task, data_dir)
-
-    def expectations(self, spec: IcmlAccuracySpec, rows: Sequence[Row]) -> list[Expectation]:
-        """The designed networks reach the accuracy, the plain ones do not."""
-        return list(accuracy_expectations(rows))
-
-
-__all__ = [
-    "IcmlAccuracy",
-    "IcmlAccuracySpec",
-    "IcmlError",
-    "IcmlErrorSpec",
-    "IcmlMatching",
-    "IcmlMatchingSpec",
-]
+    quick = IcmlAccuracySpec(
+        0.2,
+        ("digits",),
+        ("tanh", "relu"),
+        (32, 128, 512),
+        seeds=3,
+        epochs=20,
+        batch_size=32,
+        samples=None,
+        designed="ck",
+    )
+    full = replace(
+        quick,
+        data=("mnist", "fashion_mnist", "cifar10_vgg19"),
+        widths=(32, 128, 512, 1024),
+        seeds=2,
+        batch_size=128,
+    )

@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
-from notsodeep.designs import design
-from notsodeep.designs.sphere import SphereDesign, sphere_design
+from notsodeep.designs import SphereDesign, design, sphere_design
 from notsodeep.equivalents import equivalent, limiting_density, sphere_equivalent
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
+    CLASSES,
     SCALARS_OF,
     Array,
     Matrix,
     Sample,
     activation_row,
     activation_rows,
+    distance,
     distance_row,
     eigenvalues,
     exact,
@@ -39,6 +40,9 @@ from notsodeep.papers.row_statistics import kolmogorov, six_digits
 
 # The refined form keeps the square of the Gram matrix as it is up to here, and in sketched form beyond.
 _EXACT_SQUARE = 2000
+
+# Points of a predicted density.
+_GRID = 257
 
 # How the forms of the `refined` experiment are asked of `equivalent`.
 FORMS: dict[str, dict[str, Any]] = {
@@ -58,16 +62,8 @@ def error_rows(model: DEQ, sample: Sample, kernels: tuple[str, ...], forms: tupl
         norm = norm_of(whole)
         for form in forms:
             operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **FORMS[form])
-            apart = norm_apart(whole, operator)
-            yield {
-                "kind": "error",
-                **sample.record,
-                "kernel": kernel,
-                "form": form,
-                "relative": apart / norm,
-                "absolute": apart,
-                "norm": norm,
-            }
+            apart = distance(whole, operator, norm)
+            yield {"kind": "error", **sample.record, "kernel": kernel, "form": form, **apart}
 
 
 def _name(model: DEQ) -> str:
@@ -91,27 +87,18 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
             yield spectrum_row(sample.record, kernel, "deq", _name(model), eigenvalues(whole))
         for source, form in forms.items():
             operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **form)
-            yield distance_row(
-                sample.record,
-                whole,
-                operator,
-                kernel=kernel,
-                reading=f"{symbol}, {form['form']}",
-                first="deq",
-                second=source,
-                main=kernel == "preactivations" and source == "equivalent",
-            )
+            main = kernel == "preactivations" and source == "equivalent"
+            reading = f"{symbol}, {form['form']}"
+            yield distance_row(sample.record, (whole, operator), kernel, ("deq", source), reading, main=main)
             if drawn:
                 yield spectrum_row(
                     sample.record, kernel, source, f"{form['form']} equivalent", eigenvalues(operator)
                 )
 
 
-def scaled_otherwise_rows(
-    model: DEQ, sample: Sample, classes: tuple[int, ...], data_dir: Path | None
-) -> Iterator[Row]:
+def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> Iterator[Row]:
     """The same distance for other scalings: the paper says neither how MNIST was scaled nor which τ0 was taken."""
-    read = load(sample.data, classes=classes, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
+    read = load(sample.data, classes=CLASSES, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
     unit = sample.X / np.linalg.norm(sample.X, axis=1, keepdims=True)
     pixels = np.asarray(read.X / sqrt(read.X.shape[1]), dtype=np.float64)
     others = {
@@ -127,16 +114,10 @@ def scaled_otherwise_rows(
     }
     for reading, other in others.items():
         recentred = model.centred(other.tau0)
-        yield distance_row(
-            other.record,
-            exact(recentred, other, "preactivations"),
-            equivalent(recentred, other.X, other.statistics, "ck_preactivations"),
-            kernel="preactivations",
-            reading=reading,
-            first="deq",
-            second="equivalent",
-            main=False,
-        )
+        whole = exact(recentred, other, "preactivations")
+        operator = equivalent(recentred, other.X, other.statistics, "ck_preactivations")
+        names = ("deq", "equivalent")
+        yield distance_row(other.record, (whole, operator), "preactivations", names, reading)
 
 
 # --- twins: ICLR, Figure 2, and ICML ------------------------------------------------------------------
@@ -158,16 +139,11 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
         yield from _match_rows(
             sample, whole, network, "preactivations", source, words[source], f"Λ, {words[source]}"
         )
-    yield distance_row(
-        sample.record,
+    both = (
         exact(model, sample, "features"),
         exact(leaky_layer_for(model, tau0, "features"), sample, "features"),
-        kernel="features",
-        reading="G, one Leaky-ReLU layer",
-        first="deq",
-        second="twin",
-        main=False,
     )
+    yield distance_row(sample.record, both, "features", ("deq", "twin"), "G, one Leaky-ReLU layer")
 
 
 def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterator[Row]:
@@ -196,17 +172,15 @@ def _match_rows(
     factor = float(np.vdot(whole, found) / np.vdot(found, found))
     row = distance_row(
         sample.record,
-        whole,
-        found,
-        relative_up_to_factor=norm_apart(whole, factor * found) / norm_of(whole),
-        kernel=kernel,
-        reading=reading,
-        first="deq",
-        second=source,
+        (whole, found),
+        kernel,
+        ("deq", source),
+        reading,
         main=source == "twin",
         network=str(network),
         fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
     )
+    row["relative_up_to_factor"] = norm_apart(whole, factor * found) / row["norm"]
     if sample.seed != 0:
         yield row
         return
@@ -233,16 +207,7 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
         "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, SCALARS_OF[kernel])),
     }
     for source, (label, matrix) in ways.items():
-        yield distance_row(
-            record,
-            whole,
-            matrix,
-            kernel=kernel,
-            reading=label,
-            first="deq",
-            second=source,
-            main=source == "twin",
-        )
+        yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
         if drawn:
             yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
     if drawn:
@@ -291,18 +256,3 @@ def prediction_rows(
             row["grid"], row["density"] = six_digits(predicted.grid), six_digits(predicted.density)
             row["atoms"] = [[location, mass] for location, mass in predicted.atoms]
         yield row
-
-
-_GRID = 257
-
-
-__all__ = [
-    "FORMS",
-    "equivalent_rows",
-    "error_rows",
-    "leaky_rows",
-    "matching_rows",
-    "prediction_rows",
-    "scaled_otherwise_rows",
-    "sphere_rows",
-]

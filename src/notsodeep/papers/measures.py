@@ -41,6 +41,8 @@ SCALARS_OF = {
     "ntk_paper": "ntk_paper",
     "ntk_preactivations": "ntk_preactivations",
 }
+# The classes of real data sets that the papers take.
+CLASSES = (6, 8)
 # Relative accuracy of operator norms: errors of a thousandth of a kernel keep three digits.
 _NORM_TOLERANCE = 1e-6
 _CURVE_POINTS = 201
@@ -79,11 +81,14 @@ def mixture_sample(n: int, p: int, seed: int) -> Sample:
     return Sample("mixture", X, MixtureStatistics.of(mixture, X, y), seed)
 
 
-def real_sample(
-    data: str, classes: tuple[int, ...], n: int | None, seed: int, data_dir: Path | None
-) -> Sample:
-    """Classes of a real data set, centred and scaled to mean squared norm 1, with estimated statistics."""
-    read = load(data, classes=classes, n=n, seed=seed, data_dir=data_dir)
+def sample_of(data: str, n: int | None, p: int, seed: int, data_dir: Path | None) -> Sample:
+    """The papers' mixture in p dimensions, or the papers' two classes of a real data set."""
+    return mixture_sample(n or 0, p, seed) if data == "mixture" else real_sample(data, n, seed, data_dir)
+
+
+def real_sample(data: str, n: int | None, seed: int, data_dir: Path | None) -> Sample:
+    """The papers' two classes of a real data set, centred and scaled to mean squared norm 1; statistics estimated."""
+    read = load(data, classes=CLASSES, n=n, seed=seed, data_dir=data_dir)
     X = np.asarray(Preprocessing.fit(read.X).apply(read.X), dtype=np.float64)
     return Sample(data, X, MixtureStatistics.estimate(X, read.y), seed)
 
@@ -104,7 +109,7 @@ def norm_apart(first: Array, second: Matrix) -> float:
 
 
 def eigenvalues(matrix: Matrix) -> Array:
-    """Ascending."""
+    """The eigenvalues of a symmetric matrix, in ascending order."""
     if isinstance(matrix, StructuredOperator):
         return np.sort(matrix.eigvalsh())
     return np.asarray(linalg.eigvalsh(matrix, check_finite=False))
@@ -122,24 +127,35 @@ def spectrum_row(sample_record: Row, kernel: str, source: str, label: str, value
     }
 
 
-def distance_row(sample_record: Row, first: Array, second: Matrix, /, **fields: Any) -> Row:
-    """How far two matrices are apart in operator norm; `fields` say which they are.
+def distance(first: Array, second: Matrix, norm: float | None = None) -> Row:
+    """How far two matrices are apart in operator norm, relative to the first one too; `norm` is that of the first."""
+    norm, apart = norm_of(first) if norm is None else norm, norm_apart(first, second)
+    return {"absolute": apart, "relative": apart / norm, "norm": norm}
+
+
+def distance_row(
+    record: Row,
+    matrices: tuple[Array, Matrix],
+    kernel: str,
+    names: tuple[str, str],
+    reading: str,
+    *,
+    main: bool = False,
+    **fields: Any,
+) -> Row:
+    """How far a kernel and what stands for it are apart.
 
     Args:
-        sample_record: `Sample.record`.
-        first: the exact kernel, whose norm the relative distance is measured by.
-        second: what stands for it.
-        **fields: kernel, reading, first, second, main and others.
+        record: `Sample.record`.
+        matrices: the exact kernel, whose norm the relative distance is measured by, and the other one.
+        kernel: which kernel it is.
+        names: of the two matrices: ("deq", "twin").
+        reading: what is compared, in words.
+        main: whether the papers' figures print it.
+        **fields: what else the row should say.
     """
-    norm, apart = norm_of(first), norm_apart(first, second)
-    return {
-        "kind": "distance",
-        **sample_record,
-        "absolute": apart,
-        "relative": apart / norm,
-        "norm": norm,
-        **fields,
-    }
+    about = {"kernel": kernel, "first": names[0], "second": names[1], "reading": reading, "main": main}
+    return {"kind": "distance", **record, **distance(*matrices), **about, **fields}
 
 
 def spectra_apart(first: Array, second: Array) -> float:
@@ -204,25 +220,3 @@ def _leaky(slope2: float, curvature2: float) -> Explicit:
     """The Leaky-ReLU with ((a+b)/2)² = slope2 and (a-b)²/2π = curvature2."""
     middle, half_gap = sqrt(slope2), sqrt(pi * curvature2 / 2.0)
     return Explicit([activation("leaky_relu", a=middle + half_gap, b=middle - half_gap)])
-
-
-__all__ = [
-    "SCALARS_OF",
-    "Array",
-    "Matrix",
-    "Model",
-    "Sample",
-    "activation_row",
-    "activation_rows",
-    "distance_row",
-    "eigenvalues",
-    "exact",
-    "leaky_layer_for",
-    "mixture_sample",
-    "norm_apart",
-    "norm_of",
-    "printed_leaky_layer_for",
-    "real_sample",
-    "spectra_apart",
-    "spectrum_row",
-]

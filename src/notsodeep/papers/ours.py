@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from notsodeep.papers.embedded import not_embedded
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, chosen, exponent, mean, values_of
+from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
+from notsodeep.records import chosen
 
-_CLASSES = (6, 8)
 # Limits of the predicted spectra, as in benchmarks/spectrum.py.
 _SPECTRUM_LIMIT = 0.03
 # A fitted exponent this far from −½ still counts as m^{-1/2}.
@@ -60,66 +59,60 @@ class Refined(Experiment[RefinedSpec]):
         "Error of the refined equivalent, which needs no labels, beside the asymptotic one; mixture and MNIST"
     )
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
-    needs = ("mnist",)
-    spec_type = RefinedSpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> RefinedSpec:
-        """The embedded digits at quick size."""
-        names = ("tanh", "relu", "swish")
-        forms = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
-        if size == "quick":
-            return RefinedSpec(
-                0.2, 0.8, names, ("features",), forms, (200, 400, 800), seeds or 2, "digits", (100, 200)
-            )
-        kernels, sizes = ("features", "ntk"), (500, 1000, 2000, 4000)
-        return RefinedSpec(
-            0.2, 0.8, names, kernels, forms, sizes, seeds or 3, "mnist", (500, 1000, 2000, 4000)
-        )
-
-    def data_needed(self, spec: RefinedSpec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.real)
+    quick = RefinedSpec(
+        0.2,
+        0.8,
+        activations=("tanh", "relu", "swish"),
+        kernels=("features",),
+        forms=("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3"),
+        sizes=(200, 400, 800),
+        seeds=2,
+        real="digits",
+        real_sizes=(100, 200),
+    )
+    full = replace(
+        quick,
+        kernels=("features", "ntk"),
+        sizes=(500, 1000, 2000, 4000),
+        seeds=3,
+        real="mnist",
+        real_sizes=(500, 1000, 2000, 4000),
+    )
 
     def tasks(self, spec: RefinedSpec) -> list[Task]:
-        """One for each activation, n and draw."""
         cases = [("mixture", n, seed) for n in spec.sizes for seed in range(spec.seeds)]
         cases += [(spec.real, n, 0) for n in spec.real_sizes]
         return [
-            Task(
-                f"{data} {name} n={n} seed={seed}",
-                {"data": data, "activation": name, "n": n, "seed": seed},
+            Task.named(
+                "{data} {activation} n={n} seed={seed}",
                 0.05 + (n / 1000) ** 2,
+                data=data,
+                activation=name,
+                n=n,
+                seed=seed,
             )
             for name in spec.activations
             for data, n, seed in cases
         ]
 
     def run(self, spec: RefinedSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """All forms on one sample."""
         from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
-        from notsodeep.papers.measures import mixture_sample, real_sample
+        from notsodeep.papers.measures import sample_of
 
-        n, name, seed = (task.parameters[key] for key in ("n", "activation", "seed"))
-        n, seed = int(n or 0), int(seed or 0)
-        if task.parameters["data"] == "mixture":
-            sample = mixture_sample(n, round(spec.ratio * n), seed)
-        else:
-            sample = real_sample(spec.real, _CLASSES, n, seed, data_dir)
-        model = DEQ(str(name), spec.sigma_a2).centred(sample.tau0)
-        return [
-            {**row, "activation": str(name)} for row in error_rows(model, sample, spec.kernels, spec.forms)
-        ]
+        n, name = task["n"], task["activation"]
+        sample = sample_of(task["data"], n, round(spec.ratio * n), task["seed"], data_dir)
+        model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
+        return [{**row, "activation": name} for row in error_rows(model, sample, spec.kernels, spec.forms)]
 
     def expectations(self, spec: RefinedSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """By what factor the error falls, and how fast with n."""
         errors = chosen(rows, kind="error")
         return [
-            told
+            expectation
             for data in ("mixture", spec.real)
             for kernel in spec.kernels
             for name in spec.activations
-            for told in _improved(
+            for expectation in _improved(
                 chosen(errors, data=data, kernel=kernel, activation=name), data, kernel, name
             )
         ]
@@ -178,47 +171,30 @@ class Spectrum(Experiment[SpectrumSpec]):
     paper = "ours"
     summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
     minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
-    spec_type = SpectrumSpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> SpectrumSpec:
-        """Two classes of the papers' mixture."""
-        names, kernels, forms = ("tanh", "relu"), ("features", "ntk"), ("asymptotic", "refined")
-        if size == "quick":
-            return SpectrumSpec(0.2, names, kernels, forms, 1000, (0.8,), seeds or 1)
-        return SpectrumSpec(0.2, (*names, "swish"), kernels, forms, 2000, (0.8, 1.25), seeds or 2)
+    quick = SpectrumSpec(
+        0.2, ("tanh", "relu"), ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,), seeds=1
+    )
+    full = replace(quick, activations=("tanh", "relu", "swish"), n=2000, ratios=(0.8, 1.25), seeds=2)
 
     def tasks(self, spec: SpectrumSpec) -> list[Task]:
-        """One for each activation, kernel, p and draw."""
-        return [
-            Task(
-                f"{name} {kernel} p={round(ratio * spec.n)} seed={seed}",
-                {"activation": name, "kernel": kernel, "p": round(ratio * spec.n), "seed": seed},
-            )
-            for name in spec.activations
-            for kernel in spec.kernels
-            for ratio in spec.ratios
-            for seed in range(spec.seeds)
-        ]
+        return grid(
+            "{activation} {kernel} p={p} seed={seed}",
+            lambda **_: 1.0,
+            activation=spec.activations,
+            kernel=spec.kernels,
+            p=[round(ratio * spec.n) for ratio in spec.ratios],
+            seed=range(spec.seeds),
+        )
 
     def run(self, spec: SpectrumSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Exact eigenvalues of one draw, and predictions."""
         from notsodeep.papers.kernel_rows import prediction_rows
 
-        name, kernel, p, seed = (task.parameters[key] for key in ("activation", "kernel", "p", "seed"))
-        rows = prediction_rows(
-            str(name), spec.sigma_a2, spec.n, int(p or 0), str(kernel), int(seed or 0), spec.forms
-        )
-        return list(rows)
+        name, kernel, p, seed = (task[key] for key in ("activation", "kernel", "p", "seed"))
+        return list(prediction_rows(name, spec.sigma_a2, spec.n, p, kernel, seed, spec.forms))
 
     def expectations(self, spec: SpectrumSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """How far predicted and exact distribution are apart, and the isolated eigenvalues."""
-        predicted = chosen(rows, kind="prediction")
-        told = []
-        for form in spec.forms:
-            own = chosen(predicted, form=form)
-            if own:
-                told += list(_predicted(own, form))
-        return told
+        predicted = {form: chosen(rows, kind="prediction", form=form) for form in spec.forms}
+        return [one for form, own in predicted.items() if own for one in _predicted(own, form)]
 
 
 def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
@@ -281,41 +257,24 @@ class Twins(Experiment[TwinsSpec]):
     paper = "ours"
     summary = "Speed, memory, accuracy and agreement of a DEQ, its twin and a plain network, trained alike"
     minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
-    needs = ("mnist",)
-    spec_type = TwinsSpec
     timed = True
-
-    def spec(self, size: Size, seeds: int | None = None) -> TwinsSpec:
-        """The embedded digits at quick size."""
-        names, modes = ("tanh", "relu"), ("readout", "all")
-        if size == "quick":
-            return TwinsSpec(0.2, "digits", None, names, modes, 128, seeds or 2, 10)
-        return TwinsSpec(0.2, "mnist", 10_000, names, modes, 512, seeds or 3, 10)
-
-    def data_needed(self, spec: TwinsSpec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.data)
+    quick = TwinsSpec(
+        0.2, "digits", None, ("tanh", "relu"), ("readout", "all"), width=128, seeds=2, epochs=10
+    )
+    full = replace(quick, data="mnist", samples=10_000, width=512, seeds=3)
 
     def tasks(self, spec: TwinsSpec) -> list[Task]:
-        """One race for each activation and mode; its runs are compared with each other."""
-        return [
-            Task(
-                f"{spec.data} {name} {mode}",
-                {"activation": name, "mode": mode},
-                1.0 if mode == "readout" else 10.0,
-            )
-            for name in spec.activations
-            for mode in spec.modes
-        ]
+        key = f"{spec.data} {{activation}} {{mode}}"
+        costs = {"readout": 1.0, "all": 10.0}
+        return grid(key, lambda mode, **_: costs[mode], activation=spec.activations, mode=spec.modes)
 
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One race."""
         from notsodeep.papers.training_rows import race_rows
 
         rows = race_rows(
             spec.data,
-            str(task.parameters["activation"]),
-            str(task.parameters["mode"]),
+            task["activation"],
+            task["mode"],
             sigma_a2=spec.sigma_a2,
             width=spec.width,
             seeds=spec.seeds,
@@ -326,13 +285,12 @@ class Twins(Experiment[TwinsSpec]):
         return list(rows)
 
     def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """As accurate, as alike as another DEQ, and faster."""
         races = chosen(rows, kind="race")
         return [
-            told
+            expectation
             for name in spec.activations
             for mode in spec.modes
-            for told in _raced(chosen(races, activation=name, mode=mode), name, mode)
+            for expectation in _raced(chosen(races, activation=name, mode=mode), name, mode)
         ]
 
 
@@ -411,57 +369,53 @@ class Width(Experiment[WidthSpec]):
         "Kernels of random networks of finite width against the exact limits, one network or the mean of many"
     )
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
-    needs = ("mnist",)
-    spec_type = WidthSpec
-
-    def spec(self, size: Size, seeds: int | None = None) -> WidthSpec:
-        """The embedded digits at quick size."""
-        names = ("relu", "tanh")
-        if size == "quick":
-            return WidthSpec(
-                0.2, "digits", 150, names, (125, 250, 500, 1000), seeds or 3, 250, (1, 4, 16, 64)
-            )
-        widths, draws = (250, 500, 1000, 2000, 4000), (1, 4, 16, 64, 256)
-        return WidthSpec(0.2, "mnist", 200, names, widths, seeds or 5, 500, draws)
-
-    def data_needed(self, spec: WidthSpec) -> tuple[str, ...]:
-        """The digits of the quick size are embedded."""
-        return not_embedded(spec.data)
+    quick = WidthSpec(
+        0.2,
+        "digits",
+        150,
+        ("relu", "tanh"),
+        (125, 250, 500, 1000),
+        seeds=3,
+        draws_width=250,
+        draws=(1, 4, 16, 64),
+    )
+    full = replace(
+        quick,
+        data="mnist",
+        n=200,
+        widths=(250, 500, 1000, 2000, 4000),
+        seeds=5,
+        draws_width=500,
+        draws=(1, 4, 16, 64, 256),
+    )
 
     def tasks(self, spec: WidthSpec) -> list[Task]:
-        """Single networks, then averages."""
-        single = [
-            Task(
-                f"{model} {name} m={width} seed={seed}",
-                {"model": model, "activation": name, "width": width, "seed": seed},
-                0.05 + (width / 1000) ** 2,
-            )
-            for name in spec.activations
-            for model in ("deq", "twin")
-            for width in spec.widths
-            for seed in range(spec.seeds)
-        ]
-        averaged = [
-            Task(
-                f"draws {name} seed={seed}",
-                {"model": "draws", "activation": name, "width": spec.draws_width, "seed": seed},
-                max(spec.draws) * (spec.draws_width / 1000) ** 2,
-            )
-            for name in spec.activations
-            for seed in range(spec.seeds)
-        ]
+        single = grid(
+            "{model} {activation} m={width} seed={seed}",
+            lambda width, **_: 0.05 + (width / 1000) ** 2,
+            activation=spec.activations,
+            model=("deq", "twin"),
+            width=spec.widths,
+            seed=range(spec.seeds),
+        )
+        averaged = grid(
+            "draws {activation} seed={seed}",
+            lambda width, **_: max(spec.draws) * (width / 1000) ** 2,
+            activation=spec.activations,
+            model=("draws",),
+            width=(spec.draws_width,),
+            seed=range(spec.seeds),
+        )
         return single + averaged
 
     def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        """One network, or growing averages."""
         from notsodeep.designs import design
         from notsodeep.models import DEQ
         from notsodeep.papers.measures import real_sample
         from notsodeep.papers.random_network_rows import draws_rows, width_rows
 
-        model, name = str(task.parameters["model"]), str(task.parameters["activation"])
-        width, seed = int(task.parameters["width"] or 0), int(task.parameters["seed"] or 0)
-        sample = real_sample(spec.data, _CLASSES, spec.n, 0, data_dir)
+        model, name, width, seed = (task[key] for key in ("model", "activation", "width", "seed"))
+        sample = real_sample(spec.data, spec.n, 0, data_dir)
         tau0 = sample.root_mean_square
         deq = DEQ(name, spec.sigma_a2).centred(tau0)
         if model == "draws":
@@ -472,9 +426,8 @@ class Width(Experiment[WidthSpec]):
         return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: WidthSpec, rows: Sequence[Row]) -> list[Expectation]:
-        """Errors fall like m^{-1/2}, and like the root of the number of networks."""
         single = chosen(rows, kind="width")
-        told = [
+        found = [
             one
             for name in spec.activations
             for model in ("deq", "twin")
@@ -488,8 +441,8 @@ class Width(Experiment[WidthSpec]):
         for name in spec.activations:
             averaged = chosen(rows, kind="draws", activation=name)
             what = f"noise of an average of networks of width {spec.draws_width} in their number, {name}"
-            told += _decay(averaged, "draws", what)
-        return told
+            found += _decay(averaged, "draws", what)
+        return found
 
 
 def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
@@ -505,15 +458,3 @@ def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
         bool(abs(fitted.slope + 0.5) <= _SLACK),
         f"yes if −0.5 within 0.1; relative error {error:.3g} at {over} = {largest}",
     )
-
-
-__all__ = [
-    "Refined",
-    "RefinedSpec",
-    "Spectrum",
-    "SpectrumSpec",
-    "Twins",
-    "TwinsSpec",
-    "Width",
-    "WidthSpec",
-]

@@ -44,7 +44,7 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system: what a time means nothing without."""
+    """Processor, cores, memory and system of this machine."""
     memory = _from_proc("meminfo", "MemTotal")
     return {
         "processor": _from_proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
@@ -79,6 +79,3 @@ def _from_proc(file: str, key: str) -> str | None:
     except OSError:
         return None
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
-
-
-__all__ = ["commit", "machine", "new_session", "now", "versions"]

@@ -20,11 +20,11 @@ from notsodeep.papers.measures import (
     SCALARS_OF,
     Array,
     Sample,
+    distance,
     distance_row,
     eigenvalues,
     exact,
     leaky_layer_for,
-    norm_apart,
     norm_of,
     spectrum_row,
 )
@@ -35,7 +35,7 @@ _BATCH = 1024
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Means over draws.
+    """Kernels averaged over random networks.
 
     Attributes:
         features: of ZZᵀ.
@@ -82,34 +82,24 @@ def random_equivalent_rows(model: DEQ, sample: Sample, width: int, draws: int) -
     found = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
     operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF["preactivations"])
     whole = exact(model, sample, "preactivations")
-    about = {"kernel": "preactivations", "width": width, "draws": draws, "main": False}
+    about: Row = {"width": width, "draws": draws}
     for way, matrix in _readings_of(model, sample, found.features, found.preactivations).items():
-        noise = distance_row(
-            sample.record,
-            whole,
-            matrix,
-            first="deq",
-            second="monte-carlo",
-            reading=f"noise of Λ {way}",
-            **about,
-        )
-        yield noise
-        yield distance_row(
-            sample.record,
-            matrix,
-            operator,
-            first="monte-carlo",
-            second="equivalent",
-            reading=f"Λ {way}",
-            **about,
-        )
         label = f"{draws} networks of width {width}, {way}"
-        yield {
-            **spectrum_row(sample.record, "preactivations", "monte-carlo", label, eigenvalues(matrix)),
-            "width": width,
-            "draws": draws,
-            "noise": noise["absolute"],
-        }
+        noise, spectrum = _noise_and_spectrum(sample.record, whole, matrix, way, label, about)
+        yield noise
+        names = ("monte-carlo", "equivalent")
+        yield distance_row(sample.record, (matrix, operator), "preactivations", names, f"Λ {way}", **about)
+        yield spectrum
+
+
+def _noise_and_spectrum(
+    record: Row, whole: Array, matrix: Array, way: str, label: str, about: Row
+) -> tuple[Row, Row]:
+    """How far an average over random networks is from the exact Λ, and its eigenvalues."""
+    names = ("deq", "monte-carlo")
+    noise = distance_row(record, (whole, matrix), "preactivations", names, f"noise of Λ {way}", **about)
+    row = spectrum_row(record, "preactivations", "monte-carlo", label, eigenvalues(matrix))
+    return noise, {**row, **about, "noise": noise["absolute"]}
 
 
 def random_twin_rows(
@@ -118,32 +108,18 @@ def random_twin_rows(
     """ICLR's Figure 2 as it was made: both kernels averaged over random networks."""
     network = leaky_layer_for(model, sample.tau0, "preactivations")
     explicit = average_kernels(network, sample.X, width=width, draws=explicit_draws, seed=sample.seed + 1)
-    yield distance_row(
-        sample.record,
-        exact(network, sample, "features"),
-        explicit.features,
-        kernel="preactivations",
-        first="twin",
-        second="monte-carlo twin",
-        reading="noise of one Leaky-ReLU layer",
-        width=width,
-        draws=explicit_draws,
-        main=False,
-    )
+    names, reading = ("twin", "monte-carlo twin"), "noise of one Leaky-ReLU layer"
+    both = exact(network, sample, "features"), explicit.features
+    about: Row = {"width": width, "draws": explicit_draws}
+    yield distance_row(sample.record, both, "preactivations", names, reading, **about)
     implicit = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
     for way, matrix in _readings_of(model, sample, implicit.features, implicit.preactivations).items():
-        yield distance_row(
-            sample.record,
-            matrix,
-            explicit.features,
-            kernel="preactivations",
-            first="monte-carlo",
-            second="monte-carlo twin",
-            reading=f"Λ {way}, and one Leaky-ReLU layer, both random",
-            width=width,
-            draws=draws,
-            main=False,
+        names, reading = (
+            ("monte-carlo", "monte-carlo twin"),
+            f"Λ {way}, and one Leaky-ReLU layer, both random",
         )
+        both, about = (matrix, explicit.features), {"width": width, "draws": draws}
+        yield distance_row(sample.record, both, "preactivations", names, reading, **about)
 
 
 def _readings_of(
@@ -164,27 +140,10 @@ def random_sphere_rows(n: int, d: int, sigma_a2: float, width: int, draws: int) 
     found = average_kernels(model, X, width=width, draws=draws, seed=0)
     matrix = model.sigma_a2 * found.features + model.sigma_b2 * (X @ X.T)
     record: Row = {"data": "sphere", "n": n, "p": d, "seed": 0}
-    label = f"{draws} networks of width {width}"
     whole = conjugate_kernel(model, X, of="preactivations")
-    row = distance_row(
-        record,
-        whole,
-        matrix,
-        kernel="preactivations",
-        first="deq",
-        second="monte-carlo",
-        reading="noise of Λ from random features",
-        main=False,
-        width=width,
-        draws=draws,
-    )
-    yield row
-    yield {
-        **spectrum_row(record, "preactivations", "monte-carlo", label, eigenvalues(matrix)),
-        "width": width,
-        "draws": draws,
-        "noise": row["absolute"],
-    }
+    about: Row = {"width": width, "draws": draws}
+    label = f"{draws} networks of width {width}"
+    yield from _noise_and_spectrum(record, whole, matrix, "from random features", label, about)
 
 
 # --- one network, or some -----------------------------------------------------------------------------
@@ -200,8 +159,9 @@ def width_rows(model: str, spec: DEQ | Explicit, sample: Sample, width: int, see
         net = ExplicitNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
     found = empirical_kernels(net, torch.as_tensor(sample.X))
     for kernel, matrix in (("features", found.ck), ("ntk", found.ntk)):
-        row = distance_row(sample.record, exact(spec, sample, kernel), matrix.numpy())
-        yield {**row, "kind": "width", "model": model, "kernel": kernel, "width": width, "seed": seed}
+        apart = distance(exact(spec, sample, kernel), matrix.numpy())
+        about = {"model": model, "kernel": kernel, "width": width, "seed": seed}
+        yield {"kind": "width", **sample.record, **apart, **about}
 
 
 def draws_rows(spec: DEQ, sample: Sample, width: int, counts: tuple[int, ...], seed: int) -> Iterator[Row]:
@@ -215,27 +175,5 @@ def draws_rows(spec: DEQ, sample: Sample, width: int, counts: tuple[int, ...], s
             features = compute_features(net, sample.X).numpy().astype(np.float64)
             total += features @ features.T
         done = count
-        apart = norm_apart(whole, total / count)
-        yield {
-            "kind": "draws",
-            **sample.record,
-            "kernel": "features",
-            "width": width,
-            "draws": count,
-            "seed": seed,
-            "relative": apart / norm,
-            "absolute": apart,
-            "norm": norm,
-        }
-
-
-__all__ = [
-    "Averages",
-    "average_kernels",
-    "draw_seeds",
-    "draws_rows",
-    "random_equivalent_rows",
-    "random_sphere_rows",
-    "random_twin_rows",
-    "width_rows",
-]
+        about = {"kernel": "features", "width": width, "draws": count, "seed": seed}
+        yield {"kind": "draws", **sample.record, **about, **distance(whole, total / count, norm)}

@@ -22,16 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.files import (
-    LOCK,
-    atomic_append,
-    atomic_write,
-    explained_errors,
-    folder_lock,
-    free_path,
-    timestamp,
-)
-from notsodeep.papers.experiment import Row, Scalar, Task
+from notsodeep.files import atomic_append, atomic_write, explained_errors, folder_lock, free_path, timestamp
+from notsodeep.papers.experiment import Row, Task
 from notsodeep.papers.experiment_settings import Spec
 
 ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
@@ -48,13 +40,13 @@ class Record:
         task: its key.
         parameters: of the task.
         session: number of the run that finished it, from 1.
-        seconds: it took.
-        rows: what it gave.
+        seconds: computing time.
+        rows: its results.
     """
 
     spec: str
     task: str
-    parameters: dict[str, Scalar]
+    parameters: dict[str, Any]
     session: int
     seconds: float
     rows: list[Row]
@@ -111,7 +103,7 @@ class Reading:
 
 
 def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
-    """Read a rows file with suspicion; one that is not there has no records."""
+    """Read a rows file and check every line; a file that is not there has no records."""
     with explained_errors(path.parent):
         content = path.read_bytes() if path.exists() else b""
     wanted = {task.key: dict(task.parameters) for task in tasks}
@@ -169,11 +161,11 @@ class Store:
         self.records[task.key] = written
 
     def write_provenance(self, content: Mapping[str, Any]) -> None:
-        """Write provenance.json whole."""
+        """Replace provenance.json."""
         write_text(self.folder / PROVENANCE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def read_provenance(self) -> dict[str, Any]:
-        """What the runs before wrote; nothing if it is not there or cannot be read."""
+        """The provenance that earlier runs wrote; empty if there is none or it cannot be read."""
         try:
             content = json.loads((self.folder / PROVENANCE).read_bytes())
         except (OSError, ValueError):
@@ -225,7 +217,7 @@ def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool =
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole, on the disk before it takes its place."""
+    """Replace a file by text, which is on the disk before it takes the place of the old one."""
     with explained_errors(path.parent), atomic_write(path) as temporary:
         atomic_append(temporary, text.encode())
 
@@ -249,16 +241,3 @@ def _sweep(folder: Path) -> None:
     for suffix in (ROWS, SPEC, PROVENANCE):
         for path in folder.glob(f".?*{Path(suffix).suffix}"):
             path.unlink(missing_ok=True)
-
-
-__all__ = [
-    "LOCK",
-    "PROVENANCE",
-    "ROWS",
-    "SPEC",
-    "Reading",
-    "Record",
-    "Store",
-    "open_store",
-    "read_rows",
-]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.papers.experiment import Experiment, Spec
+from notsodeep.papers.experiment import Experiment
+from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.results_folder import PROVENANCE, SPEC
 from notsodeep.papers.runner import Outcome, read_outcome
 
@@ -43,16 +44,16 @@ class Result:
 
 def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tuple[list[Result], list[str]]:
     """All results under a folder in the order of the experiments, and a sentence on each that cannot be read."""
-    found, doubts = [], []
+    found, problems = [], []
     for experiment in experiments.values():
         results = []
         for folder in _folders(root / experiment.name):
             try:
                 results.append(_read(experiment, folder))
             except (InputError, KeyError, TypeError, ValueError) as error:
-                doubts.append(f"{folder} is left out: {error}")
+                problems.append(f"{folder} is left out: {error}")
         found += sorted(results, key=lambda result: _rank(result.size))
-    return found, doubts
+    return found, problems
 
 
 def _folders(place: Path) -> Iterator[Path]:
@@ -102,6 +103,3 @@ def _picture(folder: Path) -> bytes | None:
     if drawn.is_file() and (drawn.stat().st_size <= _LARGEST_SVG or not bitmap.is_file()):
         return drawn.read_bytes()
     return bitmap.read_bytes() if bitmap.is_file() else None
-
-
-__all__ = ["Result", "read_results"]

@@ -1,4 +1,4 @@
-"""Numbers of rows: rounded where they are many, chosen, averaged, fitted."""
+"""Statistics of rows: means, fitted exponents, distances, gaps in accuracy."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.papers.experiment import Row
+from notsodeep.records import chosen
 
 
 def six_digits(values: ArrayLike) -> list[float]:
     """A list for a picture: six significant digits are more than can be drawn."""
     return [float(f"{value:.6g}") for value in np.asarray(values, dtype=np.float64).ravel()]
-
-
-def chosen(rows: Iterable[Row], **fields: Any) -> list[Row]:
-    """The rows with these values, in their order."""
-    return [row for row in rows if all(row.get(name) == value for name, value in fields.items())]
 
 
 def values_of(rows: Iterable[Row], field: str) -> list[Any]:
@@ -73,7 +69,7 @@ class Gap:
 
     @property
     def none(self) -> bool:
-        """Half a percentage point or less."""
+        """Whether the gap is half a percentage point or less."""
         return abs(self.value) <= NO_GAP
 
     def __str__(self) -> str:
@@ -91,17 +87,3 @@ def accuracy_gap(rows: Sequence[Row], model: str) -> Gap:
     if min(len(part) for part in parts) < 2:
         return Gap(value, 0.0)
     return Gap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))
-
-
-__all__ = [
-    "NO_GAP",
-    "Exponent",
-    "Gap",
-    "accuracy_gap",
-    "chosen",
-    "exponent",
-    "kolmogorov",
-    "mean",
-    "six_digits",
-    "values_of",
-]

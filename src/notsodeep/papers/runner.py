@@ -11,7 +11,8 @@ from typing import Any, cast, get_args
 
 from notsodeep.data.datasets import DATA_VARIABLE, load
 from notsodeep.errors import InputError
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.provenance import new_session, now
 from notsodeep.papers.results_folder import ROWS, SPEC, Record, Store, open_store, read_rows
 from notsodeep.papers.workers import Done, run_tasks
@@ -23,7 +24,7 @@ _PROBE_ROWS = 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out.
+    """The result of a run, finished or not.
 
     Attributes:
         folder: where it is kept.
@@ -31,9 +32,9 @@ class Outcome:
         rows: of the finished tasks, in the order of the tasks.
         expectations: what the paper states beside ours; empty unless finished.
         finished: whether all tasks are done.
-        done: how many are.
-        total: of how many.
-        reused: how many had been done before.
+        done: number of finished tasks.
+        total: number of all tasks.
+        reused: number of tasks that an earlier run had finished.
         notes: sentences on what was repaired or set aside.
     """
 
@@ -106,7 +107,7 @@ def reproduce(
 
 
 def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
-    """What a folder of results holds, without touching it: lines that are not as they were written are left out."""
+    """Read a folder of results without changing it; damaged lines are left out."""
     place = Path(folder)
     try:
         text = (place / SPEC).read_text(encoding="utf-8")
@@ -122,7 +123,7 @@ def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
 def checked_spec(
     experiment: Experiment[Any], size: str, spec: Spec | None = None, seeds: int | None = None
 ) -> Spec:
-    """The settings that are meant, or an error."""
+    """The settings of a size, or settings of one's own if they belong to the experiment."""
     if spec is not None:
         if not issubclass(type(spec), experiment.spec_type):
             raise InputError(f"{experiment.name} takes a {experiment.spec_type.__name__}; {spec!r} came.")
@@ -238,19 +239,19 @@ def _reported(
     total: int,
     report: Report,
 ) -> Iterator[Done]:
-    """The tasks as they end, with a word on how far it is."""
+    """Run tasks, reporting progress after each of them."""
     start, left = time.monotonic(), list(todo)
 
-    def tell() -> None:
+    def report_progress() -> None:
         running = ", ".join(task.key for task in left[:1]) + (f" and {jobs - 1} more" if jobs > 1 else "")
         rest = remaining(todo, left, time.monotonic() - start)
         report(total - len(left), total, lambda: f"{running}{rest}" if left else "")
 
-    tell()
+    report_progress()
     for done in run_tasks(experiment, spec, todo, data_dir, jobs=jobs):
         yield done
         left.remove(done.task)
-        tell()
+        report_progress()
 
 
 def remaining(todo: Sequence[Task], left: Sequence[Task], seconds: float) -> str:
@@ -261,6 +262,3 @@ def remaining(todo: Sequence[Task], left: Sequence[Task], seconds: float) -> str
         return ""
     rest = seconds * ahead / behind
     return f", about {rest / 60:.0f} min left" if rest >= 90 else f", about {max(1.0, rest):.0f} s left"
-
-
-__all__ = ["Outcome", "absent_data", "checked_spec", "read_outcome", "remaining", "reproduce"]

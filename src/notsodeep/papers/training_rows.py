@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def classes(self) -> int:
-        """How many."""
+        """Number of classes."""
         return int(self.y.max()) + 1
 
 
@@ -175,6 +175,3 @@ def race_rows(
             "feature_seconds": run.history.feature_seconds,
             "inference_seconds": run.inference_seconds,
         }
-
-
-__all__ = ["Parts", "accuracy_rows", "parts_of", "race_rows", "three_networks"]

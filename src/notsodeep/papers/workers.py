@@ -19,7 +19,8 @@ from typing import Any, cast
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import EXTRA_OF, missing
-from notsodeep.papers.experiment import Experiment, Row, Spec, Task
+from notsodeep.papers.experiment import Experiment, Row, Task
+from notsodeep.papers.experiment_settings import Spec
 
 # Read by the numerical libraries when they are loaded: processes that share the cores take one thread each.
 _ONE_THREAD = dict.fromkeys(
@@ -29,7 +30,7 @@ _ONE_THREAD = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Done:
-    """A task that ended well."""
+    """The results of a finished task."""
 
     task: Task
     rows: list[Row]
@@ -38,7 +39,7 @@ class Done:
 
 @dataclass(frozen=True)
 class _Failed:
-    """Why a task did not: as text, since not every exception finds its way out of another process."""
+    """Why a task failed, as text: not every exception can be sent from one process to another."""
 
     task: Task
     kind: type[Exception]
@@ -90,7 +91,7 @@ def _raised(result: Done | _Failed) -> Done:
 def _run_in_processes(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, jobs: int
 ) -> Iterator[Done]:
-    with _noted_interrupt() as interrupted, _lines_to_workers(experiment, spec, data_dir, jobs) as idle:
+    with _interrupt_event() as interrupted, _lines_to_workers(experiment, spec, data_dir, jobs) as idle:
         waiting, busy = deque(tasks), set[Connection]()
         while waiting or busy:
             try:
@@ -119,8 +120,8 @@ def _ready(lines: Iterable[Connection]) -> list[Connection]:
 
 
 @contextmanager
-def _noted_interrupt() -> Iterator[threading.Event]:
-    """Ctrl-C as a note in place of an exception.
+def _interrupt_event() -> Iterator[threading.Event]:
+    """Ctrl-C sets an event instead of raising an exception.
 
     The exception can fall anywhere, into a destructor too, where Python drops it: then nobody would end the workers.
     """
@@ -201,6 +202,3 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-__all__ = ["Done", "run_tasks"]

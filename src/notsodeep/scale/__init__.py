@@ -1,32 +1,6 @@
-"""Kernels block by block, beyond memory and beyond one machine; dask and zarr (extra `scale`) are loaded when needed.
+"""Kernels block by block, beyond memory and beyond one machine; dask and zarr are loaded when they are needed."""
 
-Names are imported when first used: a kernel in memory, which comes through here as well, loads nothing of the rest.
-"""
+from notsodeep.scale.sample_sources import open_rows
+from notsodeep.scale.stored import StoredKernel, open_kernel
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
-
-_HOMES = {
-    "StoredKernel": "stored",
-    "open_kernel": "stored",
-    "open_rows": "sample_sources",
-    "Machine": "cost",
-    "best_block": "cost",
-    "cost_of": "cost",
-}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = ["StoredKernel", "open_kernel", "open_rows"]

@@ -23,36 +23,41 @@ from notsodeep.memory import as_bytes, available_bytes
 from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell
-from notsodeep.scale.drivers import OnDisk, Target
 from notsodeep.scale.kernel_jobs import Job
-from notsodeep.scale.sample_sources import ArrayRows
+from notsodeep.scale.sample_sources import ArrayRows, Rows
 from notsodeep.scale.store import BlockArray
+from notsodeep.scale.targets import OnDisk, Target
 
-# Samples that were lost with all workers that held them are sent again so many times without a block in between.
+# How often samples that were lost with all workers are sent again before a block is finished.
 _ROUNDS = 3
 _SECONDS_FOR_A_WORKER = 60
-# Part of a worker's memory that is used: dask pauses a worker at 80 %.
+# Fraction of a worker's memory that is used: dask pauses a worker at 80 %.
 _WORKER_SHARE = 0.6
-# What a worker holds before any block: the interpreter, the libraries, compiled code.
+# Bytes that a worker holds before any block: the interpreter, the libraries, compiled code.
 _WORKER_BASE = 300 * 1000**2
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task sends back: checksums or blocks, one for each kernel, or the error that ended it, in its parts."""
+    """What a task sends back of its blocks, one for each kernel.
 
-    info: KernelInfo | None = None
+    Attributes:
+        info: how they were obtained.
+        checksums: of the blocks, where the task has written them to the stores.
+        blocks: the blocks themselves, where there are no stores.
+    """
+
+    info: KernelInfo
     checksums: list[str] | None = None
     blocks: list[NDArray[Any]] | None = None
-    problem: str | None = None
-    remedy: str | None = None
 
 
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
-    """A `distributed.Client` from one, from the address of a scheduler, from "threads" or from a number of processes.
+    """A `distributed.Client`, for use in a with statement; a cluster that was started for it ends with it.
 
-    What was started here is ended here.
+    Args:
+        client: a client, which is left open; the address of a scheduler; "threads"; or a number of processes.
     """
     distributed = needed("distributed", "A cluster (client=…)")
     if isinstance(client, distributed.Client):
@@ -85,16 +90,8 @@ def connected(client: Any) -> Iterator[Any]:
         yield made
 
 
-@dataclass(frozen=True)
-class Workers:
-    """How many tasks a cluster runs at once, and bytes for each."""
-
-    count: int
-    budget: int
-
-
-def workers_of(client: Any, job_bytes: int, max_memory: str | int | None) -> Workers:
-    """What the cluster offers; `job_bytes` are the samples that every worker will hold."""
+def tasks_and_memory(client: Any, job_bytes: int, max_memory: str | int | None) -> tuple[int, int]:
+    """How many tasks the cluster runs at once, and the bytes for each; every worker holds `job_bytes` of samples."""
     try:
         client.wait_for_workers(1, timeout=_SECONDS_FOR_A_WORKER)
         known = list(client.scheduler_info(n_workers=-1)["workers"].values())
@@ -103,11 +100,11 @@ def workers_of(client: Any, job_bytes: int, max_memory: str | int | None) -> Wor
             f"The scheduler has no workers, or is gone ({type(error).__name__}). Start some: dask worker <address>."
         ) from error
     count = sum(worker["nthreads"] for worker in known)
-    return Workers(count, min(_per_task(worker, len(known), job_bytes, max_memory) for worker in known))
+    return count, min(_per_task(worker, len(known), job_bytes, max_memory) for worker in known)
 
 
 def _per_task(worker: Any, workers: int, job_bytes: int, max_memory: str | int | None) -> int:
-    """Bytes for one task of a worker: within its own limit and the user's, less what it holds anyway."""
+    """Bytes for one task of a worker: its limit or the user's, less what the worker holds in any case."""
     limits = [int(_WORKER_SHARE * worker["memory_limit"])] if worker["memory_limit"] else []
     if max_memory is not None:
         limits.append(as_bytes(max_memory))
@@ -115,9 +112,9 @@ def _per_task(worker: Any, workers: int, job_bytes: int, max_memory: str | int |
     return (limit - _WORKER_BASE - job_bytes) // int(worker["nthreads"])
 
 
-def sent_bytes(job_rows: list[Any]) -> int:
-    """Bytes of samples that travel with a job; those in files are sent as paths."""
-    return sum(int(rows.array.nbytes) for rows in job_rows if isinstance(rows, ArrayRows))
+def sent_bytes(*sources: Rows | None) -> int:
+    """Bytes of samples that are sent to every worker; of samples in files only the path is."""
+    return sum(int(rows.array.nbytes) for rows in sources if isinstance(rows, ArrayRows))
 
 
 def run_on_cluster(job: Job, target: Target, client: Any, report: Report) -> None:
@@ -140,7 +137,7 @@ def run_on_cluster(job: Job, target: Target, client: Any, report: Report) -> Non
 
 
 def _one_round(job: Job, target: Target, client: Any, report: Report) -> None:
-    """Send the samples, submit every missing block, take what comes back; what is cancelled is left for the next."""
+    """Send the samples, submit every missing block, store the results; cancelled blocks are left for the next round."""
     distributed = needed("distributed", "A cluster (client=…)")
     where = None
     if isinstance(target, OnDisk):
@@ -177,21 +174,20 @@ def _one_round(job: Job, target: Target, client: Any, report: Report) -> None:
             client.cancel(list(futures))
 
 
-def _take(outcome: Outcome, cell: Cell, target: Target) -> None:
-    if outcome.problem is not None:
-        if outcome.remedy is not None:
-            raise ConvergenceError(outcome.problem.removesuffix(outcome.remedy).rstrip(), outcome.remedy)
-        raise InputError(outcome.problem)
-    if outcome.info is None:
-        raise RuntimeError(f"The task of block {cell} sent back neither a result nor an error.")
+def _take(outcome: Outcome | Exception, cell: Cell, target: Target) -> None:
+    if isinstance(outcome, Exception):
+        raise outcome
     if isinstance(target, OnDisk) and outcome.checksums is not None:
         target.record(cell, outcome.checksums, outcome.info)
     elif outcome.blocks is not None:
         target.put(cell, outcome.blocks, outcome.info)
 
 
-def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome:
-    """On a worker: one block of every kernel, written to the stores if there are any, else sent back."""
+def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome | Exception:
+    """On a worker: one block of every kernel, written to the stores if there are any, else sent back.
+
+    Our own errors are returned: raised, each would appear in the log of the worker as well.
+    """
     try:
         arrays = None if where is None else [BlockArray(Path(path), run) for path, run in where]
         blocks, info = job.compute(cell)
@@ -199,13 +195,12 @@ def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome:
             return Outcome(info, blocks=blocks)
         written = [array.write(cell, block) for array, block in zip(arrays, blocks, strict=True)]
         return Outcome(info, checksums=written)
-    except ConvergenceError as error:
-        return Outcome(problem=str(error), remedy=error.remedy)
-    except InputError as error:
-        return Outcome(problem=str(error))
+    except (ConvergenceError, InputError) as error:
+        return error
 
 
 def _refuse_dead(client: Any, target: Target, error: BaseException | None = None) -> None:
+    """Raise an InputError if the scheduler is gone."""
     if client.status == "running":
         return
     address = getattr(client.scheduler, "address", "its address") if client.scheduler else "its address"
@@ -213,6 +208,7 @@ def _refuse_dead(client: Any, target: Target, error: BaseException | None = None
 
 
 def _kept(target: Target) -> str:
+    """The sentence of an error that says how many blocks are finished, and where they are."""
     total = target.grid.count
     done = total - len(target.missing())
     if isinstance(target, OnDisk):
@@ -221,4 +217,4 @@ def _kept(target: Target) -> str:
     return f"{done} of {total} blocks were finished; with out='G.zarr' they would have been kept."
 
 
-__all__ = ["Workers", "connected", "run_on_cluster", "sent_bytes", "workers_of"]
+__all__ = ["connected", "run_on_cluster", "sent_bytes", "tasks_and_memory"]

@@ -1,4 +1,4 @@
-"""Kernels of any size: in memory in one piece, otherwise block by block, on disk or on a cluster. The same numbers."""
+"""Kernels of any size: small ones in memory in one piece, others block by block, on disk or on a cluster."""
 
 from __future__ import annotations
 
@@ -13,30 +13,24 @@ import numpy as np
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import Kernel
 from notsodeep.memory import budget, in_words
-from notsodeep.models.evaluation import fill_kernels
+from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
-from notsodeep.scale.cluster import Workers, connected, run_on_cluster, sent_bytes, workers_of
-from notsodeep.scale.drivers import InMemory, OnDisk, run_here
-from notsodeep.scale.kernel_jobs import STORAGES, Job, check_block, description, fitting_block, make_job
-from notsodeep.scale.sample_sources import Rows, is_elsewhere, rows_of, sample_size, survey
+from notsodeep.scale.cluster import connected, run_on_cluster, sent_bytes, tasks_and_memory
+from notsodeep.scale.kernel_jobs import STORAGES, Job, check_block, fitting_block, make_job
+from notsodeep.scale.sample_sources import Rows, is_elsewhere, rows_of, survey
 from notsodeep.scale.store import block_of, open_store
 from notsodeep.scale.stored import StoredKernel
+from notsodeep.scale.targets import InMemory, OnDisk, Target
 from notsodeep.validation import one_of
 
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How kernels are computed and where they go; what they are does not depend on it.
+    """How kernels are computed and where they go; their numbers do not depend on it.
 
-    Attributes:
-        out: a folder for the kernel, or None for memory.
-        client: None, a `distributed.Client`, an address, "threads" or a number of processes.
-        max_memory: what the process, or with a client each worker, may hold.
-        storage: the precision that is kept.
-        block: rows and columns of a block; chosen by memory if not given.
-        progress: True for a bar on stderr, or a function that is told of each block or tile.
+    The attributes are the arguments of `notsodeep.conjugate_kernel` with the same names.
     """
 
     out: str | Path | None = None
@@ -47,7 +41,7 @@ class ComputeOptions:
     progress: bool | Report = False
 
     def in_memory(self, X: Any, Y: Any) -> bool:
-        """Whether one pass over arrays in memory does it all."""
+        """Whether the whole kernel is computed at once, from arrays in memory."""
         special = (self.out, self.client, self.max_memory, self.block)
         return all(value is None for value in special) and not (
             self.storage != "float64" or is_elsewhere(X) or is_elsewhere(Y)
@@ -74,7 +68,7 @@ def _whole(
     right = None if Y is None else model.check_samples(Y, "Y")
     _check_same_shape(left.shape, None if right is None else right.shape)
     sides = Samples(left), None if right is None else Samples(right)
-    return fill_kernels(model.prepare(*sides, kernels), kernels, symmetric=right is None, report=report)
+    return evaluate_kernels(model, kernels, *sides, report)
 
 
 def _by_blocks(
@@ -83,86 +77,86 @@ def _by_blocks(
     one_of(options.storage, STORAGES, "storage")
     paths = _paths(options.out, kernels)
     with ExitStack() as stack:
-        store, sent = None if paths is None else paths[0], options.client is not None
+        store, sent = paths[0] if paths else None, options.client is not None
         left = stack.enter_context(rows_of(X, out=store, sent=sent))
         right = None if Y is None else stack.enter_context(rows_of(Y, "Y", out=store, sent=sent))
         model.check_samples(left.read(slice(0, 1)))
         _check_same_shape(left.shape, None if right is None else right.shape)
         client = None if options.client is None else stack.enter_context(connected(options.client))
-        job, fingerprints = _job(model, kernels, (left, right), options, paths, client)
-        if paths is None:
+        job = _job(model, kernels, left, right, options, store, client)
+        if not paths:
             target = InMemory(job.grid, job.storage, len(kernels))
             _run(job, target, client, report)
             return list(target.matrices), target.info
         with ExitStack() as opened:
             stores = [
-                opened.enter_context(open_store(path, description(job, kernel, fingerprints)))
+                opened.enter_context(open_store(path, job.describe(kernel)))
                 for path, kernel in zip(paths, kernels, strict=True)
             ]
             _run(job, OnDisk(stores), client, report)
-        # What the run has found sound or written itself is not read once more to be verified.
+        # Blocks that the run has verified or written itself are not verified once more when they are read.
         found = [StoredKernel(store.path, store.repaired, store.finished) for store in stores]
         return list(found), reduce(KernelInfo.merge, (kernel.info for kernel in found))
 
 
-def _paths(out: str | Path | None, kernels: tuple[Kernel, ...]) -> list[Path] | None:
-    """The folder of each kernel: `out` itself for one kernel, folders of their names inside of it for several."""
+def _paths(out: str | Path | None, kernels: tuple[Kernel, ...]) -> list[Path]:
+    """The folder of each kernel: `out` itself for one kernel, folders with their names inside of it for several."""
     if out is None:
-        return None
+        return []
     return [Path(out)] if len(kernels) == 1 else [Path(out) / f"{kernel}.zarr" for kernel in kernels]
 
 
-def _run(job: Job, target: InMemory | OnDisk, client: Any, report: Report) -> None:
-    if client is None:
-        run_here(job, target, report)
-    else:
+def _run(job: Job, target: Target, client: Any, report: Report) -> None:
+    """Compute the missing blocks, on the workers of a client or with the threads of this process."""
+    if client is not None:
         run_on_cluster(job, target, client, report)
+        return
+    todo, total = target.missing(), target.grid.count
+    for number, cell in enumerate(todo):
+        report(total - len(todo) + number, total, lambda cell=cell: f"block {cell}")  # type: ignore[misc]
+        target.put(cell, *job.compute(cell))
+    report(total, total, lambda: "")
 
 
 def _job(
     model: Model,
     kernels: tuple[Kernel, ...],
-    sides: tuple[Rows, Rows | None],
+    left: Rows,
+    right: Rows | None,
     options: ComputeOptions,
-    paths: list[Path] | None,
+    store: Path | None,
     client: Any,
-) -> tuple[Job, tuple[str, str | None]]:
-    """The job, its blocks as large as memory allows (or as the store has them), and the hashes of the samples."""
-    left, right = sides
-    surveys = survey(left, model), None if right is None else survey(right, model, "Y")
-    n, p = left.shape[0], sample_size(left)
+) -> Job:
+    """The job, with blocks as large as memory allows, or as the store has them."""
+    surveyed = survey(left, model), None if right is None else survey(right, model, "Y")
+    n, p = left.shape[0], surveyed[0].size
     columns = n if right is None else right.shape[0]
-    workers = _workers(sides, options, client)
-    spare = workers.budget // len(kernels)
-    if paths is None:
-        here = _beside_output(n, columns, len(kernels), options)
-        spare = here if client is None else spare
+    workers, spare = 1, budget(options.max_memory) if client is None else 0
+    if client is not None:
+        workers, spare = tasks_and_memory(client, sent_bytes(left, right), options.max_memory)
+    if store is None:
+        beside = _beside_output(n, columns, len(kernels), options)
+        spare = beside if client is None else spare
+    spare //= len(kernels)
     wanted = options.block
-    if wanted is None and paths is not None:
-        wanted = block_of(paths[0])
+    if wanted is None and store is not None:
+        wanted = block_of(store)
     if wanted is None:
-        block = fitting_block(spare, max(n, columns), p, options.storage, workers.count)
+        block = fitting_block(spare, max(n, columns), p, options.storage, workers)
     else:
         block = check_block(wanted, spare, p, options.storage)
-    job = make_job(model, kernels, sides, surveys, block, options.storage)
-    return job, (surveys[0].fingerprint, None if surveys[1] is None else surveys[1].fingerprint)
-
-
-def _workers(sides: tuple[Rows, Rows | None], options: ComputeOptions, client: Any) -> Workers:
-    if client is None:
-        return Workers(1, budget(options.max_memory))
-    return workers_of(client, sent_bytes([side for side in sides if side is not None]), options.max_memory)
+    return make_job(model, kernels, *surveyed, block=block, storage=options.storage)
 
 
 def _beside_output(n: int, columns: int, kernels: int, options: ComputeOptions) -> int:
-    """What is left for blocks beside the whole matrices."""
+    """Bytes that are left for blocks beside the whole matrices."""
     spare, size = budget(options.max_memory), kernels * n * columns * np.dtype(options.storage).itemsize
     if size > spare:
         raise InputError(
             f"The {n} × {columns} kernel takes {in_words(size)}, and {in_words(max(spare, 0))} are free for it. Give "
             "a folder, out='G.zarr': then it goes to the disk, and n × n is never held."
         )
-    return (spare - size) // kernels
+    return spare - size
 
 
 def _check_same_shape(left: tuple[int, ...], right: tuple[int, ...] | None) -> None:

@@ -1,4 +1,4 @@
-"""What is to be computed, complete and small enough to send: model, kernel, samples, grid, precision."""
+"""A computation as an object that can be sent to a worker: model, kernels, samples, grid of blocks, precision."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.fingerprint import describe, digest
+from notsodeep.fingerprint import describe
 from notsodeep.kernel_names import Kernel
 from notsodeep.memory import in_words
+from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.protocol import Model, Samples
+from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
-from notsodeep.scale.blocks import TILE, Cell, Grid, kernel_block
-from notsodeep.scale.sample_sources import Rows, Survey, anchors
+from notsodeep.scale.blocks import Cell, Grid
+from notsodeep.scale.sample_sources import SurveyedRows, anchors
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
-# 1 told models apart by too little.
+# Version of the description of a run. In format 1 two different models could have the same one.
 FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
@@ -37,55 +39,65 @@ class Job:
 
     Attributes:
         model: the model.
-        kernels: which of its kernels; a block has all of them.
+        kernels: the kernels that are computed; all of them share one pass.
         left: samples of the rows.
         right: samples of the columns; None for the same.
-        left_squares, right_squares: their squared norms.
         anchors: squared norms that all blocks share.
-        grid: the blocks.
+        grid: how the matrices are cut into blocks.
         storage: the precision in which blocks are kept.
     """
 
     model: Model
     kernels: tuple[Kernel, ...]
-    left: Rows
-    right: Rows | None
-    left_squares: Array
-    right_squares: Array
+    left: SurveyedRows
+    right: SurveyedRows | None
     anchors: Array
     grid: Grid
     storage: str
 
     def samples(self, rows: slice) -> Samples:
-        """Some of the samples of the rows."""
-        return Samples(self.left.read(rows), self.left_squares[rows], self.anchors)
+        """These samples of the rows of the matrix."""
+        return self._read(self.left, rows)
 
     def compute(self, cell: Cell) -> tuple[list[NDArray[Any]], KernelInfo]:
         """The block of every kernel at this cell, in the precision in which it is stored."""
         rows, columns = self.grid.slices(cell)
-        right = None
-        if not (self.grid.symmetric and rows == columns):
-            source = self.left if self.right is None else self.right
-            right = Samples(source.read(columns), self.right_squares[columns], self.anchors)
-        blocks, info = kernel_block(self.model, self.kernels, self.samples(rows), right)
+        others = None
+        if not self.grid.symmetric or self.grid.mirrored(cell):
+            others = self._read(self.right or self.left, columns)
+        blocks, info = evaluate_kernels(self.model, self.kernels, self.samples(rows), others)
         return [block.astype(self.storage, copy=False) for block in blocks], info
+
+    def _read(self, source: SurveyedRows, part: slice) -> Samples:
+        return Samples(source.rows.read(part), source.squares[part], self.anchors)
+
+    def describe(self, kernel: Kernel) -> dict[str, Any]:
+        """Everything that decides the numbers of one kernel's store, as JSON would have it."""
+        return {
+            "format": FORMAT,
+            "model": describe(self.model, math.sqrt(float(self.anchors.max()))),
+            "kernel": str(kernel),
+            "rows": self.left.fingerprint,
+            "columns": None if self.right is None else self.right.fingerprint,
+            "shape": [self.grid.rows, self.grid.columns],
+            "storage": self.storage,
+            "block": self.grid.block,
+        }
 
 
 def make_job(
     model: Model,
     kernels: tuple[Kernel, ...],
-    sides: tuple[Rows, Rows | None],
-    surveys: tuple[Survey, Survey | None],
+    left: SurveyedRows,
+    right: SurveyedRows | None,
+    *,
     block: int,
     storage: str,
 ) -> Job:
-    """The job of these samples with blocks of that size."""
-    left, right = sides
-    first, second = surveys
-    columns = left if right is None else right
-    squares = (first.squares, first.squares if second is None else second.squares)
-    grid = Grid(left.shape[0], columns.shape[0], block, symmetric=right is None)
-    return Job(model, kernels, left, right, *squares, anchors(*squares), grid, storage)
+    """The job for these samples with blocks of this size."""
+    columns = right or left
+    grid = Grid(left.count, columns.count, block, symmetric=right is None)
+    return Job(model, kernels, left, right, anchors(left.squares, columns.squares), grid, storage)
 
 
 # --- size of a block --------------------------------------------------------------------------------------
@@ -99,7 +111,7 @@ def block_bytes(block: int, p: int, storage: str) -> int:
 
 
 def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """The largest block for the budget; with workers small enough that each has several to do."""
+    """The largest block that fits into the budget; for several workers, small enough that each gets several."""
     limit = min(LARGEST_BLOCK, _up(n))
     while workers > 1 and limit > 2 * TILE and (n / limit) ** 2 < 8 * workers:
         limit -= TILE
@@ -113,7 +125,7 @@ def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -
 
 
 def check_block(block: int, budget: int, p: int, storage: str) -> int:
-    """A block size that the user or a store asks for."""
+    """The block size that the user or a store asks for, if it is a whole number and fits into the budget."""
     if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
         raise InputError(f"block must be a whole number from 1 on, got {block!r}.")
     needed = block_bytes(int(block), p, storage)
@@ -126,39 +138,8 @@ def check_block(block: int, budget: int, p: int, storage: str) -> int:
 
 
 def _up(n: int) -> int:
+    """The next multiple of the size of a tile."""
     return -(-n // TILE) * TILE
 
 
-# --- what makes two runs the same -------------------------------------------------------------------------
-
-
-def description(job: Job, kernel: Kernel, fingerprints: tuple[str, str | None]) -> dict[str, Any]:
-    """Everything that decides the numbers of one kernel's store, as JSON would have it."""
-    return {
-        "format": FORMAT,
-        "model": describe(job.model, math.sqrt(float(job.anchors.max()))),
-        "kernel": str(kernel),
-        "rows": fingerprints[0],
-        "columns": fingerprints[1],
-        "shape": [job.grid.rows, job.grid.columns],
-        "storage": job.storage,
-        "block": job.grid.block,
-    }
-
-
-def run_hash(described: dict[str, Any]) -> str:
-    """The hash that names a run."""
-    return digest(described)
-
-
-__all__ = [
-    "FORMAT",
-    "STORAGES",
-    "Job",
-    "block_bytes",
-    "check_block",
-    "description",
-    "fitting_block",
-    "make_job",
-    "run_hash",
-]
+__all__ = ["FORMAT", "STORAGES", "Job", "block_bytes", "check_block", "fitting_block", "make_job"]

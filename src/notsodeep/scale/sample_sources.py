@@ -1,7 +1,7 @@
-"""Samples from wherever they are: memory, a mapped file, a zarr array, a dask array.
+"""Samples in memory, in a mapped file, in a zarr array or in a dask array, read slice by slice.
 
-A `Rows` reads a slice of the samples as float64 and knows its shape: (n, p), or (n, …) for samples that are not rows.
-What is sent to another process is a path where there is one, the array itself where there is none.
+A `Rows` object reads a slice of the samples as float64 and has a shape: (n, p), or (n, …) for samples that are not
+vectors. When it is sent to another process, samples in a file travel as a path, samples in memory as an array.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from notsodeep.files import explained_errors
 from notsodeep.models.protocol import Model
 from notsodeep.validation import Array, as_real, check_real, check_row_shape
 
-# Rows read at once in a pass over all of them, in bytes as float64.
+# Bytes (as float64) of the rows that are read at once in a pass over all of them.
 CHUNK = 32 * 1000**2
-# Quantiles of the squared norms that every block is given; see `Survey.anchors`.
+# Number of quantiles of the squared norms that every block is given; see `anchors`.
 ANCHORS = 288
 
 
@@ -65,7 +65,7 @@ class MappedRows:
     offset: int
 
     def read(self, rows: slice) -> Array:
-        """These rows as a C-contiguous float64 array."""
+        """These samples as a C-contiguous float64 array."""
         try:
             mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
         except (OSError, ValueError) as error:
@@ -78,15 +78,14 @@ class MappedRows:
 
 @contextmanager
 def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = False) -> Iterator[Rows]:
-    """The rows of X while the block lasts. A dask array is computed once, chunk after chunk.
+    """The rows of X, for use in a with statement. A dask array is computed once, chunk after chunk, into a file.
 
     Args:
-        X: the samples, wherever they are.
-        name: what to call them in an error.
-        out: the store of the run. A dask array goes into a file beside it, where workers on other machines see it as
-            well as they see the store; without a store into a temporary file of this machine.
-        sent: whether workers need the rows and there is no store: what is in no file that they see is kept in memory
-            and travels.
+        X: an array, an np.memmap, a zarr array or a dask array.
+        name: what to call the samples in an error.
+        out: the store of the run. The file of a dask array is made beside it, where workers on other machines see it as
+            well as they see the store; without a store it is a temporary file of this machine.
+        sent: whether workers need the rows. Without a store a dask array is then computed into memory and sent.
     """
     if not _is_dask(X):
         yield plain_rows(X, name)
@@ -135,7 +134,7 @@ def open_rows(path: str | Path) -> Rows:
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Whether X is a zarr or dask array, which the functions of memory cannot take."""
+    """Whether X is a zarr or dask array, which cannot be used as an array in memory."""
     return _is_zarr(X) or _is_dask(X)
 
 
@@ -160,7 +159,7 @@ def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
 
 
 def _staged(X: Any, path: Path) -> Rows:
-    """A dask array in a file."""
+    """The rows of a dask array, computed into a file."""
     file = np.lib.format.open_memmap(path, "w+", np.float64, X.shape)
     _filled(file, X).flush()
     del file
@@ -168,7 +167,7 @@ def _staged(X: Any, path: Path) -> Rows:
 
 
 def _filled(target: Any, X: Any) -> Any:
-    """The target with a dask array in it, computed block of rows after block of rows."""
+    """The target, filled with a dask array that is computed one chunk of rows after the other."""
     start = 0
     for size in X.chunks[0]:
         target[start : start + size] = X[start : start + size].compute()
@@ -185,20 +184,32 @@ def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
-    """What one pass over the samples leaves: all that blocks must agree on.
+class SurveyedRows:
+    """Samples, and what one pass over all of them has found: everything that blocks must agree on.
 
     Attributes:
-        squares: the squared norms as the model has them, first axis: samples.
+        rows: the samples.
+        squares: their squared norms as `Model.squared_norms` gives them, first axis: samples.
         fingerprint: a hash of the samples as float64, in their order.
         direction: the sum of the samples, each flattened and divided by its norm.
         nonzero: the number of samples that are not zero.
     """
 
+    rows: Rows
     squares: Array
     fingerprint: str
     direction: Array
     nonzero: int
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return self.rows.shape[0]
+
+    @property
+    def size(self) -> int:
+        """Numbers in one sample."""
+        return sample_size(self.rows)
 
     @property
     def mean_correlation(self) -> float:
@@ -207,12 +218,11 @@ class Survey:
         return float(self.direction @ self.direction - n) / (n * (n - 1)) if n > 1 else 0.0
 
 
-def survey(rows: Rows, model: Model, name: str = "X") -> Survey:
+def survey(rows: Rows, model: Model, name: str = "X") -> SurveyedRows:
     """Read all samples once, chunk after chunk; what the model cannot take, NaN and infinities are refused."""
-    n, p = rows.shape[0], sample_size(rows)
-    digest, direction, nonzero = hashlib.sha256(f"{rows.shape} ".encode()), np.zeros(p), 0
-    squares = []
-    for part in chunks(n, p):
+    digest, squares = hashlib.sha256(f"{rows.shape} ".encode()), []
+    direction, nonzero = np.zeros(sample_size(rows)), 0
+    for part in chunks(rows.shape[0], sample_size(rows)):
         read = model.check_samples(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
         digest.update(read.view(np.uint8).data)
         squares.append(model.squared_norms(read))
@@ -220,16 +230,16 @@ def survey(rows: Rows, model: Model, name: str = "X") -> Survey:
         lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
         direction += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ flat
         nonzero += int(np.count_nonzero(lengths))
-    return Survey(np.concatenate(squares), digest.hexdigest()[:32], direction, nonzero)
+    return SurveyedRows(rows, np.concatenate(squares), digest.hexdigest()[:32], direction, nonzero)
 
 
 def sample_size(rows: Rows) -> int:
-    """How many numbers one sample has."""
+    """Numbers in one sample."""
     return int(np.prod(rows.shape[1:]))
 
 
 def anchors(*squares: Array) -> Array:
-    """Quantiles of all squared norms, the least and the largest among them.
+    """Quantiles of all squared norms, with the smallest and the largest among them.
 
     What depends on one sample is interpolated between the smallest and the largest norm. With these beside its own
     samples every block interpolates over the same range, whatever the blocking.
@@ -239,7 +249,7 @@ def anchors(*squares: Array) -> Array:
 
 
 def chunks(n: int, p: int) -> Iterator[slice]:
-    """Slices of the rows that fit into CHUNK."""
+    """Slices that cover n samples of p numbers, each of at most CHUNK bytes."""
     step = max(CHUNK // (8 * p), 1)
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
@@ -249,7 +259,7 @@ __all__ = [
     "ArrayRows",
     "MappedRows",
     "Rows",
-    "Survey",
+    "SurveyedRows",
     "anchors",
     "chunks",
     "is_elsewhere",

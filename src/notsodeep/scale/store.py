@@ -5,9 +5,9 @@
     G.zarr/blocks.jsonl   one line for each finished block: its checksum and evidence, and a checksum of the line
     G.zarr/.lock          held while a run works here
 
-A block is written whole or not at all, and counts as finished when its line is on the disk. A line that is cut or
-altered, a block that is missing or altered: that block is computed again by the next run. Nothing else is ever
-overwritten. To other programs the array is an ordinary zarr array whose upper blocks are NaN.
+A block is written completely or not at all, and counts as finished when its line is on the disk. If a line is cut or
+altered, or a block is missing or altered, the next run computes that block again. Nothing else is ever overwritten. To
+other programs the array is an ordinary zarr array whose upper blocks are NaN.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import LOCK, atomic_append, explained_errors, folder_lock, remove_folder
-from notsodeep.fingerprint import differences
+from notsodeep.files import LOCK, LOCK_HOLDER, atomic_append, explained_errors, folder_lock, remove_folder
+from notsodeep.fingerprint import differences, digest
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.kernel_jobs import FORMAT, run_hash
+from notsodeep.scale.kernel_jobs import FORMAT
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32
@@ -52,9 +52,9 @@ class Entry:
     """One finished block.
 
     Attributes:
-        cell: which.
-        checksum: of its bytes.
-        info: its evidence.
+        cell: the place of the block.
+        checksum: the checksum of its bytes.
+        info: how it was obtained.
     """
 
     cell: Cell
@@ -79,14 +79,18 @@ class Entry:
 
 
 class BlockArray:
-    """The zarr array of a store: blocks in, blocks out. Used by every process that writes."""
+    """The zarr array of a store, written and read block by block, by any process.
+
+    Args:
+        path: the folder of the store.
+        run: the hash of the run that it must belong to, if that is known.
+    """
 
     def __init__(self, path: Path, run: str | None = None) -> None:
-        """Open it; with `run`, only if it belongs to that run."""
         self.path = path
         self.array = _open(path)
         self.described = _described(self.array, path)
-        self.run = run_hash(self.described)
+        self.run = digest(self.described)
         if run is not None and run != self.run:
             raise InputError(
                 f"{path} here is not the store that the run writes to: the workers must see the same folder under "
@@ -98,26 +102,27 @@ class BlockArray:
         self._check_array()
 
     def _check_array(self) -> None:
-        wanted = (self.grid.rows, self.grid.columns)
-        if tuple(self.array.shape) != wanted:
-            raise InputError(
-                f"{self.path} has the shape {tuple(self.array.shape)} where {wanted} was written down when it was "
-                f"made: it was changed. {_ELSEWHERE}"
+        found, noted = (
+            f"{tuple(shape)} of {dtype}"
+            for shape, dtype in (
+                (self.array.shape, self.array.dtype),
+                (self.described["shape"], self.described["storage"]),
             )
-        if str(self.array.dtype) != self.described["storage"]:
+        )
+        if found != noted:
             raise InputError(
-                f"{self.path} holds {self.array.dtype} where {self.described['storage']} was written down when it "
-                f"was made: it was changed. {_ELSEWHERE}"
+                f"The array in {self.path} has the shape {found}; when it was made it had {noted}: it was changed. "
+                f"{_ELSEWHERE}"
             )
 
     def write(self, cell: Cell, block: NDArray[Any]) -> str:
-        """Put a block on the disk, whole; returns its checksum."""
+        """Write a block to the disk, completely or not at all; returns its checksum."""
         with explained_errors(self.path):
             self.array[self.grid.slices(cell)] = block
         return checksum(block)
 
     def read(self, cell: Cell) -> NDArray[Any]:
-        """A block as it is on the disk, whatever that is."""
+        """A block as it is on the disk, not verified."""
         with explained_errors(self.path):
             try:
                 return np.ascontiguousarray(self.array[self.grid.slices(cell)])
@@ -126,7 +131,7 @@ class BlockArray:
                 raise InputError(f"Block {cell} of {self.path} is damaged: {error}.") from error
 
     def is_sound(self, entry: Entry) -> bool:
-        """Whether a block is as it was written."""
+        """Whether a block on the disk has the checksum that the journal has for it."""
         try:
             return checksum(self.read(entry.cell)) == entry.checksum
         except InputError:
@@ -137,13 +142,13 @@ class KernelStore(BlockArray):
     """A store that a run writes to; made by `open_store`, which holds the lock.
 
     Attributes:
-        finished: what is on the disk and sound.
+        finished: the blocks that are on the disk and have the right checksum.
         repaired: blocks that were found missing or damaged when the store was opened; they run again.
     """
 
     def __init__(self, path: Path, run: str) -> None:
         super().__init__(path, run)
-        # What a killed run was writing; the lock is held, so nobody is writing now.
+        # Files that a killed run was writing; the lock is held, so nobody is writing now.
         for leftover in path.rglob("*.partial"):
             leftover.unlink(missing_ok=True)
         found = read_journal(path, self.grid)
@@ -157,28 +162,24 @@ class KernelStore(BlockArray):
             atomic_append(self.path / JOURNAL, entry.encoded())
         self.finished[entry.cell] = entry
 
-    def missing(self) -> list[Cell]:
-        """The blocks still to compute."""
-        return [cell for cell in self.grid.cells() if cell not in self.finished]
-
 
 _ELSEWHERE = "Remove it, restore it, or name another folder."
 
 
 def checksum(block: NDArray[Any]) -> str:
-    """Of the bytes of a block; a guard against accidents."""
+    """The checksum of the bytes of a block, which finds accidental damage."""
     content = np.ascontiguousarray(block)
     return hashlib.sha256(content.view(np.uint8).data).hexdigest()[:_DIGITS]
 
 
 @contextmanager
 def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
-    """The store of a run, made or resumed, locked while the block lasts.
+    """The store of a run, new or resumed, for use in a with statement, which holds its lock.
 
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
-    # What is not a store is refused before anything is put into it, the lock included.
+    # A folder that is not a store is refused before anything is put into it, the lock included.
     if is_vacant(path):
         _refuse_small_disk(path, described)
         needed("zarr", "A kernel on disk (out=…)")
@@ -191,11 +192,11 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
         if is_vacant(path):
             _create(path, described)
         _refuse_another(path, described)
-        yield KernelStore(path, run_hash(described))
+        yield KernelStore(path, digest(described))
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether a store can be made there: there is nothing yet, or no more than a run leaves before it has made one."""
+    """Whether a store can be made there: there is nothing yet, or only files of a run that has not made one yet."""
     with explained_errors(path):
         if not path.is_dir():
             return not path.exists()
@@ -204,7 +205,7 @@ def is_vacant(path: Path) -> bool:
 
 def _precedes(name: str) -> bool:
     """Whether a file can be there before the array is: the lock, and what zarr writes before it renames it."""
-    return name == LOCK or (name.startswith("zarr.") and name.endswith(".partial"))
+    return name in (LOCK, LOCK_HOLDER) or (name.startswith("zarr.") and name.endswith(".partial"))
 
 
 def block_of(path: Path) -> int | None:
@@ -230,7 +231,7 @@ def _create(path: Path, described: dict[str, Any]) -> None:
             dtype=described["storage"],
             fill_value=float("nan"),
             compressors=None,
-            attributes={ATTRIBUTE: {"run": run_hash(described), **described}},
+            attributes={ATTRIBUTE: {"run": digest(described), **described}},
         )
 
 
@@ -248,7 +249,7 @@ def _open(path: Path) -> Any:
 
 
 def _notes(array: Any, path: Path) -> dict[str, Any]:
-    """What the store says about itself, whichever version of this package has written it."""
+    """The description in the attributes of a store, whichever version of this package has written it."""
     noted = dict(array.attrs.get(ATTRIBUTE) or {})
     if "format" not in noted:
         raise InputError(
@@ -258,6 +259,7 @@ def _notes(array: Any, path: Path) -> dict[str, Any]:
 
 
 def _described(array: Any, path: Path) -> dict[str, Any]:
+    """The description of the run that made a store of this format, without its hash."""
     noted = _notes(array, path)
     if noted["format"] != FORMAT:
         raise InputError(
@@ -266,8 +268,8 @@ def _described(array: Any, path: Path) -> dict[str, Any]:
             "another folder, or remove that one (notsodeep kernel --overwrite does)."
         )
     run = noted.pop("run", None)
-    if set(noted) != set(_WORDS) or run != run_hash(noted):
-        raise InputError(f"What {path} says about itself was altered. {_ELSEWHERE}")
+    if set(noted) != set(_WORDS) or run != digest(noted):
+        raise InputError(f"The description in {path} was altered. {_ELSEWHERE}")
     return noted
 
 
@@ -275,8 +277,8 @@ def _refuse_another(path: Path, described: dict[str, Any]) -> None:
     found = BlockArray(path).described
     different = [words for key, words in _WORDS.items() if found[key] != described[key]]
     if different:
-        told = ("model", "kernel", "shape", "storage", "block")
-        details = "; ".join(words for key in told for words in differences(found[key], described[key], key))
+        shown = ("model", "kernel", "shape", "storage", "block")
+        details = "; ".join(words for key in shown for words in differences(found[key], described[key], key))
         raise InputError(
             f"{path} holds the kernel of another run: {', '.join(different)}"
             + (f" ({details})" if details else "")
@@ -302,7 +304,7 @@ def _refuse_small_disk(path: Path, described: dict[str, Any]) -> None:
 
 
 def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
-    """The finished blocks as the journal has them; lines that are not as they were written do not count."""
+    """The finished blocks according to the journal; lines that were cut or altered do not count."""
     journal = path / JOURNAL
     with explained_errors(path):
         lines = journal.read_bytes().splitlines() if journal.exists() else []
@@ -312,7 +314,7 @@ def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
 
 
 def _rewrite_journal(path: Path, finished: dict[Cell, Entry]) -> None:
-    """The journal with sound lines alone, put in place in one step."""
+    """Write the journal anew with these entries alone, replacing the old one in one step."""
     content = b"".join(entry.encoded() for entry in finished.values())
     journal = path / JOURNAL
     if journal.exists() and journal.read_bytes() == content:

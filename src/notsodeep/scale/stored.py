@@ -1,4 +1,4 @@
-"""Reading a kernel that is on disk: the whole matrix, though only its lower half is there."""
+"""Reading a kernel that is on disk: the whole matrix, although only its lower half is stored."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class StoredKernel:
     Attributes:
         path: the folder.
         shape: (n, n) or (n, k).
-        dtype: of the stored numbers.
-        info: the evidence of all blocks together.
-        repaired: blocks that the run that gave this object found damaged and computed again.
+        dtype: the precision of the stored numbers.
+        info: how the numbers were obtained, all blocks together.
+        repaired: blocks that the run that returned this object found damaged and computed again.
     """
 
     ndim = 2
@@ -60,7 +60,7 @@ class StoredKernel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole matrix, were it in memory."""
+        """Bytes that the whole matrix would take in memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     @property
@@ -107,11 +107,7 @@ class StoredKernel:
             for j in _touched(columns, self.grid.block):
                 flipped = self.grid.symmetric and j > i
                 block = self.block((j, i)).T if flipped else self.block((i, j))
-                inside, target = zip(
-                    _overlap(self.grid.row_slice(i), rows),
-                    _overlap(self.grid.column_slice(j), columns),
-                    strict=True,
-                )
+                inside, target = zip(*map(_overlap, self.grid.slices((i, j)), (rows, columns)), strict=True)
                 result[target] = block[inside]
         return result
 
@@ -148,6 +144,7 @@ def _range(index: Any, size: int) -> tuple[slice, Any]:
 
 
 def _touched(part: slice, block: int) -> Iterator[int]:
+    """The rows (or columns) of blocks that a range of rows (or columns) of the matrix touches."""
     return iter(range(part.start // block, -(-part.stop // block)) if part.stop > part.start else ())
 
 

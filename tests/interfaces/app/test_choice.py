@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from notsodeep.errors import InputError
 from notsodeep.interfaces.app.choice import ACTIVATIONS, DATA, FAMILY_NAMES, PARAMETERS, Choice, Data
-from notsodeep.interfaces.cli.common import read_activation
+from notsodeep.interfaces.scenario import read_activation
 
 
 def test_the_defaults_are_those_of_the_page():

@@ -55,10 +55,8 @@ def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
     assert (last.form, last.n) == ("refined", len(drawn.rows))
     model = choice.model.centred(drawn.tau0)
     matrix = compute.kernel_of(model, data, choice.shown_kernel)
-    stats = compute.statistics_of(drawn)
-    other = nsd.equivalent(
-        model, drawn.rows, stats, choice.shown_kernel, "refined", square=compute.square_of(drawn)
-    )
+    stats = drawn.statistics
+    other = nsd.equivalent(model, drawn.rows, stats, choice.shown_kernel, "refined", square=drawn.square)
     expected = np.linalg.norm(matrix - other.to_dense(), 2) / np.linalg.norm(matrix, 2)
     assert last.relative == pytest.approx(expected, rel=5e-3)
 

@@ -130,7 +130,7 @@ REFUSED = {
     "records": ("a.npy", npy(np.zeros(25, dtype=[("a", "f8")])), "real numbers"),
     "a vector": ("a.npy", npy(ROWS[:, 0]), r"shape \(25,\)"),
     "images": ("a.npy", npy(np.zeros((25, 3, 3))), "a matrix"),
-    "no rows": ("a.npy", npy(np.zeros((0, 3))), "20 to"),
+    "no rows": ("a.npy", npy(np.zeros((0, 3))), "At least one sample"),
     "too many columns": ("a.npy", npy(np.zeros((20, 10_001), dtype="u1")), "10000 columns"),
     "NaN in an array": ("a.npy", npy(np.where(ROWS > 1, np.nan, ROWS)), "NaN or infinite"),
 }  # fmt: skip

@@ -231,7 +231,7 @@ def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "reproduce", "toy"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)}, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
     )  # fmt: skip
     rows = tmp_path / "results" / "toy" / ToySpec(pause=0.3).hash() / "rows.jsonl"
     limit = time.monotonic() + 60.0

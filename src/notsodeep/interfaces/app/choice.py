@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from notsodeep.designs import FAMILIES
-from notsodeep.designs.api import KERNELS
+from notsodeep.data import load
+from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import DEFAULTS, Activation, activation
+from notsodeep.gaussian.activations import Activation, activation, default_parameters
+from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.uploads import Upload
+from notsodeep.interfaces.scenario import SMALLEST
 from notsodeep.models import DEQ
 from notsodeep.validation import one_of
 
@@ -19,34 +22,25 @@ ACTIVATIONS = (
     "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
     "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
 )  # fmt: skip
-PARAMETERS: dict[str, dict[str, float]] = {**DEFAULTS, "elu": {"alpha": 1.0}}
+PARAMETERS: dict[str, dict[str, float]] = {
+    name: parameters for name in ACTIVATIONS if (parameters := default_parameters(name))
+}
 DATA = ("mixture", "sphere", "digits", "file")
 FAMILY_NAMES = ("auto", *FAMILIES)
-SMALLEST, LARGEST_N, LARGEST_P = 20, 2000, 2000
+LARGEST_N, LARGEST_P = 2000, 2000
 LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
 
 
 @dataclass(frozen=True)
-class Data:
-    """Where the samples come from.
+class Data(scenario.Data):
+    """Where the samples come from, within the limits of a page.
 
     Attributes:
         source: "mixture" (the papers' two Gaussian classes), "sphere", "digits" or "file".
-        n: number of samples; all of a file or of the digits if they have fewer.
-        p: dimension of mixture and sphere; digits and files have their own.
-        mean: length of the class means of the mixture.
-        gap: covariance gap of the mixture: class a has C = (1 + gap · a/√p) I.
-        seed: of the draw.
         upload: the rows of a file.
     """
 
-    source: str = "mixture"
-    n: int = 1000
-    p: int = 800
-    mean: float = 8.0
-    gap: float = 8.0
-    seed: int = 0
     upload: Upload | None = None
 
     def __post_init__(self) -> None:
@@ -59,10 +53,21 @@ class Data:
         if self.source == "file" and self.upload is None:
             raise InputError("There is no file yet. Upload a CSV or NPY file, or choose other data.")
 
+    def _read(self) -> scenario.Array:
+        """The first rows of the file, or digits; all of them if there are fewer than n."""
+        if self.upload is not None:
+            return self.upload.rows[: self.n]
+        return scenario.read_rows(self.source, min(self.n, _digits()), None, self.seed)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> int:
+    return len(load("digits").y)
+
 
 @dataclass(frozen=True)
 class Choice:
-    """Everything that the controls say.
+    """The settings of all controls of the page.
 
     Attributes:
         activation: a name of `notsodeep.activation`, or "formula".
@@ -98,7 +103,7 @@ class Choice:
 
     @property
     def phi(self) -> Activation:
-        """The activation itself."""
+        """The activation of the DEQ."""
         if self.activation == FORMULA:
             return activation(FORMULA, expression=self.expression)
         return activation(self.activation, **dict(self.parameters))
@@ -149,6 +154,3 @@ def _between(value: float, name: str, low: float, high: float) -> None:
     _finite(value, name)
     if not low <= value <= high:
         raise InputError(f"{name} came as {value!r}; take a number between {low:g} and {high:g}.")
-
-
-__all__ = ["ACTIVATIONS", "DATA", "FAMILY_NAMES", "FORMULA", "PARAMETERS", "Choice", "Data"]

@@ -179,6 +179,3 @@ def _upload() -> Upload | None:
     content = file.read(limit * MEGABYTE + 1)
     file.seek(0)
     return read_upload(file.name, content, megabytes=limit)
-
-
-__all__ = ["choose"]

@@ -29,38 +29,38 @@ _INTRODUCTION = (
 
 
 def show() -> None:
-    """Draw the page; called anew whenever something on it was moved."""
+    """Draw the page; streamlit calls it again whenever a control was moved."""
     st.set_page_config("notsodeep explorer", _ICON.read_text(encoding="utf-8"), layout="wide")
     st.html(f"<style>{_STYLE}</style>")
     _warmed_up()
     st.title("How deep is a deep equilibrium model?", anchor=False)
     st.markdown(_INTRODUCTION)
-    with told(), st.spinner("Computing…", show_time=False):
+    with errors_on_page(), st.spinner("Computing…", show_time=False):
         _answer()
 
 
 def _answer() -> None:
     choice = choose()
-    compute.begin(choice)
+    compute.start_prediction(choice)
     columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
     (activations, twin), (spectrum, errors) = columns
     below, race, away = st.container(), st.container(), st.container()
     panels.show_design(activations, twin, choice)
-    with told(errors):
+    with errors_on_page(errors):
         panels.show_errors(errors, choice)
-    with told(spectrum):
+    with errors_on_page(spectrum):
         panels.show_spectrum(spectrum, choice)
         panels.show_next_steps(below, choice)
-    with away, told(away):
+    with away, errors_on_page(away):
         panels.show_recipes(choice)
         panels.show_downloads(choice)
-    with race, told(race):
+    with race, errors_on_page(race):
         panels.show_race(choice)
 
 
 @contextmanager
-def told(place: Any = st) -> Iterator[None]:
-    """Whatever goes wrong inside is said in a sentence on the page; never a stack trace."""
+def errors_on_page(place: Any = st) -> Iterator[None]:
+    """Show errors raised inside the block as a sentence on the page, never as a stack trace."""
     try:
         yield
     except (InputError, ConvergenceError) as problem:
@@ -79,6 +79,3 @@ def told(place: Any = st) -> Iterator[None]:
 def _warmed_up() -> bool:
     compute.warm_up()
     return True
-
-
-__all__ = ["show", "told"]

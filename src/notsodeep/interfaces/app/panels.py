@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _POLL = 0.5  # seconds between looks at a race
 _SCALARS = {
-    "diagonal": "how large",
-    "linear": "how linear",
-    "norm": "how it feels norms",
-    "trace": "how it feels spreads",
+    "diagonal": "size of its entries",
+    "linear": "linear part",
+    "norm": "sensitivity to the norms of the samples",
+    "trace": "sensitivity to the covariances of the classes",
 }
 
 
@@ -101,7 +101,7 @@ def show_errors(place: DeltaGenerator, choice: Choice) -> None:
 
 
 def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:
-    """What to try from here."""
+    """What is worth trying next."""
     steps = next_steps(choice, compute.design_of(choice), compute.spectrum_of(choice))
     place.markdown("**Try next**\n" + "\n".join(f"- {plain(step)}" for step in steps))
 
@@ -110,7 +110,7 @@ def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:
 
 
 def show_race(choice: Choice) -> None:
-    """A race of the three networks on the digits; while it runs, this part of the page looks at it twice a second."""
+    """A race of the three networks on the digits; while it runs, this part of the page is drawn twice a second."""
     st.subheader("A race on handwritten digits", anchor=False)
     st.markdown(
         "The DEQ, its twin and a plain network of the same depth and width, trained alike. The DEQ solves for its "
@@ -219,14 +219,3 @@ def show_downloads(choice: Choice) -> None:
         "Report (HTML)", lambda: exports.report_page(choice), "report.html", "text/html",
         key="download_report", help="One file with everything: to send, to print, to read on a phone.", **shared,
     )  # fmt: skip
-
-
-__all__ = [
-    "show_design",
-    "show_downloads",
-    "show_errors",
-    "show_next_steps",
-    "show_race",
-    "show_recipes",
-    "show_spectrum",
-]

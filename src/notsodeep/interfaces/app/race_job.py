@@ -1,4 +1,4 @@
-"""A race that runs beside the page: started, watched, and stopped when asked."""
+"""A race in a thread of its own: the page starts it, shows how far it is, and stops it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RacePlan:
 
 
 class Stopped(Exception):
-    """Raised inside the race when it was told to stop."""
+    """Raised inside the race when it should stop."""
 
 
 class RaceJob:
@@ -75,7 +75,7 @@ class RaceJob:
         self._thread = threading.Thread(target=self._work, name="notsodeep-race", daemon=True)
 
     def start(self) -> RaceJob:
-        """Begin, and return at once."""
+        """Start the race, and return at once."""
         self._thread.start()
         return self
 
@@ -129,6 +129,3 @@ def epoch_rows(race: Race) -> list[dict[str, Any]]:
         for run in race.runs
         for row in run.history.rows
     ]
-
-
-__all__ = ["MODES", "MOST_EPOCHS", "WIDTHS", "RaceJob", "RacePlan", "epoch_rows"]

@@ -10,7 +10,7 @@ _ASKING = ("get_external_ip", "get_internal_ip")
 
 
 def keep_to_this_machine() -> None:
-    """Let streamlit know of no address but those that it was started with.
+    """Keep streamlit from looking for addresses of this machine.
 
     Raises:
         RuntimeError: if this version of streamlit looks for addresses by other functions.
@@ -27,7 +27,7 @@ def keep_to_this_machine() -> None:
 
 
 def main() -> None:
-    """`python -m streamlit` with that in place."""
+    """Run `python -m streamlit` without its requests to other machines."""
     keep_to_this_machine()
     from streamlit.web.cli import main as streamlit
 

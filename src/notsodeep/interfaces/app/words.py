@@ -1,4 +1,4 @@
-"""What is seen, in plain words: the verdict, the spectrum, and what to try next."""
+"""Sentences of the page: the verdict, the spectrum, and what to try next."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _nearest(predicted: Array, exact: Array) -> list[tuple[float, float]]:
 
 
 def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
-    """A few things worth trying from here."""
+    """Up to three things that are worth trying next."""
     steps = []
     if not made.exact:
         steps.append(
@@ -112,6 +112,3 @@ def _is_far_from_centred(rows: Array) -> bool:
     """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
     typical = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
     return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0
-
-
-__all__ = ["KERNEL_WORDS", "distance_words", "next_steps", "plain", "spectrum_words", "verdict"]

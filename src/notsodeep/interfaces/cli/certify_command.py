@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +13,8 @@ from rich.table import Table
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.files import free_path
-from notsodeep.interfaces.cli.common import app, console, errors, spinner
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, console, errors, print_json, say, spinner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +44,7 @@ def certify(
     delta: Annotated[float | None, typer.Option(help="δ of the condition; by default the best one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, samples and labels.")] = 0,
     train: Annotated[
-        int, typer.Option(min=0, help="Then train for so many steps and watch what the theorem speaks of.")
+        int, typer.Option(min=0, help="Then train for so many steps, and record what the theorem speaks of.")
     ] = 0,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the training: loss and ||W|| (png, svg or pdf).")
@@ -53,9 +52,7 @@ def certify(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File from which an interrupted training goes on.")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
-    ] = None,
+    data_dir: options.DataDir = None,
     overwrite: Annotated[bool, typer.Option(help="Replace the figure if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -100,9 +97,9 @@ def certify(
         if not as_json:
             _print_training(found, trained)
         if target is not None:
-            errors.print(f"figure: {_draw(trained, found, target)}", highlight=False)
+            say(f"figure: {_draw(trained, found, target)}", errors)
     if as_json:
-        sys.stdout.write(json.dumps(_record(found, trained)) + "\n")
+        print_json(_record(found, trained))
     if not found.certified:
         raise typer.Exit(3)
 
@@ -114,21 +111,21 @@ def _read(
     import numpy as np
 
     from notsodeep.data import UnitSphere, load, parse_spec
-    from notsodeep.interfaces.cli.common import read_npy, read_rows
+    from notsodeep.interfaces.tables import ENDINGS, open_table, read_npy
 
     if data == "sphere":
-        return UnitSphere(dimension).sample(samples, seed), np.random.default_rng(seed + 1).standard_normal(
-            samples
-        )
-    if Path(data).suffix in (".npy", ".csv"):
-        if labels is None:
+        values = np.random.default_rng(seed + 1).standard_normal(samples)
+        return UnitSphere(dimension).sample(samples, seed), values
+    if Path(data).suffix in ENDINGS:
+        if labels is None or not labels.is_file():
             raise InputError(
                 f"{data} has no labels of its own: give a file with one per row by --labels y.npy."
+                if labels is None
+                else f"There is no file {labels}."
             )
-        if not labels.is_file():
-            raise InputError(f"There is no file {labels}.")
-        rows, values = read_rows(data, samples, None), read_npy(labels)
-        return rows, values[: len(rows)]
+        rows = open_table(data, samples)
+        with labels.open("rb") as file:
+            return rows, read_npy(file, str(labels))[: len(rows)]
     name, classes = parse_spec(data)
     if classes is None or len(classes) != 2:
         raise InputError(
@@ -140,82 +137,60 @@ def _read(
 
 def _print_certificate(found: Certificate) -> None:
     measured, constants = found.measured, found.constants
-    console.print(
+    say(
         f"m = {found.width}, σ_w² = {found.sigma_w2:g}, readout scale {found.readout_scale:g}, seed {found.seed}; "
-        f"δ = {found.delta:.4g}",
-        highlight=False,
+        f"δ = {found.delta:.4g}"
     )
     table = Table("inequality", "in the paper", "so that", "left side", "right side", "left / right")
     for one in found.inequalities:
         mark = "[green]holds[/]" if one.holds else "[red]fails[/]"
-        table.add_row(
-            f"({one.number})",
-            one.printed,
-            one.meaning,
-            f"{one.left:.4g}",
-            f"{one.right:.4g}",
-            f"{one.ratio:.3g} {mark}",
-        )
+        sides = (f"{one.left:.4g}", f"{one.right:.4g}", f"{one.ratio:.3g} {mark}")
+        table.add_row(f"({one.number})", one.printed, one.meaning, *sides)
     console.print(table)
-    numbers = Table("λ_*", "λ_0", "‖W‖₂", "‖U‖₂", "‖a‖", "c_w", "c_u", "c_a", "λ_min(H)/λ_0")
-    numbers.add_row(
-        f"{float(found.gram.least):.4g}",
-        *(
-            f"{float(value):.4g}"
-            for value in (measured.least, measured.recurrent, measured.inputs, measured.readout)
-        ),
-        f"{constants.c_w:.4g}",
-        f"{constants.c_u:.4g}",
-        f"{constants.c_a:.4g}",
-        f"{found.tangent.given_away:.4g}",
-    )
-    console.print(numbers)
-    console.print(found.explain(), highlight=False, markup=False)
+    numbers: dict[str, Any] = {
+        "λ_*": found.gram.least, "λ_0": measured.least, "‖W‖₂": measured.recurrent, "‖U‖₂": measured.inputs,
+        "‖a‖": measured.readout, "c_w": constants.c_w, "c_u": constants.c_u, "c_a": constants.c_a,
+        "λ_min(H)/λ_0": found.tangent.gain_over_bound,
+    }  # fmt: skip
+    table = Table(*numbers)
+    table.add_row(*(f"{float(value):.4g}" for value in numbers.values()))
+    console.print(table)
+    say(found.explain())
 
 
 def _train(found: Certificate, rows: Any, y: Any, steps: int, checkpoint: Path | None) -> Descent:
-    from notsodeep.convergence import gradient_descent
-    from notsodeep.progress import progress_bar
+    from notsodeep.convergence import DescentSettings, gradient_descent
 
-    with progress_bar("gradient descent") as report:
-        return gradient_descent(
-            rows,
-            y,
-            found.width,
-            found.sigma_w2,
-            steps=steps,
-            lr=found.step if found.certified else None,
-            seed=found.seed,
-            readout_scale=found.readout_scale,
-            normalise=True,
-            checkpoint=checkpoint,
-            report=report,
-        )
+    return gradient_descent(
+        rows,
+        y,
+        found.width,
+        found.sigma_w2,
+        DescentSettings(steps, lr=found.step if found.certified else None),
+        seed=found.seed,
+        readout_scale=found.readout_scale,
+        normalise=True,
+        checkpoint=checkpoint,
+        progress=True,
+    )
 
 
 def _print_training(found: Certificate, trained: Descent) -> None:
-    last = trained.rows[-1]
-    kept = all(row.recurrent_norm < 1.0 for row in trained.rows)
-    console.print(
-        f"Trained for {last.step} steps with learning rate {trained.lr:.3g} "
-        f"({'the certified one' if found.certified else 'found: 1/λ_max(H)'}"
-        f"{f', halved {trained.halvings} times' if trained.halvings else ''}): loss {trained.losses[0]:.4g} → "
-        f"{trained.losses[-1]:.4g}; largest ‖W‖₂ {max(row.recurrent_norm for row in trained.rows):.4f}, "
-        f"{'below' if kept else 'NOT below'} 1 at every watched step.",
-        highlight=False,
+    rows = trained.rows
+    largest = max(row.recurrent_norm for row in rows)
+    rate = "the certified one" if found.certified else "found: 1/λ_max(H)"
+    halved = f", halved {trained.halvings} times" if trained.halvings else ""
+    say(
+        f"Trained for {rows[-1].step} steps with learning rate {trained.lr:.3g} ({rate}{halved}): loss "
+        f"{trained.losses[0]:.4g} → {trained.losses[-1]:.4g}; largest ‖W‖₂ {largest:.4f}, "
+        f"{'below' if largest < 1.0 else 'NOT below'} 1 at every recorded step."
     )
     if found.certified:
-        least = found.measured.least.lower
-        held = all(
-            row.loss <= row.loss_bound and row.least >= 0.5 * least and row.pl_ratio >= 1.0
-            for row in trained.rows
-        )
-        console.print(
-            f"Every conclusion of (8.21) {'held' if held else 'did NOT hold'} at {len(trained.rows)} watched steps.",
-            highlight=False,
-        )
+        least = 0.5 * found.measured.least.lower
+        held = all(row.loss <= row.loss_bound and row.least >= least and row.pl_ratio >= 1.0 for row in rows)
+        say(f"Every conclusion of (8.21) {'held' if held else 'did NOT hold'} at {len(rows)} recorded steps.")
     if trained.stopped:
-        console.print(f"Stopped: {trained.stopped}", highlight=False, markup=False)
+        say(f"Stopped: {trained.stopped}")
 
 
 def _draw(trained: Descent, found: Certificate, target: Path) -> Path:
@@ -224,9 +199,9 @@ def _draw(trained: Descent, found: Certificate, target: Path) -> Path:
     row = {
         "kind": "training",
         "width": found.width,
-        "steps": [watched.step for watched in trained.rows],
-        "losses": [watched.loss for watched in trained.rows],
-        "norms": [watched.recurrent_norm for watched in trained.rows],
+        "steps": [row.step for row in trained.rows],
+        "losses": [row.loss for row in trained.rows],
+        "norms": [row.recurrent_norm for row in trained.rows],
         "n": len(found.gram.matrix),
     }
     drawing, panels = figures.new_figure(columns=2)
@@ -264,6 +239,6 @@ def _record(found: Certificate, trained: Descent | None) -> dict[str, Any]:
 def _trained(trained: Descent) -> dict[str, Any]:
     rows = [
         {name: value if math.isfinite(value) else None for name, value in row.items()}
-        for row in trained.records
+        for row in trained.as_dicts()
     ]
     return {"lr": trained.lr, "halvings": trained.halvings, "stopped": trained.stopped, "rows": rows}

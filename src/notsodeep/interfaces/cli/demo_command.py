@@ -13,21 +13,20 @@ from rich.table import Table
 from notsodeep.errors import MissingExtraError
 from notsodeep.extras import needed
 from notsodeep.files import free_path
+from notsodeep.interfaces.cli import options
 from notsodeep.interfaces.cli.common import (
     app,
     console,
     errors,
     figures_if_installed,
     print_distance,
+    say,
     spinner,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from markupsafe import Markup
-    from numpy.typing import NDArray
 
-    from notsodeep.designs import Design
     from notsodeep.interfaces.report import Section
     from notsodeep.nets.race import Race
 
@@ -43,16 +42,23 @@ class _Story:
     """What is known so far, for the page."""
 
     sigma_a2: float
-    rows: NDArray[Any]
+    rows: Any
     labels: Any
-    figures: Any  # the room of figures, or None where matplotlib is not installed
+    figures: Any  # the package of figures, or None where matplotlib is not installed
     sections: list[Section] = field(default_factory=list)
 
-    def tell(self, title: str, *body: Any) -> None:
-        """One more part of the page."""
-        from notsodeep.interfaces.report import Section
+    def add(self, title: str, *body: Any) -> None:
+        """One more part of the page; plain text becomes a paragraph."""
+        from notsodeep.interfaces.report.rendering import Section, as_paragraph
 
-        self.sections.append(Section(title, body, f"part-{len(self.sections) + 1}"))
+        parts = tuple(as_paragraph(part) for part in body if part is not None)
+        self.sections.append(Section(title, parts, f"part-{len(self.sections) + 1}"))
+
+    def picture(self, figure: Any, description: str) -> Markup:
+        """A figure for the page."""
+        from notsodeep.interfaces.report.rendering import picture
+
+        return picture(self.figures.svg(figure), description)
 
 
 @app.command()
@@ -64,11 +70,9 @@ def demo(
     samples: Annotated[
         int, typer.Option(min=20, help="How many digits to take kernels of, 1437 at most.")
     ] = 1000,
-    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    sigma_a2: options.Variance = 0.2,
     train: Annotated[bool, typer.Option(help="Train a DEQ, its twin and a plain network.")] = True,
-    overwrite: Annotated[
-        bool, typer.Option(help="Replace the figure and the page if they are there.")
-    ] = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """An infinitely deep network, its kernel, and the shallow network that replaces it, in under two minutes.
 
@@ -86,64 +90,53 @@ def demo(
         f"[bold]{len(story.rows)} digits[/] of {story.rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, "
         f"m → ∞, σ_a² = {sigma_a2:g}, σ_b² = {1 - sigma_a2:g}"
     )
-    _tell_kernels(story, path)
-    _tell_equivalents(story)
-    _tell_twin(story)
+    _show_kernels(story, path)
+    _show_equivalents(story)
+    _show_twin(story)
     if train:
-        _tell_training(story)
+        _show_training(story)
     if story.figures is not None:
         console.print(
             f"Figure: [bold]{path}[/]  (kernel matrix by digit, and spectra of CK and NTK)", highlight=False
         )
     console.print(f"Page: [bold]{_write_page(story, page, overwrite)}[/]", highlight=False)
-    console.print("Your own data:  notsodeep kernel --help", highlight=False)
+    say("Your own data:  notsodeep kernel --help")
 
 
-def _tell_kernels(story: _Story, path: Path) -> None:
+def _show_kernels(story: _Story, path: Path) -> None:
     """Exact kernels of three models: a table, and the figure."""
     from notsodeep.interfaces.report.rendering import parts
 
-    spectra: dict[str, NDArray[np.float64]] = {}
+    spectra: dict[str, Any] = {}
     cells: list[list[str]] = []
-    first: Any = None
+    kernels: list[Any] = []
     with spinner() as progress:
         for name in _ACTIVATIONS:
             progress.add_task(f"kernels of the {name} DEQ")
             row, values, kernel = _kernel_row(name, story.sigma_a2, story.rows)
             cells.append(row)
+            kernels.append(kernel)
             spectra |= values
-            first = kernel if first is None else first
     printed = Table(*_KERNEL_COLUMNS)
     for row in cells:
         printed.add_row(*row)
     console.print(printed)
-    story.tell(
+    drawn = None
+    if story.figures is not None:
+        figure, panels = story.figures.new_figure(2, height=2.9)
+        story.figures.plot_kernel(kernels[0], story.labels, panels[0], title="tanh DEQ, conjugate kernel")
+        story.figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
+        story.figures.save(figure, path)
+        drawn = story.picture(figure, "kernel matrix sorted by digit, and spectra of the kernels")
+    story.add(
         "1. A deep equilibrium model and its exact kernel",
-        parts().paragraph(
-            "A deep equilibrium model outputs the fixed point z = φ(σ_a A z + σ_b B x)/√m: an infinitely deep network "
-            "with one layer of weights. At infinite width its kernels are solved for exactly, here on "
-            f"{len(story.rows)} handwritten digits. CK: inner products of the features. NTK: what gradient descent on "
-            "all weights sees."
-        ),
-        *_drawn_kernels(story, first, spectra, path),
+        "A deep equilibrium model outputs the fixed point z = φ(σ_a A z + σ_b B x)/√m: an infinitely deep network "
+        "with one layer of weights. At infinite width its kernels are solved for exactly, here on "
+        f"{len(story.rows)} handwritten digits. CK: inner products of the features. NTK: what gradient descent on "
+        "all weights sees.",
+        drawn,
         parts().table(_KERNEL_COLUMNS, cells, "exact kernels"),
     )
-
-
-def _drawn_kernels(
-    story: _Story, kernel: Any, spectra: dict[str, NDArray[np.float64]], path: Path
-) -> list[Markup]:
-    """The figure, in its file and for the page; nothing where matplotlib is not installed."""
-    from notsodeep.interfaces.report.rendering import picture
-
-    figures = story.figures
-    if figures is None:
-        return []
-    figure, panels = figures.new_figure(2, height=2.9)
-    figures.plot_kernel(kernel, story.labels, panels[0], title="tanh DEQ, conjugate kernel")
-    figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
-    figures.save(figure, path)
-    return [picture(figures.svg(figure), "kernel matrix sorted by digit, and spectra of the kernels")]
 
 
 def _kernel_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[str, Any], Any]:
@@ -167,7 +160,7 @@ def _kernel_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[
     return [name, *times, *evidence, *summary], values, ck
 
 
-def _tell_equivalents(story: _Story) -> None:
+def _show_equivalents(story: _Story) -> None:
     """How far four scalars, or the refined form, go on these digits."""
     from notsodeep.data import MixtureStatistics
     from notsodeep.equivalents import equivalence_error
@@ -178,19 +171,16 @@ def _tell_equivalents(story: _Story) -> None:
     stats = MixtureStatistics.estimate(story.rows, story.labels)
     asymptotic = float(equivalence_error(model, story.rows, stats))
     refined = float(equivalence_error(model, story.rows, form="refined", order=3, square="sketch"))
-    console.print(
+    say(
         f"Without the n × n matrix (tanh CK): four scalars leave {asymptotic:.1%}, the refined equivalent "
-        f"{refined:.2%} of its norm.",
-        highlight=False,
+        f"{refined:.2%} of its norm."
     )
-    story.tell(
+    story.add(
         "2. What of the model its kernel depends on",
-        parts().paragraph(
-            "On high-dimensional data the kernel is close to one that depends on the activation through four scalars "
-            "only, and is a sum of products of thin matrices: no n × n matrix is needed. Digits of 64 pixels are "
-            "hardly high-dimensional; the refined form, which keeps what is lost at finite dimension, is close all the "
-            "same."
-        ),
+        "On high-dimensional data the kernel is close to one that depends on the activation through four scalars "
+        "only, and is a sum of products of thin matrices: no n × n matrix is needed. Digits of 64 pixels are "
+        "hardly high-dimensional; the refined form, which keeps what is lost at finite dimension, is close all the "
+        "same.",
         parts().table(
             ("equivalent of the tanh CK", "distance to the exact kernel, relative to its norm"),
             [("four scalars", f"{asymptotic:.1%}"), ("refined", f"{refined:.2%}")],
@@ -199,33 +189,28 @@ def _tell_equivalents(story: _Story) -> None:
     )
 
 
-def _tell_twin(story: _Story) -> None:
+def _show_twin(story: _Story) -> None:
     """The explicit network with the same scalars."""
-    import numpy as np
-
     from notsodeep.designs import design as make_design
-    from notsodeep.interfaces.report.rendering import parts
     from notsodeep.interfaces.report.sections import design_body
+    from notsodeep.interfaces.scenario import typical_norm
     from notsodeep.models import DEQ
 
-    tau0 = float(np.sqrt(np.mean(np.einsum("ij,ij->i", story.rows, story.rows))))
-    made: Design = make_design(DEQ("tanh", story.sigma_a2), tau0)
-    console.print(f"Its explicit twin: {made.network}", highlight=False, markup=False)
+    made = make_design(DEQ("tanh", story.sigma_a2), typical_norm(story.rows))
+    say(f"Its explicit twin: {made.network}")
     near, far = print_distance(made, story.rows)["ck"]
-    story.tell(
+    story.add(
         "3. The shallow network with the same kernel",
-        parts().paragraph(
-            f"On these digits the exact kernel of the designed network is {near:.2g} away from that of the DEQ "
-            f"(relative to its norm), that of the DEQ's own activation in one plain layer {far:.2g}."
-        ),
+        f"On these digits the exact kernel of the designed network is {near:.2g} away from that of the DEQ "
+        f"(relative to its norm), that of the DEQ's own activation in one plain layer {far:.2g}.",
         design_body(made),
     )
 
 
-def _tell_training(story: _Story) -> None:
+def _show_training(story: _Story) -> None:
     """A DEQ, its twin and a plain network, trained alike."""
-    from notsodeep.interfaces.report.rendering import parts
     from notsodeep.interfaces.report.sections import training_body
+    from notsodeep.papers import draw
 
     result = _race(story.sigma_a2)
     if result is None:
@@ -235,39 +220,25 @@ def _tell_training(story: _Story) -> None:
         agreement = "" if one.agreement is None else f"{one.agreement:.1%}"
         table.add_row(one.model, f"{one.accuracy:.1%}", agreement, f"{1e3 * one.inference_seconds:.3g} ms")
     console.print(table)
-    verdict = _verdict(result)
-    console.print(f"Trained alike (width {_WIDTH}, readout, {_SEEDS} seeds): {verdict}", highlight=False)
-    shared = {"data": "digits", "width": _WIDTH, "train": "readout", "lr": result.lr, "seeds": _SEEDS}
-    rows = [shared | row for row in result.as_dicts()]
-    story.tell(
-        "4. Both trained",
-        parts().paragraph(
-            f"Only the readout is trained, {_EPOCHS} epochs, with the same data and the same learning rate for all, on "
-            f"one thread: {verdict}"
-        ),
-        *_drawn_race(story, rows),
-        training_body(rows),
-    )
-
-
-def _drawn_race(story: _Story, rows: list[dict[str, Any]]) -> list[Markup]:
-    """The race for the page; nothing where matplotlib is not installed."""
-    from notsodeep.interfaces.report.rendering import picture
-    from notsodeep.papers import draw
-
-    if story.figures is None:
-        return []
-    figure = draw("twins", [{"kind": "race", **row} for row in rows])
-    return [picture(story.figures.svg(figure), "accuracy, agreement, time and memory of the three models")]
-
-
-def _verdict(result: Race) -> str:
-    """What the race says, in numbers."""
     deq, twin = (next(one for one in result.standings if one.model == name) for name in ("deq", "twin"))
     faster = deq.inference_seconds / twin.inference_seconds
-    return (
+    verdict = (
         f"the twin chooses the same class as the DEQ for {twin.agreement:.1%} of the test digits, a second DEQ for "
         f"{deq.agreement:.1%}; it answers {faster:{'.0f' if faster > 10 else '.2g'}} times as fast."
+    )
+    say(f"Trained alike (width {_WIDTH}, readout, {_SEEDS} seeds): {verdict}")
+    shared = {"data": "digits", "width": _WIDTH, "train": "readout", "lr": result.lr, "seeds": _SEEDS}
+    rows = [shared | row for row in result.as_dicts()]
+    drawn = None
+    if story.figures is not None:
+        figure = draw("twins", [{"kind": "race", **row} for row in rows])
+        drawn = story.picture(figure, "accuracy, agreement, time and memory of the three models")
+    story.add(
+        "4. Both trained",
+        f"Only the readout is trained, {_EPOCHS} epochs, with the same data and the same learning rate for all, on "
+        f"one thread: {verdict}",
+        drawn,
+        training_body(rows),
     )
 
 
@@ -295,13 +266,11 @@ def _race(sigma_a2: float) -> Race | None:
 
 
 def _write_page(story: _Story, path: Path, overwrite: bool) -> Path:
-    from notsodeep.interfaces.report import page, write_page
-    from notsodeep.interfaces.report.rendering import parts
+    from notsodeep.interfaces.report.rendering import as_paragraph, page, write_page
 
-    opening = parts().paragraph(
+    opening = as_paragraph(
         "A deep equilibrium model is an infinitely deep network. Here is what kernel it has, what that kernel depends "
         "on, and a shallow network that has the same one."
     )
-    return write_page(
-        page("Not so deep after all", [opening], story.sections, "notsodeep demo"), path, overwrite=overwrite
-    )
+    content = page("Not so deep after all", [opening], story.sections, "notsodeep demo")
+    return write_page(content, path, overwrite=overwrite)

@@ -10,21 +10,14 @@ import typer
 
 from notsodeep.extras import needed
 from notsodeep.files import atomic_write, free_path
-from notsodeep.interfaces.cli import sources
-from notsodeep.interfaces.cli.common import (
-    ACTIVATION_HELP,
-    app,
-    console,
-    errors,
-    print_distance,
-    read_activation,
-)
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, errors, print_distance, say
 
 
 @app.command()
 def design(
-    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "tanh",
-    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    activation: options.Activation = "tanh",
+    sigma_a2: options.Variance = 0.2,
     tau0: Annotated[
         float | None, typer.Option(help="Norm of a typical input; 1, or that of the data if given.")
     ] = None,
@@ -32,21 +25,17 @@ def design(
     family: Annotated[
         str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
     ] = "auto",
-    data: Annotated[
-        str | None, typer.Option(help=f"Measure the kernel distance on: {sources.DATA_HELP}")
-    ] = None,
-    n: Annotated[int, typer.Option("--n", "--samples", min=20, help=sources.N_HELP)] = 1000,
-    p: Annotated[int, typer.Option(min=2, help=sources.P_HELP)] = 800,
-    classes: Annotated[int, typer.Option(min=1, help=sources.CLASSES_HELP)] = 2,
-    mean: Annotated[float, typer.Option(help=sources.MEAN_HELP)] = 8.0,
-    gap: Annotated[float, typer.Option(help=sources.GAP_HELP)] = 8.0,
-    seed: Annotated[int, typer.Option(min=0, help=sources.SEED_HELP)] = 0,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help=f"Measure the kernel distance on: {options.DATA}")] = None,
+    n: options.Count = 1000,
+    p: options.Dimension = 800,
+    classes: options.Classes = 2,
+    mean: options.Mean = 8.0,
+    gap: options.Gap = 8.0,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
     save: Annotated[Path | None, typer.Option(help="Write the design as JSON.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the activations (png, svg or pdf).")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
+    overwrite: options.Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
 ) -> None:
     """The shallow explicit network with the same kernel as a DEQ, or an honest no.
@@ -58,32 +47,31 @@ def design(
     if figure is not None:
         needed("matplotlib", "--figure")
     from notsodeep.designs import design as make_design
+    from notsodeep.interfaces.scenario import Data, read_activation
     from notsodeep.models import DEQ
 
-    phi = read_activation(activation)
-    samples = None
-    if data is not None:
-        samples = sources.Source(data, n, p, classes, mean, gap, seed, data_dir).samples()
+    model = DEQ(read_activation(activation), sigma_a2)
+    samples = None if data is None else Data(data, n, p, classes, mean, gap, seed, data_dir).samples()
     if tau0 is None:
         tau0 = 1.0 if samples is None else samples.tau0
-    made = make_design(DEQ(phi, sigma_a2), tau0, kernel, family)
+    made = make_design(model, tau0, kernel, family)
     if as_json:
         sys.stdout.write(made.to_json() + "\n")
     else:
-        console.print(str(made), highlight=False, markup=False)
-        console.print(made.explain(), highlight=False, markup=False)
+        say(str(made))
+        say(made.explain())
         if samples is not None:
             print_distance(made, samples.rows)
     if save is not None:
         target = free_path(save, overwrite)
         with atomic_write(target) as temporary:
             temporary.write_text(made.to_json(), encoding="utf-8")
-        errors.print(f"design written to {target}", highlight=False)
+        say(f"design written to {target}", errors)
     if figure is not None:
         from notsodeep import figures
 
         drawing, panels = figures.new_figure()
         figures.plot_design(made, panels[0])
-        errors.print(f"figure: {figures.save(drawing, free_path(figure, overwrite))}", highlight=False)
+        say(f"figure: {figures.save(drawing, free_path(figure, overwrite))}", errors)
     if not made.exact:
         raise typer.Exit(3)

@@ -87,7 +87,7 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         # One colour for each theme: a colour for both would switch the dark one off.
         "theme.light.primaryColor": "#0072B2",
         "theme.dark.primaryColor": "#4db2ff",
-        # As `figures.dark` has it, so that figures lie on the page without a frame.
+        # As `figures.dark_svg` has it, so that figures lie on the page without a frame.
         "theme.dark.backgroundColor": "#0e1117",
         "theme.dark.secondaryBackgroundColor": "#1c212b",
     }

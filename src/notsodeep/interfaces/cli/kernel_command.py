@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,8 @@ import typer
 
 from notsodeep.errors import InputError
 from notsodeep.files import atomic_write, free_path
-from notsodeep.interfaces.cli.common import ACTIVATION_HELP, app, console, read_activation, read_rows
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, console, print_json, say
 
 
 @app.command()
@@ -23,8 +23,8 @@ def kernel(
         ),
     ],
     save: Annotated[Path, typer.Option(help="Where the kernel goes (.npy).")] = Path("kernel.npy"),
-    activation: Annotated[str, typer.Option(help=ACTIVATION_HELP)] = "tanh",
-    sigma_a2: Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")] = 0.2,
+    activation: options.Activation = "tanh",
+    sigma_a2: options.Variance = 0.2,
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
     ] = False,
@@ -32,9 +32,7 @@ def kernel(
         int | None, typer.Option(help="Cut after this many layers; infinite if not given.")
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
-    ] = None,
+    data_dir: options.DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -62,6 +60,7 @@ def kernel(
 
     Example: notsodeep kernel mnist --out mnist.zarr --storage float32 --max-memory 4GB
     """
+    from notsodeep.interfaces.scenario import read_activation
     from notsodeep.models import DEQ
 
     model = DEQ(read_activation(activation), sigma_a2)
@@ -69,75 +68,69 @@ def kernel(
     start = time.perf_counter()
     rows = _rows(data, samples, data_dir, whole=out is None)
     if out is None:
-        matrix, info, target = _in_memory(model, rows, tangent, depth, save, overwrite)
+        target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
+        matrix, info = _in_memory(model, rows, tangent, depth, target)
     else:
-        client = workers if scheduler is None else scheduler
-        means = {"client": client, "max_memory": max_memory, "storage": storage}
-        matrix, info, target = _on_disk(model, rows, tangent, depth, out, overwrite, means)
-    seconds = time.perf_counter() - start
+        target, client = out, workers if scheduler is None else scheduler
+        how = {"out": out, "client": client, "max_memory": max_memory, "storage": storage}
+        matrix, info = _on_disk(model, rows, tangent, depth, overwrite, how)
     facts = {
         "model": str(model), "kernel": "ntk" if tangent else "ck", "depth": depth, "shape": list(matrix.shape),
-        "seconds": round(seconds, 3), "iterations": info.iterations, "error_bound": info.error_bound,
-        "file": str(target),
+        "seconds": round(time.perf_counter() - start, 3), "iterations": info.iterations,
+        "error_bound": info.error_bound, "file": str(target),
     }  # fmt: skip
     if out is not None:
         facts |= {"storage": storage, "repaired": [list(cell) for cell in matrix.repaired]}
     if as_json:
-        import json
-
-        sys.stdout.write(json.dumps(facts) + "\n")
+        print_json(facts)
     else:
-        _print_facts(model, facts, info, matrix)
+        _print_facts(facts)
 
 
-def _print_facts(model: Any, facts: dict[str, Any], info: Any, matrix: Any) -> None:
-    size = " × ".join(str(side) for side in matrix.shape)
+def _print_facts(facts: dict[str, Any]) -> None:
     if facts.get("repaired"):
-        console.print(
-            f"{len(facts['repaired'])} blocks were missing or damaged and have been computed again.",
-            highlight=False,
-        )
+        say(f"{len(facts['repaired'])} blocks were missing or damaged and have been computed again.")
+    size = " × ".join(map(str, facts["shape"]))
     console.print(
-        f"{facts['kernel'].upper()} of {model}: {size} in {facts['seconds']:.2f} s, error below "
-        f"{info.error_bound:.0e}, written to [bold]{facts['file']}[/]",
+        f"{facts['kernel'].upper()} of {facts['model']}: {size} in {facts['seconds']:.2f} s, error below "
+        f"{facts['error_bound']:.0e}, written to [bold]{facts['file']}[/]",
         highlight=False,
     )
 
 
-def _in_memory(
-    model: Any, rows: Any, tangent: bool, depth: int | None, save: Path, overwrite: bool
-) -> tuple[Any, Any, Path]:
+def _in_memory(model: Any, rows: Any, tangent: bool, depth: int | None, target: Path) -> tuple[Any, Any]:
     import numpy as np
 
     from notsodeep.kernels import conjugate_kernel, tangent_kernel
     from notsodeep.progress import progress_bar
 
-    target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
     compute = tangent_kernel if tangent else conjugate_kernel
     with progress_bar(f"{len(rows)} × {len(rows)} pairs") as report:
         matrix, info = compute(model, rows, depth=depth, return_info=True, progress=report)
     with atomic_write(target) as temporary:
         np.save(temporary, matrix, allow_pickle=False)
-    return matrix, info, target
+    return matrix, info
 
 
 def _on_disk(
-    model: Any, rows: Any, tangent: bool, depth: int | None, out: Path, overwrite: bool, means: dict[str, Any]
-) -> tuple[Any, Any, Path]:
+    model: Any, rows: Any, tangent: bool, depth: int | None, overwrite: bool, how: dict[str, Any]
+) -> tuple[Any, Any]:
     from notsodeep.kernels import conjugate_kernel, tangent_kernel
     from notsodeep.progress import progress_bar
     from notsodeep.scale.store import remove_store
 
-    if overwrite and out.exists():
-        remove_store(out)
+    if overwrite and how["out"].exists():
+        remove_store(how["out"])
     compute = tangent_kernel if tangent else conjugate_kernel
     with progress_bar(f"{rows.shape[0]} × {rows.shape[0]} pairs") as report:
-        matrix, info = compute(model, rows, depth=depth, return_info=True, out=out, progress=report, **means)
-    return matrix, info, out
+        matrix, info = compute(model, rows, depth=depth, return_info=True, progress=report, **how)
+    return matrix, info
 
 
 def _rows(data: str, samples: int | None, data_dir: Path | None, *, whole: bool) -> Any:
     """Rows of a file or a data set; unless they are wanted whole, in their file where that allows it."""
+    from notsodeep.interfaces.scenario import read_rows
+
     suffix = Path(data).suffix
     if suffix != ".zarr" and (suffix != ".npy" or whole or samples is not None):
         return read_rows(data, samples, data_dir)
@@ -155,7 +148,6 @@ def _check_options(
             "--workers starts processes here, --scheduler uses those of a cluster: give one of them."
         )
     given = {"--workers": workers, "--scheduler": scheduler, **others}
-    if out is None:
-        lost = [name for name, value in given.items() if value is not None and value != "float64"]
-        if lost:
-            raise InputError(f"{' and '.join(lost)}: for kernels that go to a folder. Add --out G.zarr.")
+    lost = [name for name, value in given.items() if value is not None and value != "float64"]
+    if out is None and lost:
+        raise InputError(f"{' and '.join(lost)}: for kernels that go to a folder. Add --out G.zarr.")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import explained_errors
-from notsodeep.interfaces.cli.common import app, console, errors, figures_if_installed
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, console, errors, figures_if_installed, print_json, say
+from notsodeep.interfaces.value_formats import shown
 
 if TYPE_CHECKING:
     from notsodeep.papers import Expectation, Experiment, Outcome, Size, Spec
@@ -27,8 +26,8 @@ _BAD_INPUT, _INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True)
-class _Wishes:
-    """What was typed, apart from the name."""
+class _Request:
+    """The options of the command, apart from the name of the experiment."""
 
     size: str
     spec: Path | None
@@ -42,7 +41,7 @@ class _Wishes:
 
 @dataclass
 class _Session:
-    """What happened so far, for `--json` and for the exit code."""
+    """Results of the experiments so far, for `--json` and for the exit code."""
 
     experiments: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -57,9 +56,7 @@ def reproduce(
     spec: Annotated[
         Path | None, typer.Option(help="Settings of your own: a changed copy of a spec.toml.")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")
-    ] = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, if not the usual number.")] = None,
     jobs: Annotated[
@@ -92,76 +89,77 @@ def reproduce(
         return
     if name is None:
         raise InputError("Name an experiment, or all: notsodeep reproduce --list says which there are.")
-    wishes = _Wishes(size, spec, out, data_dir, seeds, jobs, resume, as_json)
+    request = _Request(size, spec, out, data_dir, seeds, jobs, resume, as_json)
     session = _Session()
     try:
         if name == "all":
             if spec is not None:
                 raise InputError("Settings of your own (--spec) belong to one experiment: name it.")
-            _reproduce_all(list(EXPERIMENTS.values()), wishes, session)
+            _reproduce_all(list(EXPERIMENTS.values()), request, session)
         else:
-            _reproduce_one(find(name), wishes, session)
+            _reproduce_one(find(name), request, session)
     finally:
         if as_json and (session.experiments or session.skipped or session.failed):
-            sys.stdout.write(json.dumps(asdict(session), indent=1, ensure_ascii=False) + "\n")
+            print_json(asdict(session), indent=1)
     if session.failed:
         raise typer.Exit(_BAD_INPUT)
 
 
-def _reproduce_all(experiments: list[Experiment[Any]], wishes: _Wishes, session: _Session) -> None:
-    """One after the other: what fails is said and does not stop the rest, which may take hours."""
+def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, session: _Session) -> None:
+    """Run all experiments; one that fails is reported and does not stop the others."""
     from notsodeep.papers import absent_data
 
     for experiment in experiments:
         try:
-            reason = absent_data(experiment, _spec(experiment, wishes), wishes.data_dir, fetch=False)
+            reason = absent_data(experiment, _spec(experiment, request), request.data_dir, fetch=False)
             if reason is None:
-                _reproduce_one(experiment, wishes, session)
+                _reproduce_one(experiment, request, session)
             else:
                 session.skipped[experiment.name] = reason
-                _say(f"{experiment.name} is skipped: {reason}")
+                say(f"{experiment.name} is skipped: {reason}", errors)
         except (InputError, ConvergenceError) as error:
             session.failed[experiment.name] = str(error)
-            _say(f"{experiment.name} failed: {error}")
+            say(f"{experiment.name} failed: {error}", errors)
 
 
-def _reproduce_one(experiment: Experiment[Any], wishes: _Wishes, session: _Session) -> None:
+def _reproduce_one(experiment: Experiment[Any], request: _Request, session: _Session) -> None:
     from notsodeep.papers import reproduce as run
     from notsodeep.progress import progress_bar
 
-    spec = _spec(experiment, wishes)
-    if experiment.timed and wishes.jobs > 1:
-        _say(f"{experiment.name} measures times: its tasks run one at a time.")
+    spec = _spec(experiment, request)
+    if experiment.timed and request.jobs > 1:
+        say(f"{experiment.name} measures times: its tasks run one at a time.", errors)
     with progress_bar(experiment.name) as report:
         outcome = run(
-            experiment, spec=spec, root=wishes.root, data_dir=wishes.data_dir, jobs=wishes.jobs,
-            resume=wishes.resume, report=report,
+            experiment, spec=spec, root=request.root, data_dir=request.data_dir, jobs=request.jobs,
+            resume=request.resume, report=report,
         )  # fmt: skip
     for note in outcome.notes:
-        _say(note)
+        say(note, errors)
     if not outcome.finished:
         session.experiments.append(_as_dict(experiment, outcome, []))
-        _say(
+        say(
             f"interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are done. Run the same command "
-            f"again to go on{'' if wishes.resume else ', without --fresh'}."
+            f"again to go on{'' if request.resume else ', without --fresh'}.",
+            errors,
         )
         raise typer.Exit(_INTERRUPTED)
     figures = _draw(experiment, outcome)
     session.experiments.append(_as_dict(experiment, outcome, figures))
-    _print_outcome(experiment, outcome, wishes)
+    _print_outcome(experiment, outcome, request)
 
 
-def _spec(experiment: Experiment[Any], wishes: _Wishes) -> Spec:
+def _spec(experiment: Experiment[Any], request: _Request) -> Spec:
     from notsodeep.papers import checked_spec
 
     own: Spec | None = None
-    if wishes.spec is not None:
+    if request.spec is not None:
         try:
-            text = wishes.spec.read_text(encoding="utf-8")
+            text = request.spec.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{wishes.spec} cannot be read: {error}.") from None
-        own = experiment.spec_type.from_toml(text, where=str(wishes.spec))
-    return checked_spec(experiment, wishes.size, own, wishes.seeds)
+            raise InputError(f"{request.spec} cannot be read: {error}.") from None
+        own = experiment.spec_type.from_toml(text, where=str(request.spec))
+    return checked_spec(experiment, request.size, own, request.seeds)
 
 
 def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
@@ -180,10 +178,6 @@ def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
 
 
 # --- what is printed ---------------------------------------------------------------------------------
-def _say(sentence: str, target: Console = errors) -> None:
-    target.print(sentence, highlight=False, markup=False)
-
-
 def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path]) -> dict[str, Any]:
     return {
         "name": experiment.name,
@@ -198,20 +192,20 @@ def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path])
     }
 
 
-def _print_outcome(experiment: Experiment[Any], outcome: Outcome, wishes: _Wishes) -> None:
-    """To people: on stderr if stdout is for JSON."""
-    target = errors if wishes.as_json else console
+def _print_outcome(experiment: Experiment[Any], outcome: Outcome, request: _Request) -> None:
+    """Print a summary, on stderr if stdout is for JSON."""
+    target = errors if request.as_json else console
     known = f", {outcome.reused} of them known before" if outcome.reused else ""
-    _say(
+    say(
         f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
         target,
     )
     if outcome.expectations:
         target.print(_table(outcome.expectations))
-    if wishes.spec is None and wishes.size == "full" and experiment.cut:
-        _say(f"Cut: {experiment.cut}", target)
-    if wishes.spec is None and wishes.size == "quick":
-        _say(
+    if request.spec is None and request.size == "full" and experiment.cut:
+        say(f"Cut: {experiment.cut}", target)
+    if request.spec is None and request.size == "quick":
+        say(
             f"Quick size: a look, not the paper's setting (--size full, about {experiment.minutes['full']:g} min).",
             target,
         )
@@ -222,21 +216,15 @@ def _table(expectations: list[Expectation]) -> Table:
     for row in expectations:
         verdict = "" if row.verdict is None else ("yes" if row.verdict else "NO")
         what = escape(row.what) + (f"\n[dim]{escape(row.remark)}[/]" if row.remark else "")
-        table.add_row(what, *map(escape, (_cell(row.paper), _cell(row.ours), verdict)))
+        table.add_row(what, *map(escape, (shown(row.paper), shown(row.ours), verdict)))
     return table
-
-
-def _cell(value: float | str | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
     if as_json:
         fields = ("name", "paper", "summary", "minutes", "needs", "cut")
         rows = [{name: getattr(e, name) for name in fields} for e in experiments]
-        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        print_json(rows, indent=1)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "quick", "full"):

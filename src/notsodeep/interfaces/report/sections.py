@@ -10,8 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from notsodeep.designs import Design
-from notsodeep.designs.load import FORMAT
+from notsodeep.designs import FORMAT, Design
 from notsodeep.errors import InputError, MissingExtraError
 from notsodeep.interfaces.report.rendering import Section, page, parts, picture, render
 from notsodeep.interfaces.value_formats import seconds, shown
@@ -34,16 +33,16 @@ def report(
     Raises:
         InputError: if there is nothing to report, or a file of one's own cannot be used.
     """
-    results, doubts = read_results(root, experiments)
+    results, problems = read_results(root, experiments)
     if not results and not include:
-        left_out = " ".join(doubts)
+        left_out = " ".join(problems)
         raise InputError(
             f"There are no results in {root}. {left_out + ' ' if left_out else ''}Run an experiment first (notsodeep "
             "reproduce --list), name another folder (--root), or include a file of your own (--include)."
         )
     sections = [experiment_section(result, f"result-{number}") for number, result in enumerate(results)]
     sections += [included_section(path, f"included-{number}") for number, path in enumerate(include)]
-    opening = render("overview.html", entries=_entries(results, sections), doubts=doubts)
+    opening = render("overview.html", entries=_entries(results, sections), problems=problems)
     included = [word for path in include for word in ("--include", str(path))]
     typed = shlex.join(["notsodeep", "report", "--root", str(root), *included])
     return page("Deep equilibrium models and their shallow twins", [opening], sections, typed)

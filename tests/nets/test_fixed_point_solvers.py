@@ -23,7 +23,7 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
-from notsodeep.nets.solvers import METHODS, solve
+from notsodeep.nets.fixed_point_solvers import METHODS, solve
 
 ACTIVATIONS = ("tanh", "relu", "gelu", "leaky_relu", "hard_tanh", "swish", "sin", "softsign", "sigmoid")
 METHOD = pytest.mark.parametrize("method", METHODS)

@@ -1,7 +1,7 @@
 """Batched fixed points: one loop for equilibria and their adjoints, by plain iteration or Anderson acceleration.
 
-Each row of the state is a problem of its own.  Rows that have converged leave the loop, so that a hard sample does
-not make the easy ones cost.
+Each row of the state is a problem of its own.  Rows that have converged leave the loop, so that slow samples do
+not cost iterations of the fast ones.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _DROP_SHARE = 0.2
 # "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
 _PATIENCE = 8
 _SLOW = 0.75
-# Steps taken at most without looking at residuals.
-_LONGEST_BLIND = 6
+# Steps taken at most without measuring residuals.
+_MOST_UNMEASURED = 6
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -34,7 +34,7 @@ class SolverOptions:
         method: "iteration"; "anderson"; or "auto": iteration, and Anderson if that turns out slow.
         tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
         max_steps: evaluations of f at most.
-        memory: how many earlier steps Anderson combines.
+        memory: number of earlier steps that Anderson acceleration combines.
     """
 
     method: str = "auto"
@@ -129,31 +129,31 @@ class _Iteration:
         self.mixer = _Anderson(options.memory) if options.method == "anderson" else None
         self.rates = self.x.new_full((len(self.x),), float("nan"))
         self.moved: Tensor | None = None
-        self.step = self.row_steps = self.looked = 0
-        self.next_look = 1
+        self.step = self.row_steps = self.measured_at = 0
+        self.next_measured = 1
 
     def run(self) -> tuple[Tensor, SolveReport]:
         """Step until all rows have converged or the steps are used up."""
         while self.step < self.options.max_steps:
             self.problem.step(self.x, self.fresh)
             self.step, self.row_steps = self.step + 1, self.row_steps + len(self.x)
-            if self.step < self.next_look and self.step < self.options.max_steps:
+            if self.step < self.next_measured and self.step < self.options.max_steps:
                 self.x, self.fresh = self.fresh, self.x
-            elif self._look():
+            elif self._measure():
                 break
         rate = float(self.rates.max()) if len(self.rates) else float("nan")
         method = "iteration" if self.mixer is None else "anderson"
         report = SolveReport(method, self.step, self.ledger.residuals, self.tolerance, rate, self.row_steps)
         return self.ledger.answer, report
 
-    def _look(self) -> bool:
+    def _measure(self) -> bool:
         """Measure residuals, let converged rows leave and choose the next state; True when nothing is left to do."""
         size = self.problem.size(self.fresh)
         torch.sub(self.fresh, self.x, out=self.difference)
         moved = torch.linalg.vector_norm(self.difference, dim=1)
         if self.moved is not None:
             before = self.moved.clamp_min(torch.finfo(moved.dtype).tiny)
-            self.rates = (moved / before) ** (1.0 / (self.step - self.looked))
+            self.rates = (moved / before) ** (1.0 / (self.step - self.measured_at))
         # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
         left = ~(moved <= self.tolerance * size) & torch.isfinite(moved)
         remaining = int(left.sum())
@@ -165,7 +165,7 @@ class _Iteration:
             kept = left.nonzero().squeeze(1)
             moved, size = moved[kept], size[kept]
             self._keep(kept)
-        self.moved, self.looked = moved, self.step
+        self.moved, self.measured_at = moved, self.step
         self._choose_next(size)
         return False
 
@@ -182,26 +182,26 @@ class _Iteration:
         slow = self.step >= _PATIENCE and float(self.rates.max()) > _SLOW
         if self.mixer is None and self.options.method == "auto" and slow:
             self.mixer = _Anderson(self.options.memory)
-        self.next_look = self.step + 1
+        self.next_measured = self.step + 1
         if self.mixer is not None:
             self.x = self.mixer.mix(self.fresh, self.difference)
             return
         self.x, self.fresh = self.fresh, self.x
         if self.moved is not None:
-            self.next_look += _steps_before(self.tolerance * size, self.moved, self.rates)
+            self.next_measured += _steps_before(self.tolerance * size, self.moved, self.rates)
 
 
 def _steps_before(wanted: Tensor, moved: Tensor, rates: Tensor) -> int:
-    """How many steps need not be looked at, because at their rates no row will have converged by then."""
+    """Number of steps after which no row can have converged at its present rate: residuals need not be measured."""
     ahead = torch.log(wanted / moved) / torch.log(rates)
-    # Rates vary: one step less than predicted. What is not a number (no rate yet, no movement) means look at once.
+    # Rates vary: one step less than predicted. What is not a number (no rate yet, no movement) means: measure at once.
     first = float(torch.where((rates < 1.0) & (wanted < moved), ahead, 0.0).min())
-    return min(max(int(first) - 1, 0), _LONGEST_BLIND)
+    return min(max(int(first) - 1, 0), _MOST_UNMEASURED)
 
 
 @dataclass
 class _Ledger:
-    """What is known of all rows while some are still being iterated."""
+    """Answers and residuals of all rows, while some of them are still being iterated."""
 
     answer: Tensor
     residuals: Tensor
@@ -212,10 +212,10 @@ class _Ledger:
         return cls(torch.empty_like(x), x.new_zeros(len(x)), torch.arange(len(x), device=x.device))
 
     def close(self, gone: Tensor, residual: Tensor, size: Tensor, solution: Tensor) -> None:
-        """Enter the rows that leave, and keep the places of the others."""
+        """Store the results of the rows that leave, and keep the positions of the others."""
         relative = torch.where(residual == 0.0, residual, residual / size)
         if len(solution) == len(self.answer) and bool(gone.all()):
-            # Nobody left before: no need to copy.
+            # No row has left before: no need to copy.
             self.answer, self.residuals = solution, relative
         else:
             places = self.open_rows[gone]

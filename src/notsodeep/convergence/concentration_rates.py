@@ -1,4 +1,4 @@
-"""How fast Zᵀ Z/m approaches its limit K: the split of docs/theory.md (8.22), measured, beside what is proved."""
+"""How fast Zᵀ Z/m approaches its limit K: the parts of docs/theory.md (8.22), measured and compared with the theory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One random network beside K.
+    """The distance of one random network from K.
 
     Attributes:
         width: m.
@@ -76,11 +76,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Concentration:
-    """Random networks of several widths beside their limit.
+    """Random networks of several widths compared with their limit.
 
     Attributes:
         gram: K.
-        deviations: one for each width and seed.
+        deviations: one record for each width and seed.
         sigma_w2: σ_w².
     """
 
@@ -146,9 +146,9 @@ def concentration(
 
     Args:
         X: samples in rows (n, d), of norm √d and no two parallel.
-        width: m, or several of them.
+        width: m, or a sequence of widths.
         sigma_w2: σ_w² < 1/8.
-        depths: the l at which to split.
+        depths: the depths l at which the distance is split into parts.
         seeds: one network for each seed and width.
         normalise: scale the rows of X to norm √d.
     """

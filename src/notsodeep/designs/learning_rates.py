@@ -7,17 +7,15 @@ these rates, so that matching it is a non-negative least-squares problem: docs/m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from notsodeep.designs.fit import Problem, descend
-from notsodeep.designs.goal import Goal, reached
-from notsodeep.designs.parts import EXACT
-from notsodeep.designs.reduce import Candidate
-from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
+from notsodeep.designs.least_squares import Problem, descend
+from notsodeep.designs.matching_equations import EXACT, Candidate, Equations
+from notsodeep.equivalents.coefficients import Coefficients, explicit_coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
@@ -37,18 +35,7 @@ def tangent_coefficients(network: Explicit, tau0: float, multipliers: Sequence[f
         tau0: the norm of a typical input.
         multipliers: one for the weights of each layer, then one for the readout.
     """
-    rates = _rates(network, multipliers)
-    scale = as_tau(tau0)
-    features = Coefficients(1.0, 0.0, 0.0, scale**2, scale, "ck", scale, 1.0)
-    linear, norm, trace, diagonal = rates[0], 0.0, 0.0, rates[0] * scale**2
-    for number, (phi, rate) in enumerate(zip(network.layers, rates[1:], strict=True), start=1):
-        moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
-        before, features = features, explicit_layer(features, moments)
-        slope2 = moments.slope**2
-        trace = rate * features.trace + slope2 * trace + moments.curvature**2 * linear * before.linear
-        linear, norm = rate * features.linear + slope2 * linear, rate * features.norm + slope2 * norm
-        diagonal = rate * features.diagonal + moments.slope_energy * diagonal
-    return replace(features, kernel="ntk", linear=linear, norm=norm, trace=trace, diagonal=diagonal)
+    return explicit_coefficients(network, as_tau(tau0), "ntk", as_multipliers(multipliers, network))
 
 
 def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers: Sequence[float]) -> Array:
@@ -56,7 +43,7 @@ def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers
 
     Θ^(0) = η_1 C and Θ^(l) = η_{l+1} Σ^(l) + Θ^(l-1) ∘ Σ'^(l); with all rates equal to one it is the ordinary one.
     """
-    rates = _rates(network, multipliers)
+    rates = as_multipliers(multipliers, network)
     rows = as_rows(X)
     features = rows @ rows.T
     tangent = rates[0] * features
@@ -70,71 +57,70 @@ def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers
     return np.asarray(tangent)
 
 
-def _rates(network: Explicit, multipliers: Sequence[float]) -> list[float]:
+def as_multipliers(multipliers: Sequence[float], network: Explicit) -> list[float]:
+    """Learning-rate multipliers for an explicit network: one per layer and one for the readout, none negative."""
     if not isinstance(network, Explicit):
         raise InputError(
             f"Learning-rate multipliers belong to an Explicit, not to a {type(network).__name__}."
         )
+    layers = len(network.layers)
     try:
         rates = [float(rate) for rate in multipliers]
     except (TypeError, ValueError):
         raise InputError(f"multipliers must be a list of numbers, not {multipliers!r}.") from None
-    if len(rates) != len(network.layers) + 1 or not all(np.isfinite(rate) and rate >= 0.0 for rate in rates):
+    if len(rates) != layers + 1 or not all(np.isfinite(rate) and rate >= 0.0 for rate in rates):
         raise InputError(
-            f"A network of {len(network.layers)} layers takes {len(network.layers) + 1} multipliers, one for the "
-            f"weights of each layer and one for the readout, finite and not negative; got {rates}."
+            f"A network of {layers} layers takes {layers + 1} multipliers, one for the weights of each layer and one "
+            f"for the readout, finite and not negative; got {rates}."
         )
     return rates
 
 
 @dataclass(frozen=True)
 class Matched:
-    """A candidate with the rates that bring its tangent kernel closest to the goal."""
+    """A candidate, the learning rates that bring its tangent kernel closest, and the largest residual they leave."""
 
     candidate: Candidate
     multipliers: tuple[float, ...]
     residual: float
 
 
-def match_multipliers(candidate: Candidate, goal: Goal) -> Matched:
+def match_multipliers(candidate: Candidate, equations: Equations) -> Matched:
     """Non-negative rates that minimise the sum of squared relative residuals of the tangent equations."""
-    count = len(candidate.layers) + 1
-    scales = goal.scales()
+    scales = equations.scales()
     columns = [
-        candidate.energy * reached(candidate.layers, tangent=True, multipliers=rates) / scales
-        for rates in np.eye(count).tolist()
+        candidate.energies(tangent=True, multipliers=rates) / scales
+        for rates in np.eye(len(candidate.layers) + 1).tolist()
     ]
-    wanted = goal.as_array() / scales
+    wanted = equations.as_array() / scales
     matrix = np.array(columns).T
     rates, _ = optimize.nnls(matrix, wanted)
     return Matched(candidate, tuple(rates.tolist()), float(np.abs(matrix @ rates - wanted).max()))
 
 
-def closest(candidates: Iterable[Candidate], goal: Goal) -> Matched | None:
+def closest(candidates: Iterable[Candidate], equations: Equations) -> Matched | None:
     """The candidate whose tangent kernel can be brought closest by learning rates."""
-    return min((match_multipliers(c, goal) for c in candidates), key=lambda m: m.residual, default=None)
+    return min((match_multipliers(c, equations) for c in candidates), key=lambda m: m.residual, default=None)
 
 
-def matched_together(start: Matched, features: Goal, goal: Goal) -> Matched:
+def matched_together(start: Matched, features: Equations, tangent: Equations) -> Matched:
     """Activations and rates solved together from a start that is exact for the conjugate kernel.
 
     Returned only if all equations of both kernels hold; else the start, whose conjugate kernel is exact.
     """
-    problem = Problem(features, start.candidate.units)
-    count, scales, wanted = problem.size, goal.scales(), goal.as_array()
+    problem = Problem(features, start.candidate.kind, len(start.candidate.layers))
+    count, scales, wanted = len(problem.low), tangent.scales(), tangent.as_array()
 
     def both(vector: Array) -> Array:
         candidate = problem.candidate(vector[:count])
-        found = reached(candidate.layers, tangent=True, multipliers=vector[count:].tolist())
-        return np.concatenate(
-            [problem.residuals(vector[:count]), (candidate.energy * found - wanted) / scales]
-        )
+        found = candidate.energies(tangent=True, multipliers=vector[count:].tolist())
+        return np.concatenate([problem.residuals(vector[:count]), (found - wanted) / scales])
 
     rates = len(start.multipliers)
-    low, high = problem.bounds
-    bounds = np.concatenate([low, np.zeros(rates)]), np.concatenate([high, np.full(rates, _LARGEST_RATE)])
+    low = np.concatenate([problem.low, np.zeros(rates)])
+    high = np.concatenate([problem.high, np.full(rates, _LARGEST_RATE)])
     begin = np.concatenate([problem.vector(start.candidate), np.clip(start.multipliers, 0.05, _LARGEST_RATE)])
-    vector = descend(both, begin, bounds, 40)
+    vector = descend(both, begin, low, high, 40)
     residual = float(np.abs(both(vector)).max())
     if residual > EXACT / 10.0:
         return start

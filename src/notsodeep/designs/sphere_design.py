@@ -31,10 +31,8 @@ class SphereDesign:
     @property
     def residual(self) -> float:
         """The largest relative residual of the three equations."""
-        pairs = [
-            (float(getattr(self.target, name)), float(getattr(self.reached, name))) for name in _EQUATIONS
-        ]
-        return max(abs(found - wanted) / abs(wanted) for wanted, found in pairs)
+        pairs = [(getattr(self.target, name), getattr(self.reached, name)) for name in _EQUATIONS]
+        return float(max(abs(found - wanted) / abs(wanted) for wanted, found in pairs))
 
     @property
     def exact(self) -> bool:

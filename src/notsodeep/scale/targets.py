@@ -1,32 +1,16 @@
-"""Blocks into memory or onto disk, computed by this process; `cluster` has the same for many processes."""
+"""Where computed blocks go: into arrays in memory, or into stores on disk."""
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.kernel_jobs import Job
 from notsodeep.scale.store import Entry, KernelStore
-
-
-class Target(Protocol):
-    """Where blocks go."""
-
-    @property
-    def grid(self) -> Grid:
-        """Which blocks there are."""
-
-    def missing(self) -> list[Cell]:
-        """The blocks still to compute."""
-
-    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
-        """Take in the block of every kernel at this cell."""
 
 
 class InMemory:
@@ -47,7 +31,7 @@ class InMemory:
         return [cell for cell in self.grid.cells() if cell not in self._evidence]
 
     def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
-        """Take in the block of every kernel, and its mirror image."""
+        """Copy the block of every kernel at this cell, and its mirror image, into the matrices."""
         rows, columns = self.grid.slices(cell)
         for matrix, block in zip(self.matrices, blocks, strict=True):
             matrix[rows, columns] = block
@@ -68,29 +52,21 @@ class OnDisk:
         return self.stores[0].grid
 
     def missing(self) -> list[Cell]:
-        """The blocks that some store still lacks."""
-        lacking = [set(store.missing()) for store in self.stores]
-        return [cell for cell in self.grid.cells() if any(cell in cells for cells in lacking)]
+        """The blocks that are not yet in every store."""
+        finished = set.intersection(*(set(store.finished) for store in self.stores))
+        return [cell for cell in self.grid.cells() if cell not in finished]
 
     def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
-        """Write the block of every kernel."""
-        self.record(
-            cell, [store.write(cell, block) for store, block in zip(self.stores, blocks, strict=True)], info
-        )
+        """Write the block of every kernel at this cell."""
+        written = [store.write(cell, block) for store, block in zip(self.stores, blocks, strict=True)]
+        self.record(cell, written, info)
 
     def record(self, cell: Cell, checksums: list[str], info: KernelInfo) -> None:
-        """Note that the blocks of a cell are on the disk."""
+        """Note in the journals that the blocks of a cell are on the disk."""
         for store, checksum in zip(self.stores, checksums, strict=True):
             store.record(Entry(cell, checksum, info))
 
 
-def run_here(job: Job, target: Target, report: Report) -> None:
-    """Compute the missing blocks in this process, with its threads, one block after the other."""
-    todo, total = target.missing(), target.grid.count
-    for number, cell in enumerate(todo):
-        report(total - len(todo) + number, total, lambda cell=cell: f"block {cell}")  # type: ignore[misc]
-        target.put(cell, *job.compute(cell))
-    report(total, total, lambda: "")
+Target = InMemory | OnDisk
 
-
-__all__ = ["InMemory", "OnDisk", "Target", "run_here"]
+__all__ = ["InMemory", "OnDisk", "Target"]

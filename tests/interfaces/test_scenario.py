@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.designs import Design
-from notsodeep.interfaces.cli.common import read_activation, read_rows
 from notsodeep.interfaces.cli.entry import app
+from notsodeep.interfaces.scenario import read_activation, read_rows
 
 
 @pytest.fixture(autouse=True)
@@ -213,15 +213,15 @@ def test_arrays_that_are_no_rows_are_refused(name: str) -> None:
 
 
 TEXTS = {
-    b"a,b\n1,2\n": "line 1: 'a,b' is not a row of numbers. It looks like a header",
-    b"1,2\n3,x\n": "line 2: '3,x'",
-    b"1,2\n\n3\n": "line 3, has 1 numbers and the first row 2",
-    b"1,2,\n": "line 1",
+    b"a,b\n1,2\n": "Row 1, column 1 of rows.csv has 'a' where a number is needed; it looks like a header",
+    b"1,2\n3,x\n": "Row 2, column 2 of rows.csv has 'x'",
+    b"1,2\n\n3\n": "Row 3 of rows.csv has 1 cells, the first row 2",
+    b"1,2,\n": "Row 1, column 3",
     b"": "no rows",
     b"\n \n": "no rows",
     b"1,nan\n": "NaN",
-    b"\xff\xfe1\x00": "as text",
-    b"1;2\n": "line 1",
+    b"\xff\xfe1\x00": "not text in UTF-8",
+    b"1;2\n": "separated by semicolons",
 }
 
 
@@ -235,11 +235,11 @@ def test_texts_that_are_no_rows_are_refused(content: bytes) -> None:
 
 def test_files_that_are_not_arrays_are_refused() -> None:
     Path("rows.npy").write_bytes(b"not an array at all")
-    with pytest.raises(nsd.InputError, match="cannot be read"):
+    with pytest.raises(nsd.InputError, match="not a NPY file"):
         read_rows("rows.npy", None, None)
     np.savez("two.npz", a=np.zeros(2), b=np.zeros(2))
     Path("two.npz").rename("two.npy")
-    with pytest.raises(nsd.InputError, match="several arrays"):
+    with pytest.raises(nsd.InputError, match="not a NPY file"):
         read_rows("two.npy", None, None)
     Path("folder.npy").mkdir()
     with pytest.raises(nsd.InputError, match="no file"):

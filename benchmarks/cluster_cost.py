@@ -1,7 +1,7 @@
-"""What a kernel costs on a cluster: bytes moved, and how many workers are worth having.
+"""A model of what a kernel costs on a cluster: bytes moved, and how many workers are worth having.
 
-A model, not a measurement: the time of a block and of a task are measured, bandwidths are stated, and nothing is
-assumed to overlap, so that a real cluster does better.
+The time of a block is measured, bandwidths and the time of a task are given, and nothing is assumed to overlap, so that
+a real cluster does better. `python benchmarks/scale.py --only cost` fills it in; docs/scale.md has the table.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from notsodeep.scale.blocks import Grid
 
 @dataclass(frozen=True)
 class Machine:
-    """What a cluster offers.
+    """The speeds of a cluster.
 
     Attributes:
         pair_seconds: seconds for one pair of samples on one worker, the inner product apart.
         multiply_seconds: seconds for one product and sum on one worker, in the inner products.
-        network: bytes a second into one worker.
-        disk: bytes a second into the file system, all workers together.
+        network: bytes per second into one worker.
+        disk: bytes per second into the file system, all workers together.
         task_seconds: time of the scheduler for one task, one after the other.
-        start_seconds: until the workers are there and have loaded their libraries.
+        start_seconds: seconds until the workers are there and have loaded their libraries.
     """
 
     pair_seconds: float
@@ -34,13 +34,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run costs.
+    """The cost of one run.
 
     Attributes:
-        n: samples.
-        workers: how many.
+        n: number of samples.
+        workers: number of workers.
         block: rows and columns of a block.
-        blocks: how many.
+        blocks: number of blocks.
         bytes_in: samples read for one block.
         bytes_out: bytes of one block on the disk.
         stored: bytes of all blocks.
@@ -67,10 +67,10 @@ def cost_of(n: int, p: int, workers: int, machine: Machine, *, block: int = 4096
     """The cost of the lower half of an n × n kernel of samples in p dimensions.
 
     Args:
-        n: samples.
-        p: dimensions.
-        workers: how many.
-        machine: what they are.
+        n: number of samples.
+        p: number of features.
+        workers: number of workers.
+        machine: the speeds of the cluster.
         block: rows and columns of a block.
         item: bytes of a stored number.
     """
@@ -117,10 +117,7 @@ def best_block(
     sizes: tuple[int, ...] = (1024, 2048, 4096, 8192),
     item: int = 4,
 ) -> Cost:
-    """The cost with the block size, of those given, that is soonest done."""
+    """The cost with the block size, of those given, that takes the least time."""
     return min(
         (cost_of(n, p, workers, machine, block=size, item=item) for size in sizes), key=lambda c: c.seconds
     )
-
-
-__all__ = ["Cost", "Machine", "best_block", "cost_of"]

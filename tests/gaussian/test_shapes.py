@@ -1,0 +1,191 @@
+"""A shape is everything an activation is: one class with `evaluate` is enough, and nobody asks which class it is."""
+
+from __future__ import annotations
+
+import ast
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import oracles
+import pytest
+from oracles import Reference
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep.gaussian import Activation, activation, moments
+from notsodeep.gaussian.activations import BUILDERS, default_parameters
+from notsodeep.gaussian.bivariate import dual
+from notsodeep.gaussian.shapes import Shape
+
+SOURCE = Path(nsd.__file__).parent
+
+
+@dataclass(frozen=True)
+class Ripple(Shape):
+    """width · x exp(-(x/width)²), a class outside of the package that only says what the function is."""
+
+    width: float = 1.5
+    parity = -1
+
+    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
+        u = x / self.width
+        factors = (
+            u,
+            1.0 - 2.0 * u**2,
+            u * (4.0 * u**2 - 6.0),
+            -6.0 + 24.0 * u**2 - 8.0 * u**4,
+            u * (60.0 - 80.0 * u**2 + 16.0 * u**4),
+        )
+        return self.width ** (2 - order) * factors[order] * xp.exp(-(u**2))
+
+
+RIPPLE = Activation(Ripple(), "ripple")
+REFERENCE = Reference(
+    "ripple",
+    lambda x: 1.5 * x * mpmath.exp(-((x / 1.5) ** 2)),
+    lambda x: 1.5 * (1 - 2 * (x / 1.5) ** 2) * mpmath.exp(-((x / 1.5) ** 2)),
+    lambda x: 1.5 * x * np.exp(-((x / 1.5) ** 2)),
+    lambda x: 1.5 * (1 - 2 * (x / 1.5) ** 2) * np.exp(-((x / 1.5) ** 2)),
+)
+
+
+def test_a_class_of_ones_own_has_derivatives_and_moments() -> None:
+    x = np.array([-2.3, -0.4, 0.1, 1.7])
+    for order in (1, 2, 3, 4):
+        expected = [oracles.mp_derivative(REFERENCE, float(one), order) for one in x]
+        assert_close(RIPPLE.derivative(x, order), expected, Oracle.CLOSED_FORM, scale=1.0)
+    for q in (0.04, 1.0, 30.0):
+        exact = oracles.mp_quadrature(REFERENCE, q)
+        assert_close(moments.second_moment(RIPPLE, q), float(exact.second), Oracle.CLOSED_FORM)
+        assert_close(moments.second_moment_slope(RIPPLE, q), float(exact.second_slope), Oracle.CLOSED_FORM)
+        assert_close(moments.mean_derivative(RIPPLE, q, 1), float(exact.mean[1]), Oracle.CLOSED_FORM)
+    assert RIPPLE.lipschitz == pytest.approx(1.5, rel=1e-12)
+    assert RIPPLE.scaled(-2.0, gain=0.5).lipschitz == pytest.approx(1.5, rel=1e-12)
+
+
+def test_a_class_of_ones_own_has_kernels() -> None:
+    value, slope = dual(RIPPLE, 1.0, 2.0, 0.9)
+    exact = oracles.brute_dual(REFERENCE, 1.0, 2.0, 0.9 / math.sqrt(2.0))
+    assert_close([value, slope], [exact.value, exact.slope], Oracle.QUADRATURE)
+    rows = np.random.default_rng(2).standard_normal((8, 5)) / math.sqrt(5.0)
+    same = nsd.custom_activation(REFERENCE.np_value, REFERENCE.np_slope)
+    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+        for wrap in (lambda phi: nsd.DEQ(phi, 0.2), lambda phi: nsd.Explicit([phi, "relu", phi])):
+            assert_close(kernel(wrap(RIPPLE), rows), kernel(wrap(same), rows), Oracle.CUSTOM_CALLABLE)
+
+
+def test_a_class_of_ones_own_has_a_network() -> None:
+    torch = pytest.importorskip("torch")
+    from notsodeep.nets import DEQNet
+    from notsodeep.nets.activations import TorchActivation
+
+    ours, x = TorchActivation(RIPPLE), torch.linspace(-4.0, 4.0, 31, dtype=torch.float64)
+    assert_close(ours(x).numpy(), RIPPLE(x.numpy()), Oracle.CLOSED_FORM)
+    assert_close(ours.slope(x).numpy(), RIPPLE.derivative(x.numpy()), Oracle.CLOSED_FORM, scale=1.0)
+    net = DEQNet(nsd.DEQ(RIPPLE, 0.2), 3, 16, 1, dtype=torch.float64)
+    net(torch.ones(2, 3, dtype=torch.float64)).sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in net.parameters())
+
+
+def test_a_shape_without_values_says_what_is_missing() -> None:
+    class Empty(Shape):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty does not define evaluate"):
+        Empty()(np.zeros(1))
+
+
+# --- nobody asks which shape it is ------------------------------------------------------------------------------------
+
+
+def _shape_classes() -> set[str]:
+    """Names of the classes of `gaussian` that are shapes, read from the source."""
+    bases: dict[str, set[str]] = {}
+    for path in (SOURCE / "gaussian").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+    found = {"Shape"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found
+
+
+def test_no_algorithm_tells_shapes_apart_by_their_class() -> None:
+    shapes = _shape_classes()
+    assert {"PiecewiseLinear", "Tanh", "Custom", "Formula", "Sine"} <= shapes
+    asked = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "isinstance"
+            ):
+                names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                asked += [f"{path.name}:{node.lineno}" for _ in names & shapes if path.name != "formula.py"]
+    # formula.py compares formulas with formulas, in __eq__.
+    assert asked == []
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_name_and_parameters_make_it_again(name: str) -> None:
+    needed = {
+        "piecewise_linear": {"knots": [-1, 2], "slopes": [0, 1.5, -0.0], "value": 1},
+        "polynomial": {"coefficients": np.array([1, 0, 2])},
+        "smooth_sum": {"linear": 1, "bend": 2, "sharpness": 3, "bounded": 4, "clip": 5},
+        "formula": {"expression": "x  *sigmoid( x )"},
+        "elu": {"alpha": 2},
+        "hard_tanh": {"c": 0.5},
+    }
+    made = activation(name, **needed.get(name, {}), gain=0.7)
+    again = activation(made.name, **dict(made.parameters), gain=0.7)
+    assert again == made
+    assert str(again) == str(made)
+    assert hash(again) == hash(made)
+
+
+def test_parameters_that_are_stated() -> None:
+    assert activation("leaky_relu").parameters == (("a", 1.0), ("b", 0.1))
+    assert activation("elu").parameters == ()
+    assert activation("elu", alpha=2.0).parameters == (("alpha", 2.0),)
+    assert activation("piecewise_linear", knots=[0], slopes=[0, 1]).parameters == (
+        ("knots", (0.0,)), ("slopes", (0.0, 1.0)),
+    )  # fmt: skip
+    assert activation("formula", expression="x  *x").parameters == (("expression", "x * x"),)
+    assert default_parameters("hard_tanh") == {"a": 1.0, "c": 1.0}
+
+
+def test_a_callable_with_the_name_of_a_built_in_one_is_written_as_it_is() -> None:
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return x / (1.0 + x**2)
+
+    assert str(nsd.custom_activation(sigmoid)) == "sigmoid"
+    assert str(activation("sigmoid")) == "sigmoid"
+    assert str(activation("sigmoid").scaled(2.0, gain=3.0).shifted(-1.0)) == "2·sigmoid∘(3·x) - 1"
+
+
+def test_kernels_of_every_kind_of_activation_work_without_torch() -> None:
+    """In a process of its own, which must not have loaded torch at the end."""
+    code = """
+import sys
+import numpy as np, notsodeep as nsd
+rows = np.eye(3)
+own = nsd.custom_activation(lambda x: x / (1.0 + x * x))
+for phi in ("gelu", "relu", own, nsd.activation("formula", expression="x * sigmoid(x)")):
+    phi = nsd.activation(phi)
+    nsd.tangent_kernel(nsd.DEQ(phi, 0.1), rows)
+    phi.lipschitz
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr

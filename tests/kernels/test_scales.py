@@ -1,0 +1,199 @@
+"""Data of any scale: no pair stalls, and tables, integrals and closed forms are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from notsodeep.pairs.solution_table import SolutionTable, coordinate, distance_at
+from oracles import ALL, Reference
+from sklearn import datasets
+from tolerances import Oracle, tolerance
+
+import notsodeep as nsd
+from notsodeep.gaussian.bivariate import dual
+from notsodeep.gaussian.dual_grid import dual_grid
+
+RELATIVE = tolerance(Oracle.QUADRATURE).rtol
+
+
+def made(phi: Reference) -> nsd.Activation:
+    return nsd.activation(phi.name, **phi.parameters)
+
+
+def rows_of(scale: float, n: int = 14, seed: int = 0) -> np.ndarray:
+    """Norms around `scale`; pairs from opposite to 1 - cos = 1e-9."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(n, 6))
+    x[1::2] = x[::2] + np.geomspace(3e-5, 1.0, len(x[1::2]))[:, None] * generator.normal(size=(n // 2, 6))
+    x[-1] = -1.3 * x[0] + 1e-2 * x[2]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return scale * x * np.exp(generator.uniform(-0.5, 0.5, size=(n, 1)))
+
+
+def errors(phi: Reference, sigma_a2: float, X: np.ndarray, chosen: list[int]) -> list[float]:
+    """Relative errors of both kernels of the chosen rows within all of them."""
+    ck, ntk = nsd.kernels.both_kernels(nsd.DEQ(made(phi), sigma_a2), X)[:2]
+    exact = oracles.brute_kernels(phi, sigma_a2, 1 - sigma_a2, 0.0, oracles.exact_gram(X[chosen]))
+    block, found = np.ix_(chosen, chosen), []
+    for kernel, field in ((ck, "feature"), (ntk, "network")):
+        size = np.sqrt(np.diag(exact[field]))
+        found.append(float(np.max(np.abs(kernel[block] - exact[field]) / np.outer(size, size))))
+    return found
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("phi", ALL, ids=str)
+def test_every_activation_at_every_scale(phi: Reference, scale: float) -> None:
+    """q from 1e-6 to 1e6, all angles: a near, an opposite and a middling pair, with 11 other rows beside them."""
+    if phi.coefficients is not None and len(phi.coefficients) > 2 and scale >= 1:
+        pytest.skip("a cubic has no fixed point at large norms")
+    assert max(errors(phi, 0.2, rows_of(scale), [0, 3, 13])) <= RELATIVE
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes"])
+@pytest.mark.parametrize("label", ["tanh", "gelu", "hard_tanh", "softsign", "mish", "sin"])
+def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
+    """No pair is integrated by itself in two dimensions: at 20 ms each, half of breast cancer would take an hour."""
+    X = getattr(datasets, f"load_{name}")().data
+    for rows in (X, X + 3.0):
+        kernel, info = nsd.tangent_kernel(
+            nsd.DEQ(made(oracles.reference(label)), 0.2), rows, return_info=True
+        )
+        assert "quadrature" not in info.ways
+        assert info.error_bound <= RELATIVE
+        np.testing.assert_array_equal(kernel, kernel.T)
+
+
+@pytest.mark.parametrize("label", ["tanh", "hard_tanh", "gelu"])
+def test_breast_cancer_is_exact(label: str) -> None:
+    X = datasets.load_breast_cancer().data
+    assert max(errors(oracles.reference(label), 0.5, X, [0, 17, 400])) <= RELATIVE
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
+    """hard_tanh at norm 1 with rows that nearly coincide, against 34 digits."""
+    generator, phi = np.random.default_rng(5), oracles.reference("hard_tanh")
+    X = generator.normal(size=8) / np.sqrt(8) + np.sqrt(gap) * generator.normal(size=(12, 8)) / np.sqrt(8)
+    kernel, info = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert "quadrature" not in info.ways
+    for i, j in ((0, 1), (4, 9)):
+        exact = oracles.mp_pair(phi, 0.2, (0.8, 0.0), X[[i, j]]).network
+        assert abs(kernel[i, j] - exact) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
+
+
+@pytest.mark.parametrize("label", ["tanh", "elu", "hard_tanh"])
+def test_norms_over_six_decades_and_a_zero_row(label: str) -> None:
+    """Groups of norms have a table for every two; a zero row belongs to none."""
+    phi, X = oracles.reference(label), rows_of(1.0)
+    X *= np.geomspace(1e-3, 1e3, len(X))[:, None]
+    X[5] = 0.0
+    assert max(errors(phi, 0.2, X, [0, 7, 13])) <= RELATIVE
+    ntk = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X)
+    np.testing.assert_array_equal(ntk[5], np.zeros(len(X)))
+
+
+def test_a_row_without_signal_under_an_activation_that_does_not_vanish() -> None:
+    """φ(0) ≠ 0: F = φ(0) E[φ(v)], whatever the table says."""
+    X = rows_of(30.0)
+    X[5] = 0.0
+    phi = nsd.activation("softplus")
+    ck, ntk = nsd.kernels.both_kernels(nsd.Explicit([phi]), X)[:2]
+    value, slope = dual(phi, 0.0, np.sum(X[3] ** 2), 0.0)
+    assert ck[5, 3] == pytest.approx(value, rel=RELATIVE)
+    assert ntk[5, 3] == pytest.approx(value, rel=RELATIVE)
+    assert slope > 0
+
+
+@pytest.mark.parametrize("labels", [("tanh", "relu"), ("gelu", "hard_tanh"), ("softsign",)])
+def test_explicit_networks_on_raw_rows(labels: tuple[str, ...]) -> None:
+    layers, X = [oracles.reference(label) for label in labels], rows_of(50.0)
+    model = nsd.Explicit([made(phi) for phi in layers])
+    ck, ntk = nsd.kernels.both_kernels(model, X)[:2]
+    gram = oracles.exact_gram(X)
+    for i, j in ((0, 3), (0, 13), (4, 8)):
+        expected = oracles.brute_layers(layers, (gram[i, i], gram[j, j]), gram[i, j])
+        for kernel, value in zip((ck, ntk), expected, strict=True):
+            assert abs(kernel[i, j] - value) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
+
+
+@pytest.mark.parametrize("label", ["tanh", "gelu", "hard_tanh", "erf"])
+def test_blocks_and_depths_agree(label: str) -> None:
+    """Rectangular kernels are blocks of the square one; a deep unrolled DEQ is the DEQ; all readings."""
+    X, model = rows_of(20.0), nsd.DEQ(made(oracles.reference(label)), 0.2, bias2=0.1)
+    for of in ("network", "paper", "preactivations"):
+        whole = nsd.tangent_kernel(model, X, of=of)
+        size = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
+        part = nsd.tangent_kernel(model, X[:9], X[9:], of=of)
+        assert np.max(np.abs(part - whole[:9, 9:]) / size[:9, 9:]) <= RELATIVE
+        deep = nsd.tangent_kernel(model, X, of=of, depth=24)
+        assert np.max(np.abs(deep - whole) / size) <= RELATIVE
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(("tanh", "gelu", "hard_tanh", "softsign", "sigmoid")),
+    st.sampled_from((0.1, 3.0, 100.0)),
+    st.integers(0, 1000),
+)
+def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
+    label: str, scale: float, seed: int
+) -> None:
+    X, model = rows_of(scale, seed=seed), nsd.DEQ(made(oracles.reference(label)), 0.3)
+    kernel = nsd.tangent_kernel(model, X)
+    np.testing.assert_array_equal(kernel, kernel.T)
+    assert np.linalg.eigvalsh(kernel)[0] >= -RELATIVE * np.trace(kernel)
+    order = np.random.default_rng(seed).permutation(len(X))
+    turned = nsd.tangent_kernel(model, X[order])
+    assert np.max(np.abs(turned - kernel[np.ix_(order, order)])) <= RELATIVE * np.max(kernel)
+
+
+def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
+    from notsodeep.pairs.solution_table import Range
+
+    shape = nsd.activation("gelu").shape
+    table = SolutionTable(shape, 0.0, Range((2.0, 5.0), (2.0, 5.0), -12, 4))
+    assert table.resolved
+    generator = np.random.default_rng(3)
+    logs, t = generator.uniform(2.0, 5.0, 6), generator.uniform(table.start, table.stop, 7)
+    near, far = distance_at(t, table.epsilon)
+    np.testing.assert_allclose(coordinate(near, far, table.epsilon), t, atol=1e-12)
+    q = np.exp(logs)
+    value, _ = dual_grid(shape, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+    z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
+    columns = table.column_vectors(logs, len(logs))[0]
+    coefficients = np.einsum("akr,rb->kab", table.row_tables(logs), columns)[: table.angles]
+    found = np.polynomial.chebyshev.chebval(z, coefficients)
+    energy = np.sqrt(shape.second_moment(q))
+    exact = value.transpose(1, 2, 0) / np.multiply.outer(energy, energy)[:, :, None]
+    assert np.max(np.abs(found - exact)) <= table.error
+
+
+@pytest.mark.parametrize("label", ["tanh", "gelu", "elu", "softsign", "hard_tanh"])
+def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
+    phi = oracles.reference(label)
+    q, angles = np.array([0.3, 40.0, 2e4]), np.array([1e-3, 0.2, 1.4, 2.9])
+    value, slope = dual_grid(made(phi).shape, q, angles)
+    for k, angle in enumerate(angles):
+        for i, j in ((0, 1), (1, 1), (1, 2)):
+            exact = oracles.exact_dual(phi, q[i], q[j], float(np.cos(angle)))
+            scale = made(phi).amplitude ** 2
+            assert scale * value[k, i, j] == pytest.approx(exact[0], rel=1e-9, abs=1e-11)
+            assert scale * slope[k, i, j] == pytest.approx(exact[1], rel=1e-7, abs=1e-11)
+
+
+def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callable with kinks away from zero has no table; before its pairs are integrated it is said how long."""
+    from notsodeep.kernels import pairs
+
+    monkeypatch.setattr(pairs, "PATIENCE", 0.0)
+    monkeypatch.setattr(pairs, "PROBED", 1)
+    phi = nsd.custom_activation(lambda x: np.clip(x, -1.0, 1.0), kinks=(-1.0, 1.0))
+    X = 1.0 + 1e-2 * np.random.default_rng(0).normal(size=(7, 3))
+    with pytest.warns(UserWarning, match="integrated one by one, about"):
+        ck = nsd.conjugate_kernel(nsd.Explicit([phi]), X)
+    exact = nsd.conjugate_kernel(nsd.Explicit(["hard_tanh"]), X)
+    np.testing.assert_allclose(ck, exact, rtol=1e-9)

@@ -1,0 +1,131 @@
+"""Every kind of network, and one defined outside of the package, works with all functions that take a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tolerances import Oracle, assert_close
+
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets import Net, RaceSettings, compute_features, empirical_kernels, fit, race
+from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets.modules import WeightGroup, network_of
+
+FEATURES, WIDTH, CLASSES = 6, 16, 3
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, CLASSES, 60)
+X = RNG.standard_normal((60, FEATURES)) / 4.0 + np.eye(CLASSES, FEATURES)[LABELS]
+ROWS = torch.as_tensor(X, dtype=torch.float32)
+
+
+class Cosines:
+    """A model that the package does not know."""
+
+    def to_dict(self, *_: Any) -> dict[str, Any]:
+        return {"model": "cosines"}
+
+
+class CosineNet(Net):
+    """√2 cos(W x)/√m with a linear readout."""
+
+    def __init__(self, train: str, seed: int) -> None:
+        super().__init__(FEATURES, WIDTH, CLASSES, train)
+        self.spec = Cosines()
+        generator = torch.Generator().manual_seed(seed)
+        self._add("hidden", torch.randn(WIDTH, FEATURES, generator=generator))
+        self._add("readout", torch.randn(CLASSES, WIDTH, generator=generator))
+
+    def features(self, X: torch.Tensor) -> torch.Tensor:
+        return (2.0 / WIDTH) ** 0.5 * torch.cos(X @ self.hidden.mT)
+
+    def weight_groups(self, X: torch.Tensor) -> Iterator[WeightGroup]:
+        slopes = -((2.0 / WIDTH) ** 0.5) * torch.sin(X @ self.hidden.mT)
+        yield WeightGroup(X, self.readout[:, None, :] * slopes, 1.0)
+        yield WeightGroup(self.features(X), None, 1.0)
+
+
+MODELS = {DEQ: DEQ("tanh", 0.2), Explicit: Explicit(["relu", "tanh"])}
+KINDS = [*MODELS, CosineNet]
+
+
+def make(kind: Any, mode: str = "all", seed: int = 0) -> Net:
+    if kind is CosineNet:
+        return CosineNet(mode, seed)
+    return network_of(MODELS[kind], FEATURES, WIDTH, CLASSES, train=mode, seed=seed)
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert set(MODELS) == set(network_of.registry) - {object}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empirical_kernels_are_those_of_features_and_gradients(kind: Any) -> None:
+    net = make(kind)
+    found = empirical_kernels(net, ROWS[:5])
+    with torch.no_grad():
+        features = net.features(ROWS[:5])
+    assert_close(found.ck, features @ features.mT, Oracle.IDENTITY, dtype=np.float32)
+    gradients = _gradients(net)
+    expected = sum(part @ part.mT for part in gradients) / CLASSES
+    np.testing.assert_allclose(found.ntk, expected, rtol=1e-4)
+
+
+def _gradients(net: Net) -> list[torch.Tensor]:
+    """For each output the gradients of five samples in rows."""
+    outputs, parameters = net(ROWS[:5]), list(net.parameters())
+    return [
+        torch.stack(
+            [
+                torch.cat(
+                    [g.flatten() for g in torch.autograd.grad(outputs[i, k], parameters, retain_graph=True)]
+                )
+                for i in range(5)
+            ]
+        )
+        for k in range(CLASSES)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["all", "readout"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
+    net = make(kind, mode)
+    history = fit(net, (X, LABELS), (X, LABELS), lr=0.5, epochs=10, batch_size=20)
+    assert history.stopped is None
+    assert history.rows[-1].loss < history.rows[0].loss
+    assert (history.rows[-1].contraction is None) == (kind is not DEQ)
+    assert_close(
+        history.rows[-1].test_accuracy,
+        float(np.mean(net.outputs(compute_features(net, X)).argmax(1).numpy() == LABELS)),
+        Oracle.IDENTITY,
+    )
+    assert inference_seconds(net, ROWS) > 0.0
+    assert training_memory(net, ROWS, torch.eye(CLASSES)[LABELS], "squared") > 4 * WIDTH * (
+        FEATURES + CLASSES
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_is_continued_by_its_own_kind_alone(kind: Any, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"lr": 0.5, "checkpoint": tmp_path / "training.pt"}
+    fit(make(kind), (X, LABELS), epochs=1, **settings)
+    for other in KINDS:
+        if other is kind:
+            continue
+        with pytest.raises(InputError, match=r"another training \(.*model\."):
+            fit(make(other), (X, LABELS), epochs=2, **settings)
+    assert fit(make(kind), (X, LABELS), epochs=2, **settings).resumed == 1
+
+
+@pytest.mark.parametrize("mode", ["all", "readout"])
+def test_a_race_trains_every_kind(mode: str) -> None:
+    settings = RaceSettings(width=WIDTH, epochs=2, seeds=1, mode=mode, batch_size=20)
+    result = race(DEQ("tanh", 0.2), (X, LABELS), (X, LABELS), settings)
+    assert [run.model for run in result.runs] == ["deq", "twin", "plain"]
+    assert all(np.isfinite(run.history.rows[-1].loss) for run in result.runs)
