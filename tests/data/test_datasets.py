@@ -212,7 +212,7 @@ def test_specs_name_a_data_set_and_its_classes():
         ({"classes": (1, 11)}, r"asked for were \[1, 11\]"),
         ({"classes": ()}, "at least one"),
         ({"classes": (1, 1)}, "different labels"),
-        ({"n": 0}, "at least 1"),
+        ({"n": 0}, "whole number from 1 on"),
         ({"n": 10_000}, "have 1437"),
     ],
 )

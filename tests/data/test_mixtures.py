@@ -157,9 +157,9 @@ TWO = np.zeros((2, 2))
         (lambda: GaussianMixture(ONE, [Factor(np.ones((3, 1)))]), "Factor"),
         (lambda: Factor(np.ones((3, 0))), "empty"),
         (lambda: GaussianMixture.paper(8), "p = 8 is too small"),
-        (lambda: GaussianMixture(ONE, 1.0).sample(0), "at least 1"),
+        (lambda: GaussianMixture(ONE, 1.0).sample(0), "whole number from 1 on"),
         (lambda: GaussianMixture(ONE, 1.0).sample(2.5), "whole number"),
-        (lambda: UnitSphere(0), "at least 1"),
+        (lambda: UnitSphere(0), "whole number from 1 on"),
     ],
 )
 def test_what_cannot_be_a_mixture_is_refused_in_words(make, message):

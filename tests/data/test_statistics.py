@@ -342,9 +342,9 @@ def one_class_constant():
     [
         (with_value(np.nan), Y20, "NaN"),
         (with_value(np.inf), Y20, "infinite"),
-        (X20[:, 0], Y20, "2 axes"),
+        (X20[:, 0], Y20, "samples in rows"),
         (X20[:0], Y20[:0], "empty"),
-        (X20, Y20[:-1], "19 labels for 20 rows"),
+        (X20, Y20[:-1], "one label for each of the 20 rows"),
         (X20, Y20[:, None], "vector"),
         (X20, np.where(Y20 == 0, np.nan, 1.0), "labels that are NaN"),
         (X20, np.zeros(20), "leave y out"),

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.data.validation import FloatArray, count, float_array, frozen, nonnegative_number
 from notsodeep.errors import InputError
+from notsodeep.validation import Array, as_count, as_floats, as_number, frozen
 
 # Rounding in a matrix product such as A @ A.T leaves asymmetries and negative eigenvalues of order p eps.
 _ROUNDING = 1e-10
@@ -40,19 +40,19 @@ class Covariance(ABC):
         """The trace, tr C."""
 
     @abstractmethod
-    def diagonal(self) -> FloatArray:
+    def diagonal(self) -> Array:
         """The p diagonal entries of C."""
 
     @abstractmethod
-    def to_dense(self) -> FloatArray:
+    def to_dense(self) -> Array:
         """C as a p × p array."""
 
     @abstractmethod
-    def __matmul__(self, block: FloatArray) -> FloatArray:
+    def __matmul__(self, block: Array) -> Array:
         """C times a p × r block."""
 
     @abstractmethod
-    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         """Draw n independent vectors from N(0, C), in rows."""
 
     @abstractmethod
@@ -73,8 +73,8 @@ class Isotropic(Covariance):
     order: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        nonnegative_number(self.variance, name="An isotropic covariance")
-        count(self.size, name="The dimension p")
+        as_number(self.variance, "An isotropic covariance")
+        as_count(self.size, "The dimension p")
 
     @property
     def dimension(self) -> int:
@@ -85,18 +85,18 @@ class Isotropic(Covariance):
         """The variance times p."""
         return self.variance * self.size
 
-    def diagonal(self) -> FloatArray:
+    def diagonal(self) -> Array:
         """The variance, p times."""
         return np.full(self.size, self.variance)
 
-    def to_dense(self) -> FloatArray:
+    def to_dense(self) -> Array:
         """The p × p array, for those who need it."""
         return self.variance * np.eye(self.size)
 
-    def __matmul__(self, block: FloatArray) -> FloatArray:
+    def __matmul__(self, block: Array) -> Array:
         return self.variance * block
 
-    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         """Scaled standard normal vectors."""
         return math.sqrt(self.variance) * rng.standard_normal((n, self.size))
 
@@ -108,11 +108,11 @@ class Isotropic(Covariance):
 class Diagonal(Covariance):
     """C = diag(variances)."""
 
-    variances: FloatArray
+    variances: Array
     order: ClassVar[int] = 1
 
     def __init__(self, variances: ArrayLike) -> None:
-        values = float_array(variances, name="The diagonal of a covariance", ndim=1)
+        values = as_floats(variances, "The diagonal of a covariance", ndim=1)
         if values.size == 0 or values.min() < 0:
             raise InputError("The diagonal of a covariance holds variances: at least one, none negative.")
         object.__setattr__(self, "variances", frozen(values))
@@ -126,18 +126,18 @@ class Diagonal(Covariance):
         """The sum of the variances."""
         return float(self.variances.sum())
 
-    def diagonal(self) -> FloatArray:
+    def diagonal(self) -> Array:
         """The variances themselves."""
         return self.variances
 
-    def to_dense(self) -> FloatArray:
+    def to_dense(self) -> Array:
         """The p × p array, for those who need it."""
         return np.diag(self.variances)
 
-    def __matmul__(self, block: FloatArray) -> FloatArray:
+    def __matmul__(self, block: Array) -> Array:
         return self.variances[:, None] * block
 
-    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         """Standard normal vectors, each coordinate scaled."""
         return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
 
@@ -149,11 +149,11 @@ class Diagonal(Covariance):
 class Factor(Covariance):
     """C = L Lᵀ with L of p rows and r columns; r may be far smaller than p."""
 
-    factor: FloatArray
+    factor: Array
     order: ClassVar[int] = 2
 
     def __init__(self, factor: ArrayLike) -> None:
-        values = float_array(factor, name="The factor L of a covariance", ndim=2)
+        values = as_floats(factor, "The factor L of a covariance", ndim=2)
         if values.size == 0:
             raise InputError(f"The factor L of a covariance is empty (shape {values.shape}).")
         object.__setattr__(self, "factor", frozen(values))
@@ -167,18 +167,18 @@ class Factor(Covariance):
         """||L||_F²."""
         return float(np.vdot(self.factor, self.factor))
 
-    def diagonal(self) -> FloatArray:
+    def diagonal(self) -> Array:
         """The squared norms of the rows of L."""
         return np.asarray(np.einsum("ij,ij->i", self.factor, self.factor))
 
-    def to_dense(self) -> FloatArray:
+    def to_dense(self) -> Array:
         """L Lᵀ."""
         return self.factor @ self.factor.T
 
-    def __matmul__(self, block: FloatArray) -> FloatArray:
+    def __matmul__(self, block: Array) -> Array:
         return self.factor @ (self.factor.T @ block)
 
-    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         """L z with z standard normal in r dimensions."""
         return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
 
@@ -193,12 +193,12 @@ class Factor(Covariance):
 class Dense(Covariance):
     """C given entry by entry; symmetry and positivity are checked when it is made."""
 
-    matrix: FloatArray
-    root: FloatArray
+    matrix: Array
+    root: Array
     order: ClassVar[int] = 3
 
     def __init__(self, matrix: ArrayLike) -> None:
-        values = float_array(matrix, name="A covariance matrix", ndim=2)
+        values = as_floats(matrix, "A covariance matrix", ndim=2)
         _refuse_asymmetric(values)
         values = (values + values.T) / 2
         object.__setattr__(self, "matrix", frozen(values))
@@ -213,18 +213,18 @@ class Dense(Covariance):
         """The sum of the diagonal."""
         return float(np.trace(self.matrix))
 
-    def diagonal(self) -> FloatArray:
+    def diagonal(self) -> Array:
         """The diagonal, without a copy."""
         return self.matrix.diagonal()
 
-    def to_dense(self) -> FloatArray:
+    def to_dense(self) -> Array:
         """A copy of the matrix."""
         return self.matrix.copy()
 
-    def __matmul__(self, block: FloatArray) -> FloatArray:
+    def __matmul__(self, block: Array) -> Array:
         return self.matrix @ block
 
-    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         """R z with R Rᵀ = C and z standard normal."""
         return rng.standard_normal((n, self.dimension)) @ self.root.T
 
@@ -232,7 +232,7 @@ class Dense(Covariance):
         return float(np.vdot(self.matrix, other.to_dense()))
 
 
-def _refuse_asymmetric(matrix: FloatArray) -> None:
+def _refuse_asymmetric(matrix: Array) -> None:
     if matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise InputError(f"A covariance matrix must be square; it came with shape {matrix.shape}.")
     asymmetry = np.abs(matrix - matrix.T).max()
@@ -243,7 +243,7 @@ def _refuse_asymmetric(matrix: FloatArray) -> None:
         )
 
 
-def _square_root(matrix: FloatArray) -> FloatArray:
+def _square_root(matrix: Array) -> Array:
     """R with R Rᵀ = C: Cholesky's where C is definite, the spectral one where it is singular."""
     try:
         return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
@@ -270,7 +270,7 @@ def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
 def _from_array(value: ArrayLike, dimension: int) -> Covariance:
     axes = np.ndim(value)
     if axes == 0:
-        return Isotropic(float(float_array(value, name="A covariance", ndim=0)), dimension)
+        return Isotropic(float(as_floats(value, "A covariance", ndim=0)), dimension)
     if axes == 1:
         return Diagonal(value)
     return Dense(value)

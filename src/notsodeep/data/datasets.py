@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.data.files import check_md5, md5, parse_idx, read_bytes, read_npz
-from notsodeep.data.validation import count
 from notsodeep.errors import InputError
+from notsodeep.validation import as_count
 
 Split = Literal["train", "test"]
 Precision = Literal["float64", "float32"]
@@ -182,7 +182,7 @@ def _draw(labels: NDArray[np.intp], pool: NDArray[np.intp], n: int | None, seed:
     """Take n rows of the pool, as equally from the classes as their sizes allow, in the order of the pool."""
     if n is None:
         return pool
-    if count(n, name="n") > len(pool):
+    if as_count(n, "n") > len(pool):
         raise InputError(f"{n} samples were asked for; the chosen classes have {len(pool)}. Ask for fewer.")
     _, codes, sizes = np.unique(labels[pool], return_inverse=True, return_counts=True)
     rng = np.random.default_rng(seed)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data.covariances import Covariance, as_covariance
-from notsodeep.data.validation import FloatArray, IntArray, count, float_array, frozen
 from notsodeep.errors import InputError
+from notsodeep.validation import Array, IntArray, as_count, as_floats, frozen
 
 Seed = int | np.random.Generator
 
@@ -30,9 +30,9 @@ class GaussianMixture:
         weights: relative class weights, divided by their sum; equal when left out.
     """
 
-    means: FloatArray
+    means: Array
     covariances: tuple[Covariance, ...]
-    weights: FloatArray
+    weights: Array
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GaussianMixture:
         covariances: float | Iterable[Covariance | ArrayLike],
         weights: ArrayLike | None = None,
     ) -> None:
-        centres = float_array(means, name="means", ndim=2)
+        centres = as_floats(means, "means", ndim=2)
         if centres.size == 0:
             raise InputError(f"means is empty (shape {centres.shape}): give one mean per class, in rows.")
         object.__setattr__(self, "means", frozen(centres))
@@ -50,7 +50,7 @@ class GaussianMixture:
     @classmethod
     def paper(cls, p: int, classes: int = 2, mean: float = 8.0, gap: float = 8.0) -> GaussianMixture:
         """The papers' mixture: μ_a = mean · e_{8a}, C_a = (1 + gap · a/√p) I, a = 0 … K-1, equal weights."""
-        p, classes = count(p, name="p"), count(classes, name="classes")
+        p, classes = as_count(p, "p"), as_count(classes, "classes")
         if p <= _PAPER_STRIDE * (classes - 1):
             raise InputError(
                 f"The papers' mixture puts the mean of class {classes - 1} on coordinate "
@@ -71,7 +71,7 @@ class GaussianMixture:
         return int(self.means.shape[1])
 
     @property
-    def mean_gram(self) -> FloatArray:
+    def mean_gram(self) -> Array:
         """The inner products <μ_a, μ_b>, shape (K, K), without the 1/p that the data carry."""
         return np.asarray(self.means @ self.means.T)
 
@@ -83,15 +83,15 @@ class GaussianMixture:
         """The trace tr(C_a C_b), at the cost of the cheaper of the two representations."""
         return self.covariances[a].trace_product(self.covariances[b])
 
-    def covariance_matrix(self, a: int) -> FloatArray:
+    def covariance_matrix(self, a: int) -> Array:
         """C_a as a p × p array."""
         return self.covariances[a].to_dense()
 
     def class_sizes(self, n: int) -> IntArray:
         """How many of n samples each class gets: see `largest_remainder`."""
-        return largest_remainder(self.weights, count(n, name="n"))
+        return largest_remainder(self.weights, as_count(n, "n"))
 
-    def sample(self, n: int, seed: Seed = 0, *, shuffled: bool = False) -> tuple[FloatArray, IntArray]:
+    def sample(self, n: int, seed: Seed = 0, *, shuffled: bool = False) -> tuple[Array, IntArray]:
         """Draw n samples, in rows, and give their classes 0 … K-1.
 
         The class sizes are not random: each class gets its share n·w_a, rounded by largest remainder, so that
@@ -114,15 +114,15 @@ class UnitSphere:
     p: int
 
     def __post_init__(self) -> None:
-        count(self.p, name="p")
+        as_count(self.p, "p")
 
-    def sample(self, n: int, seed: Seed = 0) -> FloatArray:
+    def sample(self, n: int, seed: Seed = 0) -> Array:
         """Draw n independent unit vectors, in rows."""
-        directions = np.random.default_rng(seed).standard_normal((count(n, name="n"), self.p))
+        directions = np.random.default_rng(seed).standard_normal((as_count(n, "n"), self.p))
         return np.asarray(directions / np.linalg.norm(directions, axis=1, keepdims=True))
 
 
-def largest_remainder(weights: FloatArray, n: int) -> IntArray:
+def largest_remainder(weights: Array, n: int) -> IntArray:
     """Whole shares of n: n·w_a rounded down, the rest to the largest fractions, ties to the first.
 
     Fractions are compared to 1e-9, or else rounding in the weights would decide between equal classes.
@@ -144,10 +144,10 @@ def _covariances(values: Any, classes: int, dimension: int) -> tuple[Covariance,
     return tuple(as_covariance(value, dimension) for value in each)
 
 
-def _weights(values: ArrayLike | None, classes: int) -> FloatArray:
+def _weights(values: ArrayLike | None, classes: int) -> Array:
     if values is None:
         return np.full(classes, 1.0 / classes)
-    weights = float_array(values, name="weights", ndim=1)
+    weights = as_floats(values, "weights", ndim=1)
     if len(weights) != classes:
         raise InputError(f"{len(weights)} weights came for {classes} means; give one weight per class.")
     if weights.min() < 0 or weights.sum() <= 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.data.validation import FloatArray
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +22,11 @@ class CentredRows:
         rows: x_i - x̄, shape (count, p).
     """
 
-    mean: FloatArray
-    rows: FloatArray
+    mean: Array
+    rows: Array
 
     @classmethod
-    def of(cls, X: FloatArray) -> CentredRows:
+    def of(cls, X: Array) -> CentredRows:
         """The class with samples X."""
         mean = X.mean(axis=0)
         return cls(mean, X - mean)
@@ -64,9 +64,9 @@ class ScatterMoments:
     """
 
     count: int
-    mean: FloatArray
-    scatter: FloatArray
-    cubic: FloatArray
+    mean: Array
+    scatter: Array
+    cubic: Array
     quartic: float
 
     @classmethod
@@ -75,7 +75,7 @@ class ScatterMoments:
         return cls(0, np.zeros(p), np.zeros((p, p)), np.zeros(p), 0.0)
 
     @classmethod
-    def of(cls, X: FloatArray) -> ScatterMoments:
+    def of(cls, X: Array) -> ScatterMoments:
         """The class with samples X."""
         mean = X.mean(axis=0)
         centred = X - mean
@@ -104,7 +104,7 @@ class ScatterMoments:
         mean = self.mean + other.count / count * step
         return ScatterMoments(count, mean, left[0] + right[0], left[1] + right[1], left[2] + right[2])
 
-    def _about(self, shift: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    def _about(self, shift: Array) -> tuple[Array, Array, float]:
         """The moments about x̄ - shift, where each d becomes d + shift.
 
         Expanding with Σ d = 0 and s = shift:
@@ -123,7 +123,7 @@ class ScatterMoments:
 ClassMoments = CentredRows | ScatterMoments
 
 
-def class_moments(X: FloatArray) -> ClassMoments:
+def class_moments(X: Array) -> ClassMoments:
     """The smaller of the two forms for a class with samples X."""
     return CentredRows.of(X) if X.shape[0] <= X.shape[1] else ScatterMoments.of(X)
 
@@ -161,5 +161,5 @@ def covariance_square(moments: ClassMoments) -> float:
     return weighted / (n * (n - 1) * (n - 2) * (n - 3))
 
 
-def _squared_norms(rows: FloatArray) -> FloatArray:
+def _squared_norms(rows: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))

@@ -8,13 +8,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.validation import FloatArray, frozen, rows
 from notsodeep.errors import InputError
+from notsodeep.validation import Array, as_rows, frozen, root_mean_square_norm
 
 Norm = Literal["mean_square", "mean"]
-
-# Rounding in the mean of equal rows leaves norms of order eps ||mean||, far below this fraction of it.
-_NO_SPREAD = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +23,7 @@ class Preprocessing:
         scale: brings the training samples to mean squared norm 1, or mean norm 1.
     """
 
-    shift: FloatArray
+    shift: Array
     scale: float
 
     @classmethod
@@ -40,24 +37,22 @@ class Preprocessing:
         """
         if norm not in get_args(Norm):
             raise InputError(f"norm must be one of {get_args(Norm)}; it came as {norm!r}.")
-        samples = rows(X_train)
+        samples = as_rows(X_train)
         mean = samples.mean(axis=0)
         shift = mean if centre else np.zeros_like(mean)
-        return cls(frozen(shift), 1.0 / _typical_norm(samples - shift, float(np.linalg.norm(mean)), norm))
+        samples = samples - shift
+        typical = root_mean_square_norm(samples, mean=mean)
+        if typical == 0.0:
+            raise InputError(
+                "The training samples are all equal (or all zero): nothing is left to scale. "
+                "Check that the features were read rightly and that more than one sample was given."
+            )
+        if norm == "mean":
+            typical = float(np.linalg.norm(samples, axis=1).mean())
+        return cls(frozen(shift), 1.0 / typical)
 
     def apply(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
         """The samples in rows, shifted and scaled; float32 stays float32, everything else becomes float64."""
-        samples = rows(X, columns=len(self.shift))
+        samples = as_rows(X, columns=len(self.shift))
         dtype = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         return ((samples - self.shift) * self.scale).astype(dtype, copy=False)
-
-
-def _typical_norm(samples: FloatArray, reference: float, norm: Norm) -> float:
-    norms = np.linalg.norm(samples, axis=1)
-    typical = float(np.sqrt(np.mean(norms**2)) if norm == "mean_square" else np.mean(norms))
-    if typical <= _NO_SPREAD * reference:
-        raise InputError(
-            "The training samples are all equal (or all zero): nothing is left to scale. "
-            "Check that the features were read rightly and that more than one sample was given."
-        )
-    return typical

@@ -31,8 +31,8 @@ from notsodeep.data.moments import (
     covariance_product,
     covariance_square,
 )
-from notsodeep.data.validation import FloatArray, IntArray, codes_of, count, frozen, label_array, rows
 from notsodeep.errors import InputError
+from notsodeep.validation import Array, IntArray, as_count, as_labels, as_rows, frozen, label_codes
 
 # The unbiased estimate of tr(Σ²) averages over quadruples of different samples.
 _LEAST_PER_CLASS = 4
@@ -59,13 +59,13 @@ class ClassStatistics:
     """
 
     tau0: float
-    t: FloatArray
-    T: FloatArray
+    t: Array
+    T: Array
     sizes: IntArray
     p: int
     classes_: NDArray[Any]
-    means: FloatArray
-    traces: FloatArray
+    means: Array
+    traces: Array
     exact: bool
 
     @classmethod
@@ -88,11 +88,11 @@ class ClassStatistics:
         return int(self.sizes.sum())
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Array:
         """n_a/n."""
         return np.asarray(self.sizes / self.n)
 
-    def psi_of(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
+    def psi_of(self, X: ArrayLike, y: ArrayLike) -> Array:
         """ψ_i = ||x_i - E x_i||² - E||x_i - E x_i||² (4.4) of the samples themselves, all of them or a chunk.
 
         Estimated statistics put the mean and the trace of the OTHER samples of the class in place of the
@@ -100,10 +100,10 @@ class ClassStatistics:
         With plain ones, n/(n-1) ||x_i - x̄||² - tr Σ̂, it would be (1 - 2/n) ψ_i, since x_i pulls mean and
         trace towards itself. The first is n/(n-2) times the second, which is how it is computed: O(np).
         """
-        samples = rows(X, columns=self.p)
-        return self._psi(samples, codes_of(y, self.classes_, length=len(samples)))
+        samples = as_rows(X, columns=self.p)
+        return self._psi(samples, label_codes(y, self.classes_, len(samples)))
 
-    def _psi(self, samples: FloatArray, codes: IntArray) -> FloatArray:
+    def _psi(self, samples: Array, codes: IntArray) -> Array:
         residual = samples - self.means[codes]
         squares = np.einsum("ij,ij->i", residual, residual)
         if self.exact:
@@ -115,8 +115,8 @@ class ClassStatistics:
         """These statistics with labels and ψ of all samples, in the order in which the chunks come."""
         labels, psi = [], []
         for X, y in chunks:
-            samples = rows(X, columns=self.p)
-            labels.append(codes_of(y, self.classes_, length=len(samples)))
+            samples = as_rows(X, columns=self.p)
+            labels.append(label_codes(y, self.classes_, len(samples)))
             psi.append(self._psi(samples, labels[-1]))
         codes = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
         self._refuse_other_rows(codes)
@@ -130,7 +130,7 @@ class ClassStatistics:
                 f"{self.sizes.tolist()}; go through the same samples both times."
             )
 
-    def _with_rows(self, codes: IntArray, psi: FloatArray) -> MixtureStatistics:
+    def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
         return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
 
@@ -145,13 +145,13 @@ class MixtureStatistics(ClassStatistics):
     """
 
     labels: IntArray
-    psi: FloatArray
+    psi: Array
 
     @classmethod
     def of(cls, mixture: GaussianMixture, X: ArrayLike, y: ArrayLike) -> MixtureStatistics:
         """Exact: traces, products and means of the mixture itself; y holds its classes 0 … K-1."""
-        samples = rows(X, columns=mixture.p)
-        codes = codes_of(y, np.arange(mixture.classes), length=len(samples))
+        samples = as_rows(X, columns=mixture.p)
+        codes = label_codes(y, np.arange(mixture.classes), len(samples))
         sizes = np.bincount(codes, minlength=mixture.classes)
         known = ClassStatistics.of_mixture(mixture, sizes)
         return known._with_rows(codes, known._psi(samples, codes))
@@ -164,7 +164,7 @@ class MixtureStatistics(ClassStatistics):
         class the smaller of its samples and its p × p scatter matrix is used: the cost is O(n² p) for classes
         smaller than p, O(n p²) for larger ones, and the memory that of the data.
         """
-        samples = rows(X)
+        samples = as_rows(X)
         classes, codes = _coded(y, len(samples))
         _refuse_small_classes(np.bincount(codes), classes)
         moments = [class_moments(samples[codes == a]) for a in range(len(classes))]
@@ -172,7 +172,7 @@ class MixtureStatistics(ClassStatistics):
         return known._with_rows(codes, known._psi(samples, codes))
 
     @property
-    def one_hot(self) -> FloatArray:
+    def one_hot(self) -> Array:
         """J, shape (n, K)."""
         return np.asarray(np.eye(len(self.sizes))[self.labels])
 
@@ -188,16 +188,16 @@ class StatisticsAccumulator:
     """
 
     def __init__(self, p: int, classes: Sequence[Any] | NDArray[Any]) -> None:
-        self.p = count(p, name="p")
-        self.classes_ = np.unique(np.asarray(classes))
+        self.p = as_count(p, "p")
+        self.classes_ = np.unique(as_labels(classes, len(classes), "classes"))
         if self.classes_.size == 0:
             raise InputError("classes is empty: name every label that will come.")
         self._moments = [ScatterMoments.empty(self.p) for _ in self.classes_]
 
     def update(self, X: ArrayLike, y: ArrayLike) -> None:
         """Take in one chunk."""
-        samples = rows(X, columns=self.p)
-        codes = codes_of(y, self.classes_, length=len(samples))
+        samples = as_rows(X, columns=self.p)
+        codes = label_codes(y, self.classes_, len(samples))
         for a in np.unique(codes):
             self._moments[a] = self._moments[a].merge(ScatterMoments.of(samples[codes == a]))
 
@@ -223,11 +223,11 @@ class StatisticsAccumulator:
 
 def _class_statistics(
     *,
-    traces: FloatArray,
-    products: FloatArray,
+    traces: Array,
+    products: Array,
     sizes: IntArray,
     classes: NDArray[Any],
-    means: FloatArray,
+    means: Array,
     exact: bool,
 ) -> ClassStatistics:
     """τ0, t, T (docs/theory.md (4.2), (4.3)) from tr Σ_a and tr(Σ_a Σ_b)."""
@@ -260,7 +260,7 @@ def _estimated(moments: Sequence[ClassMoments], classes: NDArray[Any]) -> ClassS
     )
 
 
-def _products(moments: Sequence[ClassMoments]) -> FloatArray:
+def _products(moments: Sequence[ClassMoments]) -> Array:
     """tr(Σ_a Σ_b) without bias, shape (K, K)."""
 
     def product(a: int, b: int) -> float:
@@ -269,7 +269,7 @@ def _products(moments: Sequence[ClassMoments]) -> FloatArray:
     return _symmetric(len(moments), product)
 
 
-def _symmetric(size: int, entry: Callable[[int, int], float]) -> FloatArray:
+def _symmetric(size: int, entry: Callable[[int, int], float]) -> Array:
     """A matrix whose entries are computed once for each pair, so that rounding cannot make it asymmetric."""
     matrix = np.empty((size, size))
     for a in range(size):
@@ -281,7 +281,7 @@ def _symmetric(size: int, entry: Callable[[int, int], float]) -> FloatArray:
 def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
     if y is None:
         return np.zeros(1, dtype=np.intp), np.zeros(n, dtype=np.intp)
-    classes, codes = np.unique(label_array(y, length=n), return_inverse=True)
+    classes, codes = np.unique(as_labels(y, n), return_inverse=True)
     if len(classes) < 2:
         raise InputError(
             f"y holds the one class {classes[0]!r}; a mixture needs two or more. "
@@ -307,9 +307,7 @@ def _refuse_small_classes(sizes: IntArray, classes: NDArray[Any]) -> None:
         )
 
 
-def _refuse_constant_classes(
-    totals: FloatArray, moments: Sequence[ClassMoments], classes: NDArray[Any]
-) -> None:
+def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], classes: NDArray[Any]) -> None:
     squares = np.array([m.count * float(m.mean @ m.mean) for m in moments])
     constant = totals <= _NO_VARIANCE * squares
     if constant.any():

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.fft import dct
 
-from notsodeep.data.validation import FloatArray, IntArray
 from notsodeep.equivalents.resolvent import (
     Noise,
     interpolated,
@@ -19,6 +18,7 @@ from notsodeep.equivalents.resolvent import (
 from notsodeep.equivalents.shapes import Values
 from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
+from notsodeep.validation import Array, IntArray
 
 # Nodes of a panel, and panels to begin with.
 _ORDER, _PANELS = 20, 4
@@ -52,22 +52,22 @@ class Bulk:
     low: float
     high: float
     mass: float
-    breaks: FloatArray
-    series: FloatArray
+    breaks: Array
+    series: Array
     error: float
     residual: float
 
-    def position(self, theta: FloatArray) -> FloatArray:
+    def position(self, theta: Array) -> Array:
         """The z of θ."""
         return _position(self.low, self.high, theta)
 
-    def angle(self, z: FloatArray) -> FloatArray:
+    def angle(self, z: Array) -> Array:
         """The θ of a point; 0 and π beyond the edges."""
         low, high = (0.0, self.high) if self.low == 0.0 else (np.sqrt(self.low), np.sqrt(self.high))
         place = z if self.low == 0.0 else np.sqrt(np.maximum(z, 0.0))
         return np.asarray(2.0 * np.arcsin(np.sqrt(np.clip((place - low) / (high - low), 0.0, 1.0))))
 
-    def density(self, z: FloatArray) -> FloatArray:
+    def density(self, z: Array) -> Array:
         """The density at z; 0 outside and at soft edges."""
         theta = self.angle(z)
         rate = _rate(self.low, self.high, theta)
@@ -76,24 +76,24 @@ class Bulk:
         inside = (z > self.low) & (z < self.high) & (rate > 0)
         return np.maximum(np.divide(weight, rate, out=np.zeros_like(theta), where=inside), 0.0)
 
-    def below(self, z: FloatArray) -> FloatArray:
+    def below(self, z: Array) -> Array:
         """The mass below z."""
         return np.asarray(self.mass * np.clip(self._share(self.angle(z)), 0.0, 1.0))
 
-    def quantile(self, share: FloatArray) -> FloatArray:
+    def quantile(self, share: Array) -> Array:
         """The points below which given shares of the mass lie."""
         steps = np.linspace(0.0, 1.0, _TABLE, endpoint=False)
         inner = self.breaks[:-1, None] + np.diff(self.breaks)[:, None] * steps
         theta = np.append(inner.ravel(), np.pi)
         return self.position(np.interp(share, np.maximum.accumulate(self._share(theta)), theta))
 
-    def _local(self, theta: FloatArray) -> tuple[IntArray, FloatArray]:
+    def _local(self, theta: Array) -> tuple[IntArray, Array]:
         """The panel of each θ and the place in it, from -1 to 1."""
         panel = np.clip(np.searchsorted(self.breaks, theta, side="right") - 1, 0, len(self.series) - 1)
         start, stop = self.breaks[panel], self.breaks[panel + 1]
         return panel, np.asarray(2.0 * (theta - start) / (stop - start) - 1.0)
 
-    def _share(self, theta: FloatArray) -> FloatArray:
+    def _share(self, theta: Array) -> Array:
         """The integral of h from 0 to θ, relative to the whole."""
         integrals = chebyshev.chebint(self.series, lbnd=-1, axis=1) * np.diff(self.breaks)[:, None] / 2.0
         before = np.concatenate([[0.0], np.cumsum(integrals.sum(axis=1))])
@@ -101,7 +101,7 @@ class Bulk:
         return np.asarray((before[panel] + _clenshaw(integrals[panel], place)) / before[-1])
 
 
-def _clenshaw(series: FloatArray, place: FloatArray) -> FloatArray:
+def _clenshaw(series: Array, place: Array) -> Array:
     """Chebyshev series with coefficients of their own at each place."""
     last, before = np.zeros_like(place), np.zeros_like(place)
     for k in range(series.shape[1] - 1, 0, -1):
@@ -109,13 +109,13 @@ def _clenshaw(series: FloatArray, place: FloatArray) -> FloatArray:
     return np.asarray(series[:, 0] + place * last - before)
 
 
-def _position(low: float, high: float, theta: FloatArray) -> FloatArray:
+def _position(low: float, high: float, theta: Array) -> Array:
     if low == 0.0:
         return np.asarray(high * np.sin(theta / 2) ** 2)
     return np.asarray((np.sqrt(low) * np.cos(theta / 2) ** 2 + np.sqrt(high) * np.sin(theta / 2) ** 2) ** 2)
 
 
-def _rate(low: float, high: float, theta: FloatArray) -> FloatArray:
+def _rate(low: float, high: float, theta: Array) -> Array:
     """The derivative dz/dθ."""
     if low == 0.0:
         return np.asarray(high * np.sin(theta) / 2)
@@ -150,25 +150,25 @@ def _intervals(gaps: list[Gap], n: int, rank: int) -> list[tuple[float, float, f
     return list(zip(lows, highs, masses, strict=True))
 
 
-def _first_panels() -> FloatArray:
+def _first_panels() -> Array:
     breaks = np.linspace(0.0, np.pi, _PANELS + 1)
     return np.stack([breaks[:-1], breaks[1:]], axis=1)
 
 
-def _halves(panels: FloatArray) -> FloatArray:
+def _halves(panels: Array) -> Array:
     start, stop = panels.T
     middle = (start + stop) / 2.0
     return np.stack([start, middle, middle, stop], axis=1).reshape(-1, 2)
 
 
-def _panel_nodes(panels: FloatArray) -> FloatArray:
+def _panel_nodes(panels: Array) -> Array:
     """Chebyshev's points of each panel, ascending in it, all in one row."""
     place = -np.cos((np.arange(_ORDER) + 0.5) * np.pi / _ORDER)
     start, stop = panels[:, :1], panels[:, 1:]
     return np.asarray((start + (stop - start) * (place + 1.0) / 2.0).ravel())
 
 
-def _series(values: FloatArray) -> FloatArray:
+def _series(values: Array) -> Array:
     """The Chebyshev coefficients of values at the nodes, panel by panel."""
     series = dct(values[:, ::-1], type=2, axis=1) / _ORDER
     series[:, 0] /= 2.0
@@ -185,7 +185,7 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
     panels = _first_panels()
     solution = solve_line(noise, _position(low, high, _panel_nodes(panels)))
     known = _Table(_panel_nodes(panels), solution.g)
-    done: list[FloatArray] = []
+    done: list[Array] = []
     largest, residual = 0.0, 0.0
     while not solution.outside.any():
         residual = max(residual, solution.residual)
@@ -207,7 +207,7 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
     return Point(float(_position(low, high, _panel_nodes(panels))[first]), np.asarray(solution.g.real[first]))
 
 
-def _checked(interval: tuple[float, float, float], panels: FloatArray, residual: float) -> Bulk:
+def _checked(interval: tuple[float, float, float], panels: Array, residual: float) -> Bulk:
     """The bulk, if its density has the mass that the equation counts."""
     low, high, mass = interval
     panels = panels[np.argsort(panels[:, 0])]
@@ -227,13 +227,13 @@ def _checked(interval: tuple[float, float, float], panels: FloatArray, residual:
 class _Table:
     """Solutions known so far, in ascending θ, from which guesses are interpolated."""
 
-    theta: FloatArray
+    theta: Array
     g: Values
 
-    def at(self, theta: FloatArray) -> Values:
+    def at(self, theta: Array) -> Values:
         return interpolated(theta, self.theta, self.g)
 
-    def joined(self, theta: FloatArray, g: Values) -> _Table:
+    def joined(self, theta: Array, g: Values) -> _Table:
         every = np.concatenate([self.theta, theta])
         order = np.argsort(every)
         return _Table(every[order], np.concatenate([self.g, g])[order])

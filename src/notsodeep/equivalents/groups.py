@@ -23,13 +23,13 @@ from scipy.special import ndtri
 
 from notsodeep.data import ClassStatistics, GaussianMixture
 from notsodeep.data.mixtures import largest_remainder
-from notsodeep.data.validation import FloatArray, IntArray
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import Array, IntArray
 
 # Groups of all classes together, and of one at least.
 _GROUPS, _LEAST_GROUPS = 24, 4
@@ -60,8 +60,8 @@ class Groups:
 
     member: IntArray
     sizes: IntArray
-    squares: FloatArray
-    noise_squares: FloatArray
+    squares: Array
+    noise_squares: Array
 
     @classmethod
     def of(cls, gmm: GaussianMixture, stats: ClassStatistics, *, one_norm: bool = False) -> Groups:
@@ -86,7 +86,7 @@ def _parts(size: int, classes: int) -> IntArray:
     return largest_remainder(np.full(number, 1.0 / number), size)
 
 
-def _centres(number: int) -> FloatArray:
+def _centres(number: int) -> Array:
     """The means of a standard normal variable on intervals of equal probability."""
     bounds = ndtri(np.arange(number + 1) / number)
     return np.asarray(-number * np.diff(np.exp(-(bounds**2) / 2.0)) / np.sqrt(2.0 * np.pi))
@@ -151,8 +151,8 @@ def _noise(
     stats: ClassStatistics,
     scalars: Coefficients,
     groups: Groups,
-    gain: FloatArray,
-    diagonal: FloatArray,
+    gain: Array,
+    diagonal: Array,
     stretch: float,
 ) -> tuple[Noise, float]:
     """The noise, and how far above z = 0 its lowest offset stands."""
@@ -184,7 +184,7 @@ def _perturbation(
     scalars: Coefficients,
     groups: Groups,
     noise: Noise,
-    own: FloatArray,
+    own: Array,
     stretch: float,
 ) -> Perturbation:
     """Means, T and norms of the groups; what α₃ c_ij² is at the means stands beside T, not in their scale."""
@@ -200,7 +200,7 @@ def _perturbation(
     )
 
 
-def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, stretch: float) -> FloatArray:
+def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, stretch: float) -> Array:
     """What the means add to α₁ in each class, in units: α₃ c_ij² has the slope 2 α₃ μ_aᵀμ_b/p at the means.
 
     A matrix α₁ + ε_ab between classes acts on the bulk, to first order, like α₁ + e_a + e_b with the same
@@ -211,7 +211,7 @@ def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, s
     return np.asarray((2.0 * rows - stats.weights @ rows) * stats.tau0**2 / stretch)
 
 
-def _at_norms(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> tuple[FloatArray, FloatArray]:
+def _at_norms(model: DEQ | Explicit, norms: Array, kernel: str) -> tuple[Array, Array]:
     """α₁ and γ² at other norms: smooth in log τ, so that a few of them give all where the norms lie close together."""
     distinct = np.unique(norms)
     if len(distinct) > _NODES:
@@ -227,7 +227,7 @@ def _at_norms(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> tuple[Fl
     return found[0], found[1]
 
 
-def _scalars(model: DEQ | Explicit, norms: FloatArray, kernel: str) -> FloatArray:
+def _scalars(model: DEQ | Explicit, norms: Array, kernel: str) -> Array:
     local = [_at_norm(model, float(norm), kernel) for norm in norms]
     return np.array([(one.linear, one.diagonal) for one in local])
 

@@ -26,10 +26,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from notsodeep.data import ClassStatistics
-from notsodeep.data.validation import FloatArray
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.equivalents.resolvent import Noise, slope
 from notsodeep.equivalents.support import Gap, Point
+from notsodeep.validation import Array
 
 # Roots closer than this, relative, are one root with several eigenvectors.
 _SAME_ROOT = 1e-9
@@ -49,7 +49,7 @@ class Isolated:
     """
 
     z: float
-    alignment: FloatArray
+    alignment: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +64,9 @@ class Perturbation:
     """
 
     noise: Noise
-    trace_part: FloatArray
-    norm_part: FloatArray
-    norm_weights: FloatArray
+    trace_part: Array
+    norm_part: Array
+    norm_weights: Array
 
     @classmethod
     def of(cls, noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> Perturbation:
@@ -77,30 +77,30 @@ class Perturbation:
         weights = 2.0 * norm * noise.ratios * np.diag(T)
         return cls(noise, trace * T, np.sqrt(norm) * stats.t / square, np.asarray(weights))
 
-    def matrix(self, g: FloatArray) -> FloatArray:
+    def matrix(self, g: Array) -> Array:
         """The matrix H of the module's docstring."""
         first = -self.noise.mean_form(g) - self.trace_part - np.diag(1.0 / (self.noise.ratios * g))
         side = -self.norm_part[:, None]
         return np.block([[first, side], [side.T, np.array([[1.0 + self.norm_weights @ g]])]])
 
-    def matrix_slope(self, g: FloatArray, rates: FloatArray) -> FloatArray:
+    def matrix_slope(self, g: Array, rates: Array) -> Array:
         """Its derivative in z, from that of g."""
         first = self.noise.mean_form_slope(g, rates) + np.diag(rates / (self.noise.ratios * g**2))
         side = np.zeros((len(g), 1))
         return np.block([[first, side], [side.T, np.array([[self.norm_weights @ rates]])]])
 
-    def scale(self, g: FloatArray) -> FloatArray:
+    def scale(self, g: Array) -> Array:
         """Roots of the sizes of the terms on the diagonal of H, which near an atom differ by many orders."""
         terms = np.abs(np.diag(self.noise.mean_form(g))) + np.abs(np.diag(self.trace_part))
         terms = terms + np.abs(1.0 / (self.noise.ratios * g))
         return np.asarray(np.sqrt(np.append(terms, 1.0 + self.norm_weights @ np.abs(g))))
 
-    def signs(self, g: FloatArray) -> FloatArray:
+    def signs(self, g: Array) -> Array:
         """Ascending numbers with the signs of the eigenvalues of H, which is first scaled to order 1."""
         scale = self.scale(g)
         return np.asarray(np.linalg.eigvalsh(self.matrix(g) / scale / scale[:, None]))
 
-    def shift(self, g: FloatArray) -> int:
+    def shift(self, g: Array) -> int:
         """How many eigenvalues more than WWᵀ the kernel has below a point outside the support; 0 or fewer."""
         positive = np.count_nonzero(self.signs(g) > 0) + np.count_nonzero(g > 0)
         return int(positive) - len(g) - 1
@@ -147,16 +147,14 @@ class Perturbation:
         projections = (null @ turn / np.sqrt(lengths))[: len(g)]
         return [Isolated(z, self._by_class(column)) for column in projections.T]
 
-    def _by_class(self, column: FloatArray) -> FloatArray:
+    def _by_class(self, column: Array) -> Array:
         """Squared projections on the indicators of the classes from the components on those of the groups."""
         member = self.noise.member
         sums, ratios = np.bincount(member, column), np.bincount(member, self.noise.ratios)
         return np.asarray(sums**2 / ratios)
 
 
-def without_bulk(
-    noise: Noise, stats: ClassStatistics, scalars: Coefficients
-) -> list[tuple[float, FloatArray]]:
+def without_bulk(noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> list[tuple[float, Array]]:
     """Eigenvalues of V𝒞Vᵀ, docs/theory.md (4.7), when α₁ = 0: a problem of size K+1, as VᵀV is diagonal.
 
     Returns:

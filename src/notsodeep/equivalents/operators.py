@@ -22,15 +22,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.solvers import conjugate_gradients, dense_solve, lanczos, log_sum
 from notsodeep.equivalents.terms import Term, check_term, merged
 from notsodeep.errors import ConvergenceError, InputError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_real, as_right_sides
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
 DENSE_LIMIT = 5000
@@ -203,9 +202,7 @@ class StructuredOperator(LinearOperator):
             ConvergenceError: if the matrix is singular to working precision, or the iteration does not
                 converge (it needs a positive definite matrix). A larger ridge repairs both.
         """
-        right = np.asarray(b, dtype=np.float64)
-        if right.ndim not in (1, 2) or len(right) != self.n:
-            raise InputError(f"b has shape {right.shape}; {self.n} rows are needed, one for each sample.")
+        right = as_right_sides(b, self.n)
         return self.plus_diagonal(ridge)._solved(right.reshape(self.n, -1)).reshape(right.shape)
 
     def _solved(self, block: Array) -> Array:
@@ -275,7 +272,7 @@ def _congruence(triangle: Array, core: Array) -> Array:
 
 
 def _as_diagonal(values: ArrayLike, size: int | None) -> Array:
-    diagonal = np.array(values, dtype=np.float64)
+    diagonal = np.array(as_real(values, "The diagonal"), dtype=np.float64)
     if diagonal.ndim == 0 and size is not None:
         diagonal = np.full(size, float(diagonal))
     if diagonal.ndim != 1 or (size is not None and len(diagonal) != size):
@@ -288,7 +285,7 @@ def _as_diagonal(values: ArrayLike, size: int | None) -> Array:
 
 
 def _as_symmetric(matrix: ArrayLike, n: int) -> Array:
-    dense = np.asarray(matrix, dtype=np.float64)
+    dense = np.asarray(as_real(matrix, "The dense part"), dtype=np.float64)
     if dense.shape != (n, n):
         raise InputError(f"The dense part has shape {dense.shape}; the operator is {n} × {n}.")
     return dense

@@ -28,9 +28,9 @@ from functools import cached_property
 
 import numpy as np
 
-from notsodeep.data.validation import FloatArray, IntArray
 from notsodeep.equivalents.shapes import Mask, Shapes, Values
 from notsodeep.errors import ConvergenceError
+from notsodeep.validation import Array, IntArray
 
 #: Largest residual |1 + z g_a - g_a (1/p) tr C_a R| that is accepted; Newton's last step leaves about 1e-15.
 RESIDUAL = 1e-10
@@ -63,10 +63,10 @@ class Noise:
     shapes: Shapes
     sizes: IntArray
     member: IntArray
-    scale: FloatArray
-    mean_scale: FloatArray
-    offset: FloatArray
-    scatter: FloatArray
+    scale: Array
+    mean_scale: Array
+    offset: Array
+    scatter: Array
 
     @classmethod
     def of_classes(cls, shapes: Shapes, sizes: IntArray) -> Noise:
@@ -86,7 +86,7 @@ class Noise:
         return int(self.sizes.sum())
 
     @cached_property
-    def ratios(self) -> FloatArray:
+    def ratios(self) -> Array:
         """The ratios n_a/p."""
         return np.asarray(self.sizes / self.p)
 
@@ -97,7 +97,7 @@ class Noise:
         return float(linear + self.offset.max() + 2.0 * np.sqrt((self.scatter @ self.ratios).max()))
 
     @cached_property
-    def _spread(self) -> FloatArray:
+    def _spread(self) -> Array:
         """What a unit of g in each group weighs in each class."""
         table = np.zeros((len(self.sizes), int(self.member.max()) + 1))
         table[np.arange(len(self.sizes)), self.member] = self.ratios * self.scale
@@ -116,20 +116,20 @@ class Noise:
         energy = self.scale * first[:, self.member] + self.offset - (g * self.ratios) @ self.scatter
         return energy, second
 
-    def mean_form(self, g: FloatArray) -> FloatArray:
+    def mean_form(self, g: Array) -> Array:
         """The matrix 𝓜ᵀR𝓜 of docs/theory.md (6.7), between groups."""
         return self._between_groups(self.shapes.mean_form(self._collapsed(g)))
 
-    def mean_form_slope(self, g: FloatArray, rates: FloatArray) -> FloatArray:
+    def mean_form_slope(self, g: Array, rates: Array) -> Array:
         """The derivative of -𝓜ᵀR𝓜 when g moves at these rates."""
         return self._between_groups(self.shapes.mean_form_slope(self._collapsed(g), self._collapsed(rates)))
 
-    def _between_groups(self, form: FloatArray) -> FloatArray:
+    def _between_groups(self, form: Array) -> Array:
         return np.asarray(
             form[self.member[:, None], self.member] * self.mean_scale[:, None] * self.mean_scale
         )
 
-    def above(self, g: FloatArray) -> int:
+    def above(self, g: Array) -> int:
         """How many eigenvalues are larger than a real z outside the support, from its g: exact separation.
 
         log det(WWᵀ - z) has the equivalent -Σ n_a log g_a + log det(I + Σ (n_b/p) g_b C_b) - z Σ n_a g_a,
@@ -172,13 +172,13 @@ def equations(noise: Noise, z: Values, g: Values) -> tuple[Values, Values]:
     return residual, jacobian
 
 
-def slope(noise: Noise, z: float, g: FloatArray) -> FloatArray:
+def slope(noise: Noise, z: float, g: Array) -> Array:
     """The derivative dg/dz at one point."""
     _, jacobian = equations(noise, np.array([z]), g[None])
     return np.asarray(np.linalg.solve(jacobian[0], -g))
 
 
-def radius(noise: Noise, g: Values) -> FloatArray:
+def radius(noise: Noise, g: Values) -> Array:
     """The spectral radius of P for each g, over the classes whose g_a is real; 0 where none is."""
     _, second = noise.self_energy(np.real(g))
     product = np.real(g)[:, :, None] ** 2 * second * noise.ratios
@@ -203,7 +203,7 @@ class AxisSolution:
     residual: float
 
 
-def solve_on_axis(noise: Noise, x: FloatArray, guess: Values | None = None) -> AxisSolution:
+def solve_on_axis(noise: Noise, x: Array, guess: Values | None = None) -> AxisSolution:
     """Solve at real points x > 0, from a guess where it leads to a solution, else down from large Im z.
 
     Raises:
@@ -219,12 +219,12 @@ def solve_on_axis(noise: Noise, x: FloatArray, guess: Values | None = None) -> A
     return _axis_solution(noise, x, g)
 
 
-def _axis_solution(noise: Noise, x: FloatArray, g: Values) -> AxisSolution:
+def _axis_solution(noise: Noise, x: Array, g: Values) -> AxisSolution:
     residual, _ = equations(noise, x.astype(np.complex128), g)
     return AxisSolution(g, np.asarray((g.imag == 0).all(axis=1)), float(np.abs(residual).max(initial=0.0)))
 
 
-def solve_line(noise: Noise, x: FloatArray) -> AxisSolution:
+def solve_line(noise: Noise, x: Array) -> AxisSolution:
     """Solve at many ascending points without a guess: a few from large Im z, the others guided by those."""
     g = np.zeros((len(x), len(noise.sizes)), dtype=np.complex128)
     known = np.zeros(len(x), dtype=bool)
@@ -236,7 +236,7 @@ def solve_line(noise: Noise, x: FloatArray) -> AxisSolution:
     return _axis_solution(noise, x, g)
 
 
-def interpolated(x: FloatArray, known_x: FloatArray, known_g: Values) -> Values:
+def interpolated(x: Array, known_x: Array, known_g: Values) -> Values:
     """Linear interpolation of complex vectors, column by column."""
     columns = [
         np.interp(x, known_x, column.real) + 1j * np.interp(x, known_x, column.imag) for column in known_g.T
@@ -244,7 +244,7 @@ def interpolated(x: FloatArray, known_x: FloatArray, known_g: Values) -> Values:
     return np.stack(columns, axis=1)
 
 
-def solve_real(noise: Noise, z: FloatArray, guess: FloatArray) -> tuple[FloatArray, Mask]:
+def solve_real(noise: Noise, z: Array, guess: Array) -> tuple[Array, Mask]:
     """Newton's iteration in real numbers; the mask says which results prove their z outside the support."""
     g, converged = _newton(noise, z, np.array(guess), upper=False)
     stable = np.zeros(len(z), dtype=bool)
@@ -252,7 +252,7 @@ def solve_real(noise: Noise, z: FloatArray, guess: FloatArray) -> tuple[FloatArr
     return g, stable
 
 
-def _land(noise: Noise, x: FloatArray, guess: Values) -> tuple[Values, Mask]:
+def _land(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:
     """Certified solutions at real x near a guess, of the kind that the guess suggests first."""
     g = np.array(guess)
     solved = np.zeros(len(x), dtype=bool)
@@ -265,11 +265,11 @@ def _land(noise: Noise, x: FloatArray, guess: Values) -> tuple[Values, Mask]:
     return g, solved
 
 
-def _land_outside(noise: Noise, x: FloatArray, guess: Values) -> tuple[Values, Mask]:
+def _land_outside(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:
     return solve_real(noise, x, guess.real)
 
 
-def _land_inside(noise: Noise, x: FloatArray, guess: Values) -> tuple[Values, Mask]:
+def _land_inside(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:
     lifted = guess.real + 1j * np.maximum(guess.imag, 1e-3 * np.abs(guess))
     g, inside = _newton(noise, x.astype(np.complex128), lifted, upper=True)
     inside &= (g.imag > _REAL * np.abs(g)).any(axis=1)
@@ -277,7 +277,7 @@ def _land_inside(noise: Noise, x: FloatArray, guess: Values) -> tuple[Values, Ma
     return g, inside
 
 
-def _descend(noise: Noise, x: FloatArray) -> Values:
+def _descend(noise: Noise, x: Array) -> Values:
     """Follow the solution from large Im z down to the real line, trying to land at each level."""
     height = 4.0 * (noise.bound + float(x.max()))
     g = -1.0 / (x + 1j * height)[:, None] * np.ones(len(noise.sizes))

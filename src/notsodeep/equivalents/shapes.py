@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.data import Diagonal, GaussianMixture, Isotropic
-from notsodeep.data.validation import FloatArray, IntArray
+from notsodeep.validation import Array, IntArray
 
 Values = NDArray[Any]  # float64 outside the support, complex128 inside
 Mask = NDArray[np.bool_]
@@ -45,15 +45,15 @@ class Shapes(ABC):
         """For Z vectors h, (1/p) tr(C_a R) and (1/p) tr(C_a R C_b R): shapes (Z, K) and (Z, K, K)."""
 
     @abstractmethod
-    def negative(self, h: FloatArray) -> int:
+    def negative(self, h: Array) -> int:
         """How many eigenvalues of I + Σ h_a C_a are negative, for one real h."""
 
     @abstractmethod
-    def mean_form(self, h: FloatArray) -> FloatArray:
+    def mean_form(self, h: Array) -> Array:
         """The matrix 𝓜ᵀR𝓜, shape (K, K); in docs/theory.md (6.7) zQ̄ is -R."""
 
     @abstractmethod
-    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+    def mean_form_slope(self, h: Array, rates: Array) -> Array:
         """The derivative of -𝓜ᵀR𝓜 when h moves at these rates: 𝓜ᵀ R Σ_a h_a' C_a R 𝓜."""
 
     @abstractmethod
@@ -73,13 +73,13 @@ class Commuting(Shapes):
 
     p: int
     largest: float
-    values: FloatArray
+    values: Array
     multiplicity: IntArray
-    gram: FloatArray
+    gram: Array
     resolution: ClassVar[float] = 1e-14
 
     @classmethod
-    def of(cls, values: FloatArray, means: FloatArray) -> Commuting:
+    def of(cls, values: Array, means: Array) -> Commuting:
         """Group the coordinates whose variances, shape (p, K), agree in every class."""
         distinct, group, multiplicity = np.unique(values, axis=0, return_inverse=True, return_counts=True)
         gram = np.zeros((len(distinct), len(means), len(means)))
@@ -102,15 +102,15 @@ class Commuting(Shapes):
             first[part], second[part] = inverse @ weighted, inverse**2 @ pairs
         return first, second.reshape(-1, classes, classes)
 
-    def negative(self, h: FloatArray) -> int:
+    def negative(self, h: Array) -> int:
         """Counted with multiplicity."""
         return int(self.multiplicity[self._shifted(h) < 0].sum())
 
-    def mean_form(self, h: FloatArray) -> FloatArray:
+    def mean_form(self, h: Array) -> Array:
         """A sum over the distinct tuples."""
         return np.asarray(np.tensordot(1.0 / self._shifted(h), self.gram, axes=1))
 
-    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+    def mean_form_slope(self, h: Array, rates: Array) -> Array:
         """A sum over the distinct tuples."""
         return np.asarray(np.tensordot((self.values @ rates) / self._shifted(h) ** 2, self.gram, axes=1))
 
@@ -132,14 +132,14 @@ class General(Shapes):
 
     p: int
     largest: float
-    matrices: FloatArray
-    means: FloatArray
-    rest: FloatArray
+    matrices: Array
+    means: Array
+    rest: Array
     # Near an atom at 0 the matrices that are inverted may have a condition number of the inverse distance.
     resolution: ClassVar[float] = 1e-7
 
     @classmethod
-    def of(cls, matrices: FloatArray, means: FloatArray) -> General:
+    def of(cls, matrices: Array, means: Array) -> General:
         """Leave out the directions that no covariance reaches: there R is the identity."""
         values, vectors = np.linalg.eigh(matrices.sum(axis=0))
         basis = vectors[:, values > _NULL * len(values) * values[-1]]
@@ -165,15 +165,15 @@ class General(Shapes):
                     second[row, a, b] = second[row, b, a] = np.sum(products[a] * products[b].T)
         return first / self.p, second / self.p
 
-    def negative(self, h: FloatArray) -> int:
+    def negative(self, h: Array) -> int:
         """By the eigenvalues."""
         return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
 
-    def mean_form(self, h: FloatArray) -> FloatArray:
+    def mean_form(self, h: Array) -> Array:
         """By one linear system."""
         return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
 
-    def mean_form_slope(self, h: FloatArray, rates: FloatArray) -> FloatArray:
+    def mean_form_slope(self, h: Array, rates: Array) -> Array:
         """By one linear system."""
         solved = np.linalg.solve(self._shifted(h), self.means.T)
         return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
@@ -201,7 +201,7 @@ def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
     return General.of(matrices, means)
 
 
-def _candidate_basis(matrices: FloatArray) -> FloatArray:
+def _candidate_basis(matrices: Array) -> Array:
     """The eigenbasis of one combination of the matrices, which is common to all of them if any basis is.
 
     The coefficients are square roots of primes: two tuples of rational eigenvalues do not give one sum.

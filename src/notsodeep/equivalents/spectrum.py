@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
-from notsodeep.data.validation import FloatArray, count, frozen
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import Refined, refined
@@ -29,7 +28,7 @@ from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.equivalents.support import Gap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import one_of
+from notsodeep.validation import Array, as_count, frozen, one_of
 
 FORMS = ("asymptotic", "refined")
 
@@ -66,12 +65,12 @@ class LimitingSpectrum:
         stretch: the length of a unit of z there.
     """
 
-    grid: FloatArray
-    density: FloatArray
+    grid: Array
+    density: Array
     atoms: tuple[tuple[float, float], ...]
-    edges: FloatArray
-    isolated: FloatArray
-    alignment: FloatArray
+    edges: Array
+    isolated: Array
+    alignment: Array
     counts: tuple[int, ...]
     atom_counts: tuple[int, ...]
     scalars: Coefficients
@@ -83,14 +82,14 @@ class LimitingSpectrum:
     stretch: float
     _bulks: tuple[Bulk, ...] = field(repr=False)
 
-    def density_at(self, x: ArrayLike) -> FloatArray:
+    def density_at(self, x: ArrayLike) -> Array:
         """The limiting density at any points."""
         points = np.asarray(x, dtype=np.float64)
         z = (points.ravel() - self.origin) / self.stretch
         total = sum((bulk.density(z) for bulk in self._bulks), np.zeros_like(z))
         return np.asarray(total.reshape(points.shape) / self.stretch)
 
-    def cdf(self, x: ArrayLike) -> FloatArray:
+    def cdf(self, x: ArrayLike) -> Array:
         """The limiting distribution function, atoms included: the share of eigenvalues up to x."""
         points = np.asarray(x, dtype=np.float64)
         z = (points.ravel() - self.origin) / self.stretch
@@ -99,14 +98,14 @@ class LimitingSpectrum:
             total = total + mass * (points >= location)
         return np.asarray(total)
 
-    def quantiles(self, number: int | None = None) -> FloatArray:
+    def quantiles(self, number: int | None = None) -> Array:
         """A deterministic prediction of the eigenvalues, ascending: atoms, bulk and isolated ones.
 
         Args:
             number: how many, spread evenly through the distribution of the n eigenvalues; n when left out,
                 and then every isolated eigenvalue is among them once.
         """
-        wanted = self.n if number is None else count(number, name="number")
+        wanted = self.n if number is None else as_count(number, "number")
         parts = [self.isolated]
         for (location, _), size in zip(self.atoms, self.atom_counts, strict=True):
             parts.append(np.full(size, location))
@@ -167,7 +166,7 @@ def limiting_density(
         ConvergenceError: where the equations are not solved; the message says where.
     """
     one_of(form, FORMS, "form")
-    points = count(points, name="points", least=3)
+    points = as_count(points, "points", least=3)
     on_sphere = isinstance(gmm, UnitSphere)
     if isinstance(gmm, UnitSphere):
         gmm = GaussianMixture(np.zeros((1, gmm.p)), 1.0)
@@ -244,11 +243,11 @@ def _absorbed(
     return kept, tuple(sizes)
 
 
-def _alignments(isolated: list[Isolated], classes: int) -> FloatArray:
+def _alignments(isolated: list[Isolated], classes: int) -> Array:
     return np.array([one.alignment for one in isolated]).reshape(-1, classes)
 
 
-def _grid(bulk: Bulk, points: int) -> FloatArray:
+def _grid(bulk: Bulk, points: int) -> Array:
     """Equal steps in θ and some in every panel, edges included; an edge of infinite density is left out."""
     panels = len(bulk.breaks) - 1
     places = np.arange(_PER_PANEL * panels + 1) / _PER_PANEL

@@ -13,20 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import Term, gram, low_rank
-from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import Model, as_tau
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
-
-# Norms that differ by more than this are not those of a sphere written in floating point.
-_SAME_NORM = 1e-6
+from notsodeep.validation import as_count, as_rows, common_norm
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,7 @@ def sphere_coefficients(
         radius: the norm of the samples.
     """
     _check(model, kernel)
-    if dimension < 1:
-        raise InputError(f"dimension = {dimension}: a sphere needs at least one.")
+    dimension = as_count(dimension, "dimension")
     square = np.array([as_tau(radius) ** 2])
     value, slope, half_curvature = expand(model, square, square, kernel, 2, 0.0)[:, 0, 0]
     diagonal = float(exact_diagonal(model, square, kernel)[0])
@@ -72,7 +65,7 @@ def sphere_coefficients(
         constant=float(value + half_curvature * square[0] ** 2 / dimension),
         linear=float(slope),
         identity=float(diagonal - value - slope * square[0]),
-        dimension=int(dimension),
+        dimension=dimension,
         radius=float(radius),
         kernel=kernel,
     )
@@ -81,13 +74,7 @@ def sphere_coefficients(
 def sphere_equivalent(model: Model, X: ArrayLike, kernel: str = "ck") -> StructuredOperator:
     """The equivalent α 11ᵀ + β XXᵀ + μ I of a kernel on samples of one norm, docs/theory.md (8.5)."""
     rows = as_rows(X)
-    norms = np.linalg.norm(rows, axis=1)
-    radius = float(norms.mean())
-    if np.ptp(norms) > _SAME_NORM * radius:
-        raise InputError(
-            f"The norms of the rows lie between {norms.min():.6g} and {norms.max():.6g}; on a sphere they "
-            "are equal. Divide each row by its norm, or use equivalent(..., form='refined')."
-        )
+    radius = common_norm(rows, "Divide each row by its norm, or use equivalent(..., form='refined').")
     scalars = sphere_coefficients(model, rows.shape[1], kernel, radius=radius)
     ones = np.ones((len(rows), 1))
     terms: list[Term] = [gram(rows, scalars.linear), low_rank(ones, np.array([[scalars.constant]]))]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from notsodeep.data.validation import FloatArray
 from notsodeep.equivalents.resolvent import (
     Noise,
     equations,
@@ -25,6 +24,7 @@ from notsodeep.equivalents.resolvent import (
     solve_real,
 )
 from notsodeep.errors import ConvergenceError
+from notsodeep.validation import Array
 
 # The first look at the line: points equally spaced in √x, and some per decade of x for bulks far apart.
 _EQUAL_POINTS = 49
@@ -38,7 +38,7 @@ class Point:
     """A real solution (z, g) outside the support, or at its edge."""
 
     z: float
-    g: FloatArray
+    g: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Gap:
     low: Point | None
     high: Point | None
 
-    def at(self, noise: Noise, z: float) -> FloatArray:
+    def at(self, noise: Noise, z: float) -> Array:
         """The solution at a z of the gap, followed from the known one."""
         for edge in (self.low, self.high):
             if edge is not None and edge.z == z:
@@ -65,7 +65,7 @@ class Gap:
         return _follow(noise, self.inside, z, self.above)
 
 
-def _follow(noise: Noise, start: Point, z: float, count: int) -> FloatArray:
+def _follow(noise: Noise, start: Point, z: float, count: int) -> Array:
     """Continue from one point of a gap to another, with steps as long as they can be certified."""
     here, fraction = start, 1.0
     while here.z != z:
@@ -113,7 +113,7 @@ def _edge_of(top: Gap) -> float:
     return top.low.z if top.low is not None else 0.0
 
 
-def _points_below(edge: float) -> FloatArray:
+def _points_below(edge: float) -> Array:
     equal = edge * (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
     return np.unique(np.concatenate([equal, edge * _DECADES]))
 
@@ -125,7 +125,7 @@ def _top_gap(noise: Noise) -> Gap:
     return Gap(0, inside, _fold(noise, inside, -1.0, 0), None)
 
 
-def _scan(noise: Noise, x: FloatArray, rank: int, found: dict[int, Gap]) -> None:
+def _scan(noise: Noise, x: Array, rank: int, found: dict[int, Gap]) -> None:
     """Open the gaps that show at given points."""
     solution = solve_line(noise, x)
     for z, g in zip(x[solution.outside], solution.g.real[solution.outside], strict=True):
@@ -164,7 +164,7 @@ def _fold(noise: Noise, start: Point, direction: float, count: int) -> Point:
     raise _lost(here.z)
 
 
-def _bordered(noise: Noise, near: Point, weights: FloatArray, target: float) -> tuple[Point, float] | None:
+def _bordered(noise: Noise, near: Point, weights: Array, target: float) -> tuple[Point, float] | None:
     """The point (z, g) of the curve with weights·g = target, and the rate of z in the target: Newton."""
     z, g = near.z, near.g
     size = len(g)
@@ -188,7 +188,7 @@ def _bordered(noise: Noise, near: Point, weights: FloatArray, target: float) -> 
     return None
 
 
-def _zero_of_rate(noise: Noise, here: Point, there: Point, weights: FloatArray) -> Point:
+def _zero_of_rate(noise: Noise, here: Point, there: Point, weights: Array) -> Point:
     """The fold between two points of the curve, by Brent's method on the rate of z."""
     start, stop = float(weights @ here.g), float(weights @ there.g)
 

@@ -11,7 +11,7 @@ from notsodeep.estimators.equivalent import DEQEquivalentRidge
 from notsodeep.estimators.features import DEQFeatures
 from notsodeep.estimators.process import DEQKernel
 from notsodeep.estimators.ridge import DEQKernelClassifier, DEQKernelRidge
-from notsodeep.estimators.rows import RowScaler
+from notsodeep.estimators.scaling import RowScaler
 
 __all__ = [
     "DEQEquivalentRidge",

@@ -7,11 +7,11 @@ from typing import Self
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.equivalents import StructuredOperator, equivalent, ridge_distortion
 from notsodeep.equivalents.equivalent import ORDERS
@@ -19,13 +19,11 @@ from notsodeep.equivalents.expansion import expand
 from notsodeep.equivalents.powers import ClassValues
 from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
 from notsodeep.estimators.machine import KERNELS, kernel_times, mean_target, solve_on_landmarks, solve_ridge
-from notsodeep.estimators.rows import RowScaler, positive
+from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_rows_and_targets
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ
-from notsodeep.validation import one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_number, one_of
 
 # Numbers of Chebyshev points in log ||x||² that are tried in turn.
 _POINTS = (12, 24, 48, 96)
@@ -136,17 +134,14 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
             X: samples in rows, two or more.
             y: one target (n,), or several (n, m).
         """
-        alpha = positive(self.alpha, "alpha", or_zero=True)
+        alpha = as_number(self.alpha, "alpha")
         one_of(self.kernel, tuple(KERNELS), "kernel")
         if self.order not in ORDERS:
             raise InputError(
                 f"The equivalent has orders 1, 2 and 3; order = {self.order!r} is not one of them."
             )
         self.model_ = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
-        given, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
-        targets = np.asarray(y, dtype=np.float64)
+        given, targets = checked_rows_and_targets(self, X, y, ensure_min_samples=2)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(given)
         rows = self.rows_.transform(given)
         if not rows.any():
@@ -160,7 +155,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> Array:
         """The regression function at new rows: O(p) for each, with the exact form O(p) for each landmark."""
         check_is_fitted(self)
-        rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        rows = self.rows_.transform(checked_rows(self, X))
         return np.asarray(self._deviation(rows) + self.intercept_)
 
     def _deviation(self, rows: Array) -> Array:

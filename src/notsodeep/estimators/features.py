@@ -6,19 +6,17 @@ from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.designs import design
 from notsodeep.errors import InputError
 from notsodeep.estimators.machine import KERNELS
-from notsodeep.estimators.rows import RowScaler
+from notsodeep.estimators.scaling import RowScaler, checked_rows
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_count, one_of, root_mean_square_norm
 
 
 class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -86,7 +84,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             y: not used.
         """
         model = self._check()
-        rows = validate_data(self, X, dtype=np.float64)
+        rows = checked_rows(self, X, reset=True)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(rows)
         tau0 = _typical_norm(self.rows_.transform(rows))
         self.network_, self.residual_ = _designed(model, tau0, self.kernel)
@@ -97,7 +95,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def transform(self, X: ArrayLike) -> Array:
         """The features, shape (n, n_components)."""
         check_is_fitted(self)
-        signal = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        signal = self.rows_.transform(checked_rows(self, X))
         if not self.tangent_weights_:
             for phi, weights in zip(self.network_.layers, self.weights_, strict=True):
                 signal = _scaled(phi(signal @ weights.T))
@@ -134,9 +132,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _check(self) -> DEQ:
         one_of(self.kernel, tuple(KERNELS), "kernel")
-        count = self.n_components
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise InputError(f"n_components must be a whole number from 1 on, got {count!r}.")
+        as_count(self.n_components, "n_components")
         return DEQ(self.activation, self.sigma_a2, self.sigma_b2)
 
 
@@ -158,7 +154,7 @@ def _typical_norm(rows: Array) -> float:
 
     No design needs more digits, and rows that were scaled to 1 have 1, whatever the rounding.
     """
-    return float(f"{np.sqrt(np.mean(np.einsum('ij,ij->i', rows, rows))):.9g}") or 1.0
+    return float(f"{root_mean_square_norm(rows):.9g}") or 1.0
 
 
 def generator(random_state: Any) -> np.random.Generator:

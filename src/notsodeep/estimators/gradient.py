@@ -36,8 +36,7 @@ from notsodeep.gaussian.moments import mehler, second_moment, second_moment_slop
 from notsodeep.gaussian.shapes import bell
 from notsodeep.kernel_names import Kernel
 from notsodeep.models import DEQ, Samples
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Correlations closer to ±1 are those of parallel rows, up to rounding; there the correlation does not move.
 _PARALLEL = 1e-10

@@ -6,21 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.linalg import lapack
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.estimators.rows import RowScaler, checked_weights, positive
+from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_weights
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Model, as_model
-from notsodeep.validation import one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_number, one_of
 
 KERNELS = ("ck", "ntk")
 # Entries of a kernel held at once while predicting: 128 MB.
@@ -60,7 +58,7 @@ class KernelMachine(BaseEstimator):
         self.model = model
 
     def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
-        alpha = positive(self.alpha, "alpha", or_zero=True)
+        alpha = as_number(self.alpha, "alpha")
         self._prepare()
         weights = checked_weights(sample_weight, X)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
@@ -82,7 +80,7 @@ class KernelMachine(BaseEstimator):
 
     def _machine_output(self, X: Any) -> Array:
         check_is_fitted(self)
-        rows = self.rows_.transform(validate_data(self, X, reset=False, dtype=np.float64))
+        rows = self.rows_.transform(checked_rows(self, X))
         return np.asarray(kernel_times(self._between, rows, self.X_fit_, self.dual_coef_) + self.intercept_)
 
 

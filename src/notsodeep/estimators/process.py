@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
 from notsodeep.equivalents.expansion import exact_diagonal
 from notsodeep.errors import InputError
 from notsodeep.estimators.gradient import Change, kernel_and_gradients
 from notsodeep.estimators.machine import KERNELS
-from notsodeep.estimators.rows import positive
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ
-from notsodeep.validation import as_rows, one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_number, as_rows, one_of, squared_norms
 
 # The largest slope is looked for within this many units of zero, where the pre-activations of scaled rows are.
 _REACH = 8.0
@@ -101,7 +98,7 @@ class DEQKernel(Kernel):
     def diag(self, X: ArrayLike) -> Array:
         """The diagonal of the kernel."""
         rows = self._scaled(X)
-        return exact_diagonal(self._model(), np.einsum("ij,ij->i", rows, rows), self._name())
+        return exact_diagonal(self._model(), squared_norms(rows), self._name())
 
     def is_stationary(self) -> bool:
         """It is not: rows of different norms have different variances."""
@@ -113,7 +110,7 @@ class DEQKernel(Kernel):
         return f"DEQKernel({name}, {self.kernel}, sigma_a2={self.sigma_a2:.3g}{extra})"
 
     def _scaled(self, X: ArrayLike) -> Array:
-        return as_rows(X) / positive(self.length_scale, "length_scale")
+        return as_rows(X) / as_number(self.length_scale, "length_scale", positive=True)
 
     def _name(self) -> str:
         return one_of(self.kernel, tuple(KERNELS), "kernel")

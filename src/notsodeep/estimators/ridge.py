@@ -7,13 +7,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from notsodeep.errors import InputError
 from notsodeep.estimators.machine import KernelMachine
-
-Array = NDArray[np.float64]
+from notsodeep.estimators.scaling import checked_rows_and_labels, checked_rows_and_targets
+from notsodeep.validation import Array
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
@@ -51,8 +49,7 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             y: one target (n,), or several (n, m).
             sample_weight: a weight of 2 is a row that occurs twice.
         """
-        rows, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        self._fit_machine(rows, np.asarray(targets, dtype=np.float64), sample_weight)
+        self._fit_machine(*checked_rows_and_targets(self, X, y), sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -83,9 +80,7 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
             y: labels (n,).
             sample_weight: a weight of 2 is a row that occurs twice.
         """
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        self.classes_, index = np.unique(labels, return_inverse=True)
+        rows, self.classes_, index = checked_rows_and_labels(self, X, y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
         self._fit_machine(rows, _signs(index, len(self.classes_)), sample_weight)

@@ -34,7 +34,7 @@ from notsodeep.nets.modules import Net, network_of
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
 from notsodeep.nets.training import FitSettings, fit
 from notsodeep.progress import Report, reported
-from notsodeep.validation import one_of
+from notsodeep.validation import as_labels, one_of, unknown_labels
 
 MODELS = ("deq", "twin", "plain")
 KERNEL = {"readout": "ck", "all": "ntk"}
@@ -224,8 +224,8 @@ class _Contest:
         test: tuple[ArrayLike, ArrayLike],
         settings: RaceSettings,
     ) -> _Contest:
-        names, y_train = np.unique(np.asarray(train[1]), return_inverse=True)
-        y_test = _renumbered(np.asarray(test[1]), names)
+        names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
+        y_test = _renumbered(as_labels(test[1], None), names)
         preprocessing = Preprocessing.fit(train[0])
         X_train = preprocessing.apply(train[0])
         tau0 = sqrt(float(np.mean(np.einsum("ij,ij->i", X_train, X_train, dtype=np.float64))))
@@ -303,7 +303,7 @@ class _Contest:
 def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
     if len(names) < 2:
         raise InputError("The training part has one class only; at least two are needed to tell apart.")
-    unknown = np.setdiff1d(labels, names)
+    unknown = unknown_labels(labels, names)
     if len(unknown):
         raise InputError(
             f"The test part has the labels {unknown.tolist()}, which do not occur in the training part."

@@ -16,6 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.memory import available_bytes
 from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
+from notsodeep.validation import as_real
 
 # Rows per call where no gradient is wanted: large enough for the matrix products, small beside the data.
 EVALUATION_ROWS = 1024
@@ -73,13 +74,14 @@ def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
 
 
 def _as_tensor(values: Any, name: str) -> Tensor:
-    try:
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} cannot be read as an array: {error}.") from None
-    if tensor.dtype.is_complex:
-        raise InputError(f"{name} must hold real numbers, not {tensor.dtype}.")
-    return tensor
+    if isinstance(values, Tensor) and values.layout == torch.strided:
+        if values.dtype.is_complex:
+            raise InputError(f"{name} must hold real numbers, not {values.dtype}.")
+        return values
+    array = as_real(values, name)
+    # torch has no longer numbers than these, and warns of arrays that must not be written to.
+    plain = array if array.dtype.itemsize <= 8 else array.astype(np.float64)
+    return torch.from_numpy(np.require(plain, requirements=["C", "W"]))
 
 
 def _as_target(y: Any, module: Net, loss: str, name: str) -> tuple[Tensor, Tensor | None]:

@@ -127,7 +127,7 @@ def explicit_twin(
         return Twin(twin, found, None)
     generator = np.random.default_rng(seed)
     sample = rows[generator.permutation(len(rows))[:samples]]
-    block = torch.as_tensor(rows[:batch], dtype=net.readout.dtype, device=net.readout.device)
+    block = torch.tensor(rows[:batch], dtype=net.readout.dtype, device=net.readout.device)
     return Twin(twin, found, _evidence(net, twin, found, sample, block))
 
 

@@ -34,7 +34,7 @@ from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, check_block, fitting_block, make_job
 from notsodeep.scale.sample_sources import rows_of, survey
 from notsodeep.scale.stored import StoredKernel
-from notsodeep.validation import Array, one_of
+from notsodeep.validation import Array, as_right_sides, one_of
 
 # Error allowed to a preconditioner in the dependence on two samples' norms: it costs an iteration or two, and a smaller
 # one would double or treble the columns of the inverse, on which it depends by their third power.
@@ -224,11 +224,7 @@ class KernelOperator(LinearOperator):
         Raises:
             ConvergenceError: if the tolerance is not reached.
         """
-        right = np.asarray(b, dtype=np.float64)
-        if right.ndim not in (1, 2) or len(right) != self.n:
-            raise InputError(f"b has shape {right.shape}; {self.n} rows are needed, one for each sample.")
-        if not np.all(np.isfinite(right)):
-            raise InputError("b has NaN or infinite entries.")
+        right = as_right_sides(b, self.n)
         if not (np.isfinite(ridge) and ridge > 0):
             raise InputError(f"ridge must be positive, got {ridge}: a kernel is often singular to rounding.")
         found = conjugate_gradients(

@@ -26,6 +26,7 @@ from notsodeep.equivalents.terms import GramTerm, LowRankTerm
 from notsodeep.errors import InputError
 from notsodeep.models.protocol import Model
 from notsodeep.scale.sample_sources import ArrayRows, Rows, SurveyedRows, chunks, plain_rows, survey
+from notsodeep.validation import as_labels
 
 Array = NDArray[np.float64]
 
@@ -228,9 +229,8 @@ class EquivalentInverse:
 
 def mixture_statistics(X: Any, y: Any) -> MixtureStatistics:
     """`MixtureStatistics` of labelled rows that are read chunk by chunk: one pass for the classes, one for ψ."""
-    rows, labels = plain_rows(X), np.asarray(y)
-    if labels.shape != (rows.shape[0],):
-        raise InputError(f"y has shape {labels.shape} for {rows.shape[0]} rows of X; give one label per row.")
+    rows = plain_rows(X)
+    labels = as_labels(y, rows.shape[0])
     total = StatisticsAccumulator(rows.shape[1], np.unique(labels))
     for part in chunks(*rows.shape):
         total.update(rows.read(part), labels[part])

@@ -20,7 +20,7 @@ from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.files import explained_errors
 from notsodeep.models.protocol import Model
-from notsodeep.validation import Array
+from notsodeep.validation import Array, as_real, check_real, check_row_shape
 
 # Bytes (as float64) of the rows that are read at once in a pass over all of them.
 CHUNK = 32 * 1000**2
@@ -104,15 +104,10 @@ def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = Fa
 
 def plain_rows(X: Any, name: str = "X") -> Rows:
     """The rows of an array in memory, of an np.memmap or of a zarr array."""
-    if hasattr(X, "detach"):
-        X = X.detach().cpu().numpy()
     if isinstance(X, MappedRows | ArrayRows):
         return X
-    if not isinstance(X, np.ndarray) and not _is_zarr(X):
-        try:
-            X = np.asarray(X)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} cannot be read as an array: {error}.") from None
+    if not isinstance(X, np.memmap) and not _is_zarr(X):
+        X = as_real(X, name)
     _check(X.shape, X.dtype, name)
     mapped = _mapped(X) if isinstance(X, np.memmap) else None
     return ArrayRows(X) if mapped is None else mapped
@@ -181,17 +176,8 @@ def _filled(target: Any, X: Any) -> Any:
 
 
 def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
-    if np.dtype(dtype).kind not in "biuf":
-        raise InputError(f"{name} must hold real numbers, not {dtype}. Convert it first.")
-    if len(shape) < 2:
-        raise InputError(
-            f"{name} must be a matrix with samples in rows (n, p); got shape {tuple(shape)}. "
-            "One sample x goes in as x[None, :], one feature as x[:, None]."
-        )
-    if 0 in shape:
-        raise InputError(
-            f"{name} is empty: shape {tuple(shape)}. At least one sample and one feature are needed."
-        )
+    check_real(dtype, name)
+    check_row_shape(shape, name, more_axes=True)
 
 
 # --- one pass over all rows -------------------------------------------------------------------------------

@@ -7,14 +7,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from notsodeep.errors import InputError
+from notsodeep.validation import (
+    Array,
+    IntArray,
+    as_labels,
+    as_number,
+    as_rows,
+    check_real,
+    root_mean_square_norm,
+    to_numpy,
+)
 
-Array = NDArray[np.float64]
-
-# Rounding in the mean of equal rows leaves norms of this order beside the norm of the mean.
-_NO_SPREAD = 1e-13
+# Kinds of dtypes that scikit-learn turns into numbers without a word: words, dates, lengths of time.
+_NO_NUMBERS = "USMm"
 
 
 class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -46,7 +55,7 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             y: not used.
             sample_weight: a weight of 2 is a row that occurs twice.
         """
-        rows = validate_data(self, X, dtype=np.float64)
+        rows = checked_rows(self, X, reset=True)
         weights = checked_weights(sample_weight, rows)
         self.mean_ = np.average(rows, axis=0, weights=weights) if self.center else np.zeros(rows.shape[1])
         self.scale_ = self._chosen_scale(rows - self.mean_, weights)
@@ -55,13 +64,13 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> Array:
         """The rows, shifted and scaled."""
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = checked_rows(self, X)
         return np.asarray((rows - self.mean_) / self.scale_)
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows as they were before `transform`."""
         check_is_fitted(self)
-        return np.asarray(np.asarray(X, dtype=np.float64) * self.scale_ + self.mean_)
+        return np.asarray(as_rows(X, columns=len(self.mean_)) * self.scale_ + self.mean_)
 
     def _chosen_scale(self, centred: Array, weights: Array | None) -> float:
         if self.scale is None:
@@ -69,16 +78,52 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(self.scale, str):
             if self.scale != "auto":
                 raise InputError(f"scale={self.scale!r} is not known: 'auto', a positive number, or None.")
-            return self._typical_norm(centred, weights)
-        return positive(self.scale, "scale")
+            return root_mean_square_norm(centred, weights=weights, mean=self.mean_) or 1.0
+        return as_number(self.scale, "scale", positive=True)
 
-    def _typical_norm(self, centred: Array, weights: Array | None) -> float:
-        with np.errstate(over="ignore"):
-            squares = np.einsum("ij,ij->i", centred, centred)
-        typical = float(np.sqrt(np.average(squares, weights=weights)))
-        if not np.isfinite(typical):
-            raise InputError("X has entries whose squares overflow. Scale the data down.")
-        return typical if typical > _NO_SPREAD * float(np.linalg.norm(self.mean_)) else 1.0
+
+def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Array:
+    """Rows as scikit-learn checks them; with `reset` the estimator remembers the number and names of the features."""
+    rows: Array = validate_data(estimator, _plain(X, "X"), reset=reset, dtype=np.float64)
+    return rows
+
+
+def checked_rows_and_targets(estimator: BaseEstimator, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+    """Rows and real targets, one (n,) or several (n, m), as scikit-learn checks them."""
+    rows, targets = validate_data(
+        estimator,
+        _plain(X, "X"),
+        _plain(y, "y"),
+        dtype=np.float64,
+        multi_output=True,
+        y_numeric=True,
+        **options,
+    )
+    return rows, np.asarray(targets, dtype=np.float64)
+
+
+def checked_rows_and_labels(estimator: BaseEstimator, X: Any, y: Any) -> tuple[Array, NDArray[Any], IntArray]:
+    """Rows, the classes in order, and the position of each label among them."""
+    # Words and numbers have no common order; scikit-learn would make words of all, or fail to sort them.
+    of_objects = isinstance(y, list | tuple) or getattr(y, "dtype", None) == np.dtype(object)
+    labels = as_labels(y, None) if of_objects else _plain(y, "y")
+    rows, labels = validate_data(estimator, _plain(X, "X"), labels, dtype=np.float64)
+    check_classification_targets(labels)
+    classes, index = np.unique(labels, return_inverse=True)
+    return rows, classes, index
+
+
+def _plain(values: Any, name: str) -> Any:
+    """Tensors as arrays, masked entries refused; the rest is left to scikit-learn, which keeps the names of columns.
+
+    scikit-learn would drop the mask, take words and dates for numbers, and cannot read a tensor of 16 bits or one that
+    requires gradients.
+    """
+    odd = isinstance(values, np.ma.MaskedArray | list | tuple) or hasattr(values, "detach")
+    plain = to_numpy(values, name) if odd else values
+    if isinstance(plain, np.ndarray) and plain.dtype.kind in _NO_NUMBERS and name == "X":
+        check_real(plain.dtype, name)
+    return plain
 
 
 def checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array | None:
@@ -89,15 +134,3 @@ def checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array | None:
     if not weights.any():
         raise InputError("sample_weight is zero for every sample: nothing is left to learn from.")
     return weights
-
-
-def positive(value: Any, name: str, *, or_zero: bool = False) -> float:
-    """A finite number above zero, or from zero on."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, got {value!r}.") from None
-    if not np.isfinite(number) or number < 0.0 or (number == 0.0 and not or_zero):
-        wanted = "not negative" if or_zero else "positive"
-        raise InputError(f"{name} must be finite and {wanted}; got {value!r}.")
-    return number

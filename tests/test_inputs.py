@@ -1,0 +1,284 @@
+"""Public functions that take samples or labels, with arrays as people have them: the right answer or an InputError.
+
+Masked arrays, tensors of 16 bits or with gradients, tables, arrays of Python objects, sparse and complex matrices,
+labels that mix words and numbers: none may end in another exception, or in an answer that ignores what was said.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import notsodeep as nsd
+from notsodeep import convergence, nets
+from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, StatisticsAccumulator
+from notsodeep.equivalents import ridge_distortion, sphere_equivalent
+from notsodeep.errors import InputError
+from notsodeep.estimators import (
+    DEQEquivalentRidge,
+    DEQFeatures,
+    DEQKernel,
+    DEQKernelClassifier,
+    DEQKernelRidge,
+    RowScaler,
+)
+from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.validation import as_labels, label_codes
+
+torch = pytest.importorskip("torch")
+
+N, P = 24, 6
+MODEL = nsd.DEQ("relu", 0.2)
+MIXTURE = nsd.GaussianMixture(np.zeros((2, P)), [1.0, 2.0])
+
+
+def distinct():
+    """Rows of which no two are parallel; every entry is exact in bfloat16, so that no form of them loses anything."""
+    return np.round(8.0 * np.random.default_rng(1).standard_normal((N, P))) / 8.0
+
+
+LABELS = np.arange(N) % 2
+TARGETS = np.linspace(-1.0, 1.0, N)
+FITTED = RowScaler().fit(distinct())
+
+
+def deq_net():
+    return nets.DEQNet(nsd.DEQ("tanh", 0.1), P, 16, 2, seed=0)
+
+
+def trained(X, y):
+    net = deq_net()
+    nets.fit(net, (X, y), epochs=1, batch_size=8)
+    return net.readout.detach().numpy()
+
+
+def accumulated(X, y):
+    total = StatisticsAccumulator(P, [0, 1])
+    total.update(X, y)
+    return total.finish().T
+
+
+OF_SAMPLES = {
+    "conjugate_kernel": lambda X: conjugate_kernel(MODEL, X),
+    "conjugate_kernel, second": lambda X: conjugate_kernel(MODEL, distinct(), X),
+    "tangent_kernel": lambda X: tangent_kernel(MODEL, X),
+    "public conjugate_kernel": lambda X: nsd.conjugate_kernel(MODEL, X),
+    "public tangent_kernel in blocks": lambda X: np.asarray(nsd.tangent_kernel(MODEL, X, max_memory="1 GB")),
+    "KernelOperator": lambda X: nsd.KernelOperator.of(MODEL, X) @ np.ones((N, 1)),
+    "MixtureStatistics.estimate": lambda X: MixtureStatistics.estimate(X, LABELS).psi,
+    "MixtureStatistics.of": lambda X: MixtureStatistics.of(MIXTURE, X, LABELS).psi,
+    "StatisticsAccumulator": lambda X: accumulated(X, LABELS),
+    "Preprocessing.fit": lambda X: Preprocessing.fit(X).shift,
+    "Preprocessing.apply": lambda X: Preprocessing.fit(distinct()).apply(X),
+    "GaussianMixture": lambda X: nsd.GaussianMixture(X, 1.0).mean_gram,
+    "equivalent": lambda X: nsd.equivalent(MODEL, X, form="refined").to_dense(),
+    "equivalence_error": lambda X: float(nsd.equivalence_error(MODEL, X, form="refined")),
+    "is_high_dimensional": lambda X: nsd.is_high_dimensional(X).norm_spread,
+    "ridge_distortion": lambda X: ridge_distortion(MODEL, X, ridge=1.0),
+    "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
+    "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
+    "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,
+    "DEQEquivalentRidge": lambda X: DEQEquivalentRidge(alpha=1.0).fit(X, TARGETS).dual_coef_,
+    "DEQFeatures": lambda X: DEQFeatures(5).fit(X).transform(X),
+    "DEQKernel": lambda X: DEQKernel()(X),
+    "DEQKernel.diag": lambda X: DEQKernel().diag(X),
+    "RowScaler": lambda X: RowScaler().fit(X).mean_,
+    "RowScaler.inverse_transform": lambda X: FITTED.inverse_transform(X),
+    "nets.fit": lambda X: trained(X, LABELS),
+    "nets.compute_features": lambda X: nets.compute_features(deq_net(), X).numpy(),
+    "explicit_twin": lambda X: tuple(nets.explicit_twin(deq_net(), X))[1].residual,
+    "population_gram": lambda X: convergence.population_gram(X, 0.05, normalise=True).matrix,
+    "certificate": lambda X: (
+        convergence.certificate(X, TARGETS, 64, 0.02, normalise=True).measured.least.estimate
+    ),
+}
+ON_A_SPHERE = {"sphere_equivalent": lambda X: sphere_equivalent(MODEL, X).to_dense()}
+
+
+def masked(X):
+    mask = np.zeros(np.shape(X), dtype=bool)
+    mask.flat[3] = True
+    return np.ma.masked_array(X, mask)
+
+
+def table(X):
+    return pytest.importorskip("pandas").DataFrame(X, columns=[f"c{i}" for i in range(np.shape(X)[1])])
+
+
+# What means the same numbers must give the same answer.
+GOOD = {
+    "a list": lambda X: X.tolist(),
+    "float32": lambda X: X.astype(np.float32),
+    "float16": lambda X: X.astype(np.float16),
+    "objects": lambda X: X.astype(object),
+    "by columns": np.asfortranarray,
+    "read-only": lambda X: np.broadcast_to(X, X.shape),
+    "a masked array without a mask": lambda X: np.ma.masked_array(X),
+    "a table": table,
+    "a table of objects": lambda X: table(X).astype(object),
+    "a tensor": torch.tensor,
+    "a tensor of float16": lambda X: torch.tensor(X, dtype=torch.float16),
+    "a tensor of bfloat16": lambda X: torch.tensor(X, dtype=torch.bfloat16),
+    "a tensor that requires gradients": lambda X: torch.tensor(X, requires_grad=True),
+    "a transposed tensor": lambda X: torch.tensor(X.T.copy()).T,
+}
+BAD = {
+    "masked entries": (masked, "masked"),
+    "rows with masked entries": (lambda X: list(masked(X)), "masked"),
+    "a sparse matrix": (sparse.csr_matrix, "[Ss]parse"),
+    "a sparse array": (sparse.csr_array, "[Ss]parse"),
+    "a sparse tensor": (lambda X: torch.tensor(X).to_sparse(), "[Ss]parse"),
+    "complex numbers": (lambda X: X + 1j, "[Cc]omplex"),
+    "a complex tensor": (lambda X: torch.tensor(X + 1j), "[Cc]omplex"),
+    "words": (lambda X: X.astype(str), ""),
+    "objects that are no numbers": (lambda X: np.full(X.shape, object()), ""),
+    "missing values": (lambda X: np.where(X > 0, X, None), ""),
+    "dates": (lambda X: X.astype("datetime64[s]"), ""),
+    "ragged rows": (lambda X: [*X.tolist(), [1.0]], ""),
+    "a number": (lambda X: 3.0, ""),
+    "nothing": (lambda X: None, ""),
+    "NaN": (lambda X: np.where(X > 0, X, np.nan), ""),
+    "one row": (lambda X: X[0], ""),
+    "three axes": (lambda X: X[None], ""),
+    "no rows": (lambda X: X[:0], ""),
+}
+
+
+def close(found, expected):
+    """To rounding of single precision, in which networks are trained."""
+    size = float(np.abs(np.asarray(expected, dtype=np.float64)).max())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * size)
+
+
+def quietly(function, X):
+    """The answer without warnings of ours about data that are not high-dimensional, which these are not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return function(X)
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("name", OF_SAMPLES)
+def test_the_same_samples_in_another_form(name, form):
+    X = distinct()
+    close(quietly(OF_SAMPLES[name], GOOD[form](X)), quietly(OF_SAMPLES[name], X))
+
+
+# scikit-learn has errors of its own for these, which its checks demand.
+OF_SCIKIT_LEARN = ("DEQKernelRidge", "DEQKernelClassifier", "DEQEquivalentRidge", "DEQFeatures", "RowScaler")
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("name", OF_SAMPLES)
+def test_what_is_no_matrix_of_numbers_is_refused(name, kind):
+    make, message = BAD[kind]
+    if (name, kind) == ("conjugate_kernel, second", "nothing"):
+        pytest.skip("None says that there is no second set of samples")
+    allowed = (ValueError, TypeError) if name.startswith(OF_SCIKIT_LEARN) else InputError
+    if "mask" in kind:
+        allowed = InputError
+    with pytest.raises(allowed, match=message or "."):
+        quietly(OF_SAMPLES[name], make(distinct()))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------
+
+OF_LABELS = {
+    "MixtureStatistics.estimate": lambda y: MixtureStatistics.estimate(distinct(), y).psi,
+    "is_high_dimensional": lambda y: nsd.is_high_dimensional(distinct(), y).predicted_error,
+    "DEQKernelClassifier": lambda y: DEQKernelClassifier().fit(distinct(), y).dual_coef_,
+}
+GOOD_LABELS = {
+    "a list": lambda y: y.tolist(),
+    "words": lambda y: np.where(y == 0, "cat", "dog"),
+    "a list of words": lambda y: np.where(y == 0, "cat", "dog").tolist(),
+    "words as objects": lambda y: np.where(y == 0, "cat", "dog").astype(object),
+    "truth values": lambda y: y == 1,
+    "numbers as objects": lambda y: y.astype(object),
+    "whole floats": lambda y: y.astype(float),
+    "a tensor": torch.tensor,
+    "a tensor of bfloat16": lambda y: torch.tensor(y, dtype=torch.bfloat16),
+    "a series": lambda y: pytest.importorskip("pandas").Series(y),
+    "categories": lambda y: pytest.importorskip("pandas").Categorical(np.where(y == 0, "cat", "dog")),
+}
+
+
+def mixed(y):
+    return ["cat" if label == 0 else 1 for label in y]
+
+
+BAD_LABELS = {
+    "a list of words and numbers": (mixed, "two kinds"),
+    "an array of words and numbers": (lambda y: np.array(mixed(y), dtype=object), "two kinds"),
+    "masked labels": (masked, "masked"),
+    "missing labels": (lambda y: np.where(y == 0, None, "dog"), ""),
+    "NaN": (lambda y: np.where(y == 0, np.nan, 1.0), ""),
+    "complex": (lambda y: y + 1j, ""),
+    "tuples": (lambda y: [(int(label), 1) for label in y], ""),
+    "two columns": (lambda y: np.column_stack([y, y]), ""),
+    "too few": (lambda y: y[:-1], ""),
+    "a sparse vector": (lambda y: sparse.csr_matrix(y), ""),
+    "a number": (lambda y: 1, ""),
+}
+
+
+@pytest.mark.parametrize("form", GOOD_LABELS)
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_the_same_labels_in_another_form(name, form):
+    close(OF_LABELS[name](GOOD_LABELS[form](LABELS)), OF_LABELS[name](LABELS))
+
+
+@pytest.mark.parametrize("kind", BAD_LABELS)
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_what_are_no_labels_is_refused(name, kind):
+    make, message = BAD_LABELS[kind]
+    allowed = (ValueError, TypeError) if name == "DEQKernelClassifier" and not message else InputError
+    with pytest.raises(allowed, match=message or "."):
+        OF_LABELS[name](make(LABELS))
+
+
+def test_labels_of_a_training_are_whole_numbers():
+    for bad in (mixed(LABELS), np.array(mixed(LABELS), dtype=object), masked(LABELS)):
+        with pytest.raises(InputError):
+            trained(distinct(), bad)
+    same = [trained(distinct(), form(LABELS)) for form in (torch.tensor, np.asarray, list)]
+    np.testing.assert_array_equal(same[0], same[1])
+    np.testing.assert_array_equal(same[0], same[2])
+
+
+def test_targets_are_numbers():
+    for bad in (mixed(LABELS), masked(TARGETS), TARGETS + 1j, TARGETS[:-1], np.full(N, np.nan), None):
+        with pytest.raises(InputError):
+            convergence.certificate(distinct(), bad, 64, 0.02, normalise=True)
+        with pytest.raises((ValueError, TypeError)):
+            DEQKernelRidge().fit(distinct(), bad)
+    half = convergence.certificate(
+        distinct(), torch.tensor(np.sign(TARGETS), dtype=torch.bfloat16), 64, 0.02, normalise=True
+    )
+    full = convergence.certificate(distinct(), np.sign(TARGETS), 64, 0.02, normalise=True)
+    assert half.measured.residual == full.measured.residual
+
+
+def test_words_are_not_looked_up_among_numbers():
+    known = ClassStatistics.of_mixture(MIXTURE, [N // 2, N // 2])
+    for y in (np.where(LABELS == 0, "0", "1"), ["cat"] * N, mixed(LABELS)):
+        with pytest.raises(InputError, match=r"not among the classes|two kinds"):
+            known.psi_of(distinct(), y)
+    with pytest.raises(InputError, match="two kinds"):
+        StatisticsAccumulator(P, ["cat", 1])
+    np.testing.assert_array_equal(label_codes(["b", "a"], np.array(["a", "b"]), 2), [1, 0])
+    assert as_labels(["a", "b"], 2).tolist() == ["a", "b"]
+
+
+def test_right_sides():
+    operator = nsd.equivalent(MODEL, distinct(), form="refined")
+    streamed = nsd.KernelOperator.of(MODEL, distinct())
+    half = torch.tensor(np.sign(TARGETS), dtype=torch.bfloat16, requires_grad=True)
+    for solver in (operator, streamed):
+        close(np.asarray(solver.solve(half, 1.0)), np.asarray(solver.solve(np.sign(TARGETS), 1.0)))
+        for bad in (masked(TARGETS), TARGETS + 1j, TARGETS.astype(str), TARGETS[:-1], None):
+            with pytest.raises(InputError):
+                solver.solve(bad, 1.0)
