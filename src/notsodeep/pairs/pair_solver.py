@@ -262,7 +262,7 @@ class PairSolver:
             if table is None:
                 table = tables.extended(key, self._first_look(c, rows, columns, lower=lower))
             if table is None:
-                return None
+                return self._integrated(c, rows, columns, value, slope, lower=lower)
             *seen, left_over = compiled.table_tile(
                 c, self.kappa, *self._sides(rows, columns), table.row_tables(tables.left.logs[rows]),
                 table.column_vectors(tables.right.logs[columns], compiled.WIDTH), *energy, *steep, table.epsilon,
@@ -272,11 +272,20 @@ class PairSolver:
                 break
             table = tables.extended(key, (seen[0], seen[1], seen[2]))
             if table is None:
-                return None
+                return self._integrated(c, rows, columns, value, slope, lower=lower)
         info = KernelInfo(0, 0.0, table.error / self._margin(), 0, ("table",))
         if left_over:
             info = info.merge(self._careful(c, rows, columns, value, slope, np.nonzero(todo)))
         return info
+
+    def _integrated(
+        self, c: Array, rows: Where, columns: Where, value: Array, slope: Array, *, lower: bool
+    ) -> KernelInfo | None:
+        """All pairs by Price's integral; None for activations that do not have it."""
+        if self.phi.shape.dual != "piecewise":
+            return None
+        everything = np.tril_indices(len(c), -1) if lower else np.indices(c.shape).reshape(2, -1)
+        return self._careful(c, rows, columns, value, slope, (everything[0], everything[1]))
 
     def _set_still(self, rows: slice, columns: slice, value: Array, slope: Array) -> None:
         """A sample of variance zero is independent of all others: F = M_0 M_0 and F' = M_1 M_1."""
@@ -368,8 +377,8 @@ class PairSolver:
         if seconds > PATIENCE:
             self._announced = True
             warnings.warn(
-                f"{len(covariance)} pairs of one tile ({TILE} × {TILE} samples) are too correlated for a series, and "
-                f"the activation {self.phi} has no table: they are integrated one by one, {seconds:.0f} s a tile.",
+                f"{len(covariance)} pairs of a tile of {TILE} × {TILE} are too correlated for a series, and the "
+                f"activation {self.phi} has no table: they are integrated one by one, about {seconds:.0f} s a tile.",
                 stacklevel=2,
             )
 

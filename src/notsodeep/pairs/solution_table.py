@@ -31,6 +31,7 @@ ACCEPTED = 4e-11
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
 MOST_KINKED = 24
+ATTEMPTS = 3
 # d/(1-d) beyond 2^±END is taken up to the end.
 END = 36
 # log q is rounded outwards to multiples of this, so that data sets that are alike share a table.
@@ -168,10 +169,15 @@ class SolutionTable:
         self.start, self.stop = extent.ends(self.epsilon)
         self.angles = self._angle_count()
         self.variances = self._variance_count()
-        self.resolved = self.angles > 0 and self.variances > 0
+        self.resolved = False
         self.error = np.inf
-        if self.resolved:
+        # The counts come from a few probes; where the whole table shows a larger error it gets more nodes.
+        for _ in range(ATTEMPTS if self.angles > 0 and self.variances > 0 else 0):
             self._build()
+            if self.resolved:
+                break
+            self.angles += 2 + self.angles // 4
+            self.variances += 2 + self.variances // 3 if self.variances > 1 else 0
 
     def covers(self, smallest: float, largest: float, opposite: float) -> bool:
         """Whether distances d of this range, 1 - d at least `opposite`, are within the table."""
@@ -466,10 +472,14 @@ class TableFamily:
         given_up = self._floors.get(key, -END) > -END
         return table.covers(*seen) or (given_up and table.covers(1.0, seen[1], seen[2]))
 
+    def given_up(self, key: tuple[int, int]) -> bool:
+        """Whether no table of these groups could be resolved."""
+        return self._floors.get(key, -END) == END
+
     def extended(self, key: tuple[int, int], seen: tuple[float, float, float]) -> SolutionTable | None:
         """A table that covers these distances and what an earlier one covered; None if it cannot be resolved."""
         with self._lock:
-            if not self._resolved:
+            if not self._resolved or self.given_up(key):
                 return None
             rows = self.left.logs[self.left.groups == key[0]]
             columns = self.right.logs[self.right.groups == key[1]]
@@ -487,8 +497,8 @@ class TableFamily:
                 if table.resolved:
                     self._tables[key] = table
                     return table
-                if extent.near >= LEAST_NEAR:
-                    self._resolved = False
-                    return None
                 # Kinks away from zero make a cone at equal norms and angle zero: the nearest pairs go another way.
                 self._floors[key] = min(extent.near + 3, LEAST_NEAR)
+                if extent.near >= min(LEAST_NEAR, extent.far - 3):
+                    self._floors[key] = END
+                    return None
