@@ -318,3 +318,12 @@ def test_an_activation_with_a_form_for_tensors_survives_pickling() -> None:
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    "x", [torch.zeros(3), torch.nn.Parameter(torch.zeros(3))], ids=["tensor", "parameter"]
+)
+def test_an_activation_does_not_take_a_tensor_for_an_array(x: torch.Tensor) -> None:
+    for call in (activation("tanh"), activation("tanh").derivative):
+        with pytest.raises(InputError, match="TorchActivation"):
+            call(x)

@@ -40,15 +40,13 @@ class Activation:
 
     def __call__(self, x: ArrayLike) -> Array:
         """The activation φ(x), elementwise on an array."""
-        return self.amplitude * self.shape(self.gain * np.asarray(x, dtype=np.float64)) + self.offset
+        return self.amplitude * self.shape(self.gain * _array(x)) + self.offset
 
     def derivative(self, x: ArrayLike, order: int = 1) -> Array:
         """The derivative φ^(order)(x), order 1 to 4; at a kink one of the one-sided values."""
         if not 1 <= order <= MAX_ORDER:
             raise InputError(f"Derivatives of order 1 to {MAX_ORDER} are available, not {order}.")
-        return (
-            self.amplitude * self.gain**order * self.shape(self.gain * np.asarray(x, dtype=np.float64), order)
-        )
+        return self.amplitude * self.gain**order * self.shape(self.gain * _array(x), order)
 
     def scaled(self, amplitude: float = 1.0, gain: float = 1.0) -> Activation:
         """The activation amplitude · φ(gain · x)."""
@@ -99,6 +97,16 @@ class Activation:
             text = f"{amplitude:.6g}·{text}"
         offset = self.offset - amplitude * own_offset
         return f"{text} {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else text
+
+
+def _array(x: ArrayLike) -> Array:
+    """The numbers x in double precision; a tensor, which would lose its device and its gradient, is refused."""
+    if type(x).__module__.partition(".")[0] == "torch":
+        raise InputError(
+            "An Activation takes NumPy arrays, not torch tensors. On tensors it is "
+            "notsodeep.nets.activations.TorchActivation(phi); for its values alone pass x.detach().cpu().numpy()."
+        )
+    return np.asarray(x, dtype=np.float64)
 
 
 def _short(value: Any) -> str:
