@@ -205,6 +205,22 @@ def assertions(modules: dict[str, Module]) -> list[str]:
 
 
 FACE = f"{PACKAGE}.papers"
+# Names that occur twice for now.
+STILL_TWICE = frozenset(
+    {
+        "activations",
+        "api",
+        "equivalent",
+        "files",
+        "moments",
+        "rates",
+        "rows",
+        "shapes",
+        "solvers",
+        "sphere",
+        "validation",
+    }
+)
 # Modules whose `open` opens no text.
 BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
 
@@ -263,7 +279,21 @@ def ways_around_the_face(modules: dict[str, Module]) -> list[str]:
     ]
 
 
+def repeated_names(modules: dict[str, Module]) -> list[str]:
+    """One name, one meaning: the name of a module, the package left out, occurs once."""
+    homes: dict[str, list[str]] = {}
+    for module in modules.values():
+        if not module.is_package:
+            homes.setdefault(module.dotted.rsplit(".", 1)[-1], []).append(module.dotted)
+    return [
+        f"{name}: {', '.join(found)}"
+        for name, found in homes.items()
+        if len(found) > 1 and name not in STILL_TWICE and name != "__main__"
+    ]
+
+
 RULES = (
+    repeated_names,
     ways_around_the_face,
     misplaced,
     upward_imports,
@@ -325,6 +355,7 @@ BROKEN = {
         {"interfaces/a.py": "from notsodeep.papers.runner import reproduce", "papers/runner.py": ""},
         ways_around_the_face,
     ),
+    "a name with two meanings": ({"data/tables.py": "", "scale/tables.py": ""}, repeated_names),
     "open without an encoding": ({"data/a.py": "open('x', 'w')"}, texts_without_encoding),
     "a path opened without one": ({"data/a.py": "path.open()"}, texts_without_encoding),
     "text read without one": ({"data/a.py": "Path('x').read_text()"}, texts_without_encoding),

@@ -53,6 +53,7 @@ KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "
         ("torch", "import_module('notsodeep.nets.modules')"),
         ("torch", "import_module('notsodeep.convergence.certify')"),
         ("matplotlib", "import_module('notsodeep.figures')"),
+        ("matplotlib", "import_module('notsodeep.papers').draw"),
         ("zarr", KERNEL + "out='G.zarr')"),
         ("zarr", "nsd.open_kernel('G.zarr')"),
         ("zarr", "nsd.scale.open_rows('rows.zarr')"),

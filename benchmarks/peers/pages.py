@@ -84,7 +84,7 @@ def networks_text(rows: list[Row]) -> str:
     text = laid_out(made, columns) + "\n" + listed(made, keys)
     gradients = [gradient_row(row) for row in rows if NOT_MEASURED not in row]
     if gradients:
-        text += "\nRelative error of the gradients when both sides are told the same tolerance:\n\n"
+        text += "\nRelative error of the gradients when both sides are given the same tolerance:\n\n"
         text += markdown_table(gradients)
     return text
 

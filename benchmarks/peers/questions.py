@@ -40,11 +40,11 @@ DOCUMENTED = {
         "neural-tangents",
         "beyond_memory",
     ): "in batches and over devices (`nt.batch`); the result is held in memory",
-    ("notsodeep", "regularisers"): "a bound on the contraction rate is kept or watched; no others",
+    ("notsodeep", "regularisers"): "a bound on the contraction rate is kept or recorded; no others",
     (
         "notsodeep",
         "gradient_flow",
-    ): "no: kernel ridge and Gaussian processes; `convergence` watches finite networks",
+    ): "no: kernel ridge and Gaussian processes; `convergence` trains finite networks and records them",
 }
 
 

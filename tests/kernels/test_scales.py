@@ -7,7 +7,6 @@ import oracles
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from notsodeep.pairs.solution_table import SolutionTable, coordinate, distance_at
 from oracles import ALL, Reference
 from sklearn import datasets
 from tolerances import Oracle, tolerance
@@ -15,6 +14,7 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
+from notsodeep.pairs.solution_table import SolutionTable, coordinate, distance_at
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
 

@@ -34,7 +34,7 @@ def test_statistics_in_chunks_are_those_of_all_rows(samples, tmp_path: Path) -> 
     assert found.tau0 == pytest.approx(expected.tau0, rel=1e-12)
     for name in ("t", "T", "psi", "means"):
         assert_close(getattr(found, name), getattr(expected, name), Oracle.CLOSED_FORM, scale=10.0)
-    with pytest.raises(nsd.InputError, match="one label per row"):
+    with pytest.raises(nsd.InputError, match="one label for each"):
         mixture_statistics(samples, labels[:-1])
 
 

@@ -282,7 +282,7 @@ class PairSolver:
         self, c: Array, rows: Where, columns: Where, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo | None:
         """All pairs by Price's integral; None for activations that do not have it."""
-        if self.phi.shape.dual != "piecewise":
+        if self.phi.shape.kinked_pieces is None:
             return None
         everything = np.tril_indices(len(c), -1) if lower else np.indices(c.shape).reshape(2, -1)
         return self._careful(c, rows, columns, value, slope, (everything[0], everything[1]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from notsodeep.extras import needed
 from notsodeep.papers.catalogue import EXPERIMENTS, find
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep.papers.experiment_settings import Spec
@@ -39,6 +40,7 @@ _DRAWINGS = ("draw", "has_figure")
 def __getattr__(name: str) -> Any:
     if name not in _DRAWINGS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    needed("matplotlib", "The figure of an experiment (notsodeep.papers)")
     from notsodeep.papers import drawings
 
     return getattr(drawings, name)

@@ -1,4 +1,4 @@
-"""Experiments of our own: the refined equivalent, predicted spectra, twins on the clock, and finite width."""
+"""Experiments of our own: the refined equivalent, predicted spectra, twins in time and accuracy, and finite width."""
 
 from __future__ import annotations
 

@@ -210,7 +210,6 @@ def _show_twin(story: _Story) -> None:
 def _show_training(story: _Story) -> None:
     """A DEQ, its twin and a plain network, trained alike."""
     from notsodeep.interfaces.report.sections import training_body
-    from notsodeep.papers import draw
 
     result = _race(story.sigma_a2)
     if result is None:
@@ -231,6 +230,8 @@ def _show_training(story: _Story) -> None:
     rows = [shared | row for row in result.as_dicts()]
     drawn = None
     if story.figures is not None:
+        from notsodeep.papers import draw
+
         figure = draw("twins", [{"kind": "race", **row} for row in rows])
         drawn = story.picture(figure, "accuracy, agreement, time and memory of the three models")
     story.add(
