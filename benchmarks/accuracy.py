@@ -38,7 +38,7 @@ from notsodeep.data import Preprocessing, load
 from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
-from notsodeep.nets.learning_rates import default_lr
+from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.papers.training_rows import Parts, parts_of, three_networks

@@ -25,9 +25,9 @@ from notsodeep.gaussian.activations import Activation, activation, custom_activa
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.checkpoints import FitCheckpoint
+from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import Epoch
-from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.nets.objectives import LOSSES, ReadoutObjective, Tally
 from notsodeep.nets.samples import Samples, compute_features

@@ -4,10 +4,10 @@ from notsodeep.extras import needed
 
 needed("torch", "A network that trains (notsodeep.nets)")
 
+from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
-from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features

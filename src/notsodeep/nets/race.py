@@ -26,9 +26,9 @@ from notsodeep.designs import Design, design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
-from notsodeep.nets.learning_rates import default_lr
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import Net, network_of
 from notsodeep.nets.samples import EVALUATION_ROWS, compute_features

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.checkpoints import CheckpointFile, FitCheckpoint, checkpoint_path
+from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.history import Epoch, History
-from notsodeep.nets.learning_rates import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
 from notsodeep.nets.objectives import LOSSES, Objective, Tally, objective_of
