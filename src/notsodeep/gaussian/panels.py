@@ -13,7 +13,7 @@ halved.  Three checks keep a feature of the function from hiding:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,6 +41,8 @@ OUTSIDE, INSIDE = 0.31416, 0.57721
 PROBES = 1e-4
 CORE = 0.1
 SEED = 20240229
+# Points probed at once: few enough to stay in the cache.
+BATCH = 8192
 # A panel that fits after STEPS halvings or more must have seen its misfit fall by FALL in one of the last STEPS.  A
 # halving of the panel around a kink divides the misfit by 2 on average and by 7 at most, around a jump of the second
 # derivative by 4 and 12, of the third by 8 and 28; the bounds depend on where in the panel it stands.
@@ -182,15 +184,17 @@ class _Resolution:
 
     def _probe(self, left: Array, right: Array, series: Array) -> Array:
         """The worst misfit of these panels at many points, over what is allowed."""
+        worst = np.zeros(len(left))
         if not len(left):
-            return np.empty(0)
-        x, panel = probe_positions(left, right, self.random)
-        local = (2.0 * x - left[panel] - right[panel]) / (right - left)[panel]
-        misfit = np.abs(_clenshaw(series, panel, local) - self.function(x))
+            return worst
+        for x, panel in probe_positions(left, right, self.random):
+            local = (2.0 * x - left[panel] - right[panel]) / (right - left)[panel]
+            misfit = np.abs(_clenshaw(series, panel, local) - self.function(x))
+            # The panels of a batch follow one another, each a run of its points.
+            runs = np.flatnonzero(np.diff(panel, prepend=-1))
+            np.maximum.at(worst, panel[runs], np.maximum.reduceat(misfit, runs))
         nodes, _ = _interpolation()
-        allowed = self._allowed(left, right, np.asarray(chebval(nodes, series.T), np.float64))
-        first = np.searchsorted(panel, np.arange(len(left)))
-        return np.asarray(np.maximum.reduceat(misfit, first) / allowed)
+        return worst / self._allowed(left, right, np.asarray(chebval(nodes, series.T), np.float64))
 
     def _running_size(self) -> tuple[Array, Array]:
         """Distances from zero in ascending order, and the largest value seen up to each of them."""
@@ -238,18 +242,22 @@ class _Resolution:
         return round(float(centre + step), digits)
 
 
-def probe_positions(left: Array, right: Array, random: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
-    """Points in the panels, one at random in each of many short intervals, and the panel of each.
+def probe_positions(
+    left: Array, right: Array, random: np.random.Generator
+) -> Iterator[tuple[Array, NDArray[np.intp]]]:
+    """Points in the panels, one at random in each of many short intervals, and the panel of each, batch by batch.
 
     The intervals are PROBES · max(|x|, CORE) long or shorter: as dense, relative to the standard deviation, for every
     Gaussian variable whose mass lies beyond CORE.
     """
     low, high = _counted(left), _counted(right)
     counts = np.ceil(high - low).astype(np.intp)
-    panel = np.repeat(np.arange(len(left)), counts)
-    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    share = (place + random.random(len(place))) / counts[panel]
-    return _uncounted(low[panel] + share * (high - low)[panel]), panel
+    ends = np.cumsum(counts)
+    for start in range(0, int(ends[-1]), BATCH):
+        place = np.arange(start, min(start + BATCH, int(ends[-1])))
+        panel = np.searchsorted(ends, place, side="right")
+        share = (place - (ends - counts)[panel] + random.random(len(place))) / counts[panel]
+        yield _uncounted(low[panel] + share * (high - low)[panel]), panel
 
 
 def _counted(x: Array) -> Array:
