@@ -15,7 +15,7 @@ from notsodeep.designs.learning_rates import (
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Polish, Tangent
 from notsodeep.designs.serial import activation_from_dict, activation_to_dict
-from notsodeep.designs.sphere_design import SphereDesign, sphere_design
+from notsodeep.designs.sphere_layer import SphereDesign, sphere_design
 
 __all__ = [
     "FAMILIES",
