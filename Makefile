@@ -14,11 +14,12 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
+.PHONY: help install demo test test-fast lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
 	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
+	@echo "make test-fast  the tests that are not marked slow, in less than a minute"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
 	@echo "make docs     the site, built strictly into site/"
@@ -44,6 +45,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-fast: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
