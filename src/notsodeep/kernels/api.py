@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.kernels.programs import Program, Samples, prepare
-from notsodeep.kernels.tiles import for_each_tile
+from notsodeep.kernels.tiles import announce_compilation, for_each_tile
 from notsodeep.models import DEQ, Explicit
 from notsodeep.results import KernelInfo
 from notsodeep.validation import as_rows, as_rows_like, one_of
@@ -159,6 +160,7 @@ def evaluate(
 ) -> tuple[list[Array], KernelInfo]:
     """All tiles of a Gram matrix through a program: the wanted kernels, the first in place of the Gram matrix."""
     outputs = [gram, *(np.empty_like(gram) for _ in wanted[1:])]
+    _announce_once()
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         diagonal = symmetric and rows == columns
@@ -176,6 +178,11 @@ def evaluate(
 
     info = for_each_tile(work, *gram.shape, symmetric=symmetric)
     return outputs, info
+
+
+@cache
+def _announce_once() -> bool:
+    return announce_compilation()
 
 
 def _samples(left: Array, right: Array | None, gram: Array) -> tuple[Samples, Samples | None]:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from pathlib import Path
+from typing import TextIO
 
 from notsodeep.results import KernelInfo
 
 TILE = 256
+
+
+def announce_compilation(stream: TextIO | None = None) -> bool:
+    """Say on the first call ever that the inner loops are compiled: it takes half a minute, once for a machine.
+
+    Returns whether it was said.  numba keeps what it compiled in NUMBA_CACHE_DIR or beside the sources.
+    """
+    folder = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parent / "__pycache__")
+    if any(Path(folder).rglob("compiled.*.nbi")):
+        return False
+    print(
+        "notsodeep: first call on this machine, compiling the inner loops (10 to 30 s, once) …",
+        file=stream or sys.stderr,
+        flush=True,
+    )
+    return True
 
 
 def threads() -> int:
