@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import oracles
 import pytest
@@ -14,7 +16,8 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
-from notsodeep.pairs.solution_table import SolutionTable, coordinate, distance_at
+from notsodeep.pairs.solution_table import Range, SolutionTable, coordinate, distance_at
+from notsodeep.pairs.tiles import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
 
@@ -152,8 +155,6 @@ def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
 
 
 def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
-    from notsodeep.pairs.solution_table import Range
-
     shape = nsd.activation("gelu").shape
     table = SolutionTable(shape, 0.0, Range((2.0, 5.0), (2.0, 5.0), -12, 4))
     assert table.resolved
@@ -197,3 +198,15 @@ def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> Non
         ck = nsd.conjugate_kernel(nsd.Explicit([phi]), X)
     exact = nsd.conjugate_kernel(nsd.Explicit(["hard_tanh"]), X)
     np.testing.assert_allclose(ck, exact, rtol=1e-9)
+
+
+def test_the_first_call_ever_says_that_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert announce_compilation()
+    assert "compiling the inner loops" in capsys.readouterr().err
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "compiled.mehler_tile-22.py311.nbi").touch()
+    assert not announce_compilation()
+    assert capsys.readouterr().err == ""

@@ -29,6 +29,7 @@ def evaluate_kernels(
         report: called for each tile.
     """
     program, symmetric = model.prepare(left, right, kernels), right is None
+    _announce_once()
     start = program.start()
     # The first kernel takes the place of what the program starts from.
     outputs = [start, *(np.empty_like(start) for _ in kernels[1:])]

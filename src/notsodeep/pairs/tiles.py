@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from pathlib import Path
+from typing import TextIO
 
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 
 TILE = 256
+
+
+def announce_compilation(stream: TextIO | None = None) -> bool:
+    """Say on the first call ever that the inner loops are compiled: it takes half a minute, once for a machine.
+
+    It is said to people (a terminal or a notebook, unless a stream is given), not into the logs of programs. Returns
+    whether it was said.  numba keeps what it compiled in NUMBA_CACHE_DIR or beside the sources.
+    """
+    if stream is None and not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        return False
+    folder = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parent / "__pycache__")
+    if any(Path(folder).rglob("compiled_series.*.nbi")):
+        return False
+    print(
+        "notsodeep: first call on this machine, compiling the inner loops (10 to 30 s, once) …",
+        file=stream or sys.stderr,
+        flush=True,
+    )
+    return True
 
 
 def threads() -> int:
