@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +49,18 @@ class AccuracySpec(Spec):
 
 
 A = TypeVar("A", bound=AccuracySpec)
+
+CUT = (
+    "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
+    "of training by then); CIFAR-10 as 20 000 VGG-19 features."
+)
+
+
+def both_sizes(kind: type[A], activations: tuple[str, ...], designed: str) -> tuple[A, A]:
+    """The quick and the full settings."""
+    quick = kind(0.2, ("digits",), activations, (32, 128, 512), 3, 20, 32, None, designed)
+    data, widths = ("mnist", "fashion_mnist", "cifar10_vgg19"), (32, 128, 512, 1024)
+    return quick, replace(quick, data=data, widths=widths, seeds=2, batch_size=128)
 
 
 class AccuracyExperiment(Experiment[A]):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
+from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import kolmogorov, mean, values_of
@@ -286,25 +286,5 @@ class Iclr3(AccuracyExperiment[Iclr3Spec]):
     paper = "ICLR submission, Figure 3"
     summary = "Accuracy of a ReLU DEQ, of one Leaky-ReLU layer made for it and of one ReLU layer, by width"
     minutes = MappingProxyType({"quick": 0.6, "full": 7.0})
-    cut = (
-        "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
-        "of training by then); CIFAR-10 as 20 000 VGG-19 features. The layer is made for the features' kernel G."
-    )
-    quick = Iclr3Spec(
-        0.2,
-        ("digits",),
-        ("relu",),
-        (32, 128, 512),
-        seeds=3,
-        epochs=20,
-        batch_size=32,
-        samples=None,
-        designed="leaky",
-    )
-    full = replace(
-        quick,
-        data=("mnist", "fashion_mnist", "cifar10_vgg19"),
-        widths=(32, 128, 512, 1024),
-        seeds=2,
-        batch_size=128,
-    )
+    cut = CUT + " The layer is made for the features' kernel G."
+    quick, full = both_sizes(Iclr3Spec, ("relu",), "leaky")

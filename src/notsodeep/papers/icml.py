@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.papers.accuracy import AccuracyExperiment, AccuracySpec
+from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import exponent, mean
@@ -208,25 +208,5 @@ class IcmlAccuracy(AccuracyExperiment[IcmlAccuracySpec]):
     paper = "ICML 2024, classification accuracies"
     summary = "Accuracy of tanh and ReLU DEQs, of the networks designed for them and of plain ones, by width"
     minutes = MappingProxyType({"quick": 1.0, "full": 14.0})
-    cut = (
-        "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
-        "of training by then); CIFAR-10 as 20 000 VGG-19 features."
-    )
-    quick = IcmlAccuracySpec(
-        0.2,
-        ("digits",),
-        ("tanh", "relu"),
-        (32, 128, 512),
-        seeds=3,
-        epochs=20,
-        batch_size=32,
-        samples=None,
-        designed="ck",
-    )
-    full = replace(
-        quick,
-        data=("mnist", "fashion_mnist", "cifar10_vgg19"),
-        widths=(32, 128, 512, 1024),
-        seeds=2,
-        batch_size=128,
-    )
+    cut = CUT
+    quick, full = both_sizes(IcmlAccuracySpec, ("tanh", "relu"), "ck")

@@ -7,16 +7,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from notsodeep.errors import InputError
-from notsodeep.papers.experiment import Experiment
+from notsodeep.papers.experiment import Experiment, Size
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.results_folder import PROVENANCE, SPEC
 from notsodeep.papers.runner import Outcome, read_outcome
 
-_SIZES = ("quick", "full")
-_MOST_SEEDS = 20
 # A page of a dozen figures should still open at once: a larger drawing goes in as a bitmap.
 _LARGEST_SVG = 1_000_000
 
@@ -75,19 +73,12 @@ def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str
     """The size that has these settings, and the command that has them; a file of settings if no size does."""
     data = " --data-dir DATA" if experiment.data_needed(spec) else ""
     start = f"notsodeep reproduce {experiment.name}"
-    for size in _SIZES:
-        for seeds in (None, *range(1, _MOST_SEEDS + 1)):
-            if _same(experiment, size, seeds, spec):
+    for size in get_args(Size):
+        for seeds in (None, getattr(spec, "seeds", None)):
+            if experiment.spec(size, seeds) == spec:
                 repetitions = "" if seeds is None else f" --seeds {seeds}"
                 return size, f"{start} --size {size}{repetitions}{data}"
     return "", f"{start} --spec {shlex.quote(str(folder / SPEC))}{data}"
-
-
-def _same(experiment: Experiment[Any], size: Any, seeds: int | None, spec: Spec) -> bool:
-    try:
-        return bool(experiment.spec(size, seeds) == spec)
-    except InputError:
-        return False
 
 
 def _provenance(folder: Path) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.compute import Spectrum, samples_of
+from notsodeep.interfaces.scenario import Array, typical_norm
 
 KERNEL_WORDS = {
     "ck": "conjugate kernel",
@@ -18,8 +18,6 @@ KERNEL_WORDS = {
     "both": "two kernels",
 }
 _MOST_LISTED = 4
-
-Array = NDArray[np.float64]
 
 
 def plain(text: str) -> str:
@@ -110,5 +108,5 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
 
 def _is_far_from_centred(rows: Array) -> bool:
     """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
-    typical = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+    typical = typical_norm(rows)
     return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0
