@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
-from notsodeep.pairs.tiles import for_each_tile
+from notsodeep.pairs.tiles import announce_compilation, for_each_tile
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
@@ -53,3 +55,8 @@ def evaluate_kernels(
 
 
 __all__ = ["evaluate_kernels"]
+
+
+@cache
+def _announce_once() -> bool:
+    return announce_compilation()
