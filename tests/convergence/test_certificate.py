@@ -19,6 +19,7 @@ ORTHOGONAL = np.sqrt(D) * np.eye(D)[:2]
 LABELS = np.array([0.05, -0.05])
 
 
+@pytest.mark.slow
 def test_a_case_that_is_certified():
     found = certificate(ORTHOGONAL, LABELS, 800, 0.0025, readout_scale=0.0)
     assert found.certified
@@ -29,6 +30,7 @@ def test_a_case_that_is_certified():
     assert found.explain().startswith("Certified.")
 
 
+@pytest.mark.slow
 def test_a_readout_of_norm_one_is_refused_at_every_width():
     ratios, ceilings = [], []
     for width in (100, 400, 1600):
@@ -45,6 +47,7 @@ def test_a_readout_of_norm_one_is_refused_at_every_width():
     assert ratios[-1] < found.remedy.limit < 0.1
 
 
+@pytest.mark.slow
 def test_a_given_delta_is_used_and_the_best_one_is_no_worse():
     best = certificate(ORTHOGONAL, LABELS, 300, 0.0025, readout_scale=0.01)
     given_delta = certificate(ORTHOGONAL, LABELS, 300, 0.0025, readout_scale=0.01, delta=0.03)
@@ -64,6 +67,7 @@ def problem(labels: float = 0.05, n: int = 2) -> Problem:
     return Problem(gram, D, 0.0025, labels * np.sqrt(n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_the_remedy_recommends_is_certified(seed):
     remedy = find_remedy(problem(), 2500, 1.0)
@@ -94,6 +98,7 @@ def test_width_helps_and_readouts_hurt(width, scale, n):
         assert case.satisfied(width, 0.5 * scale)
 
 
+@pytest.mark.slow
 def test_smaller_labels_where_the_width_is_given():
     remedy = find_remedy(problem(labels=1.0), 1000, 0.0)
     assert remedy.readout_scale is None

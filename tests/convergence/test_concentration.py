@@ -16,6 +16,7 @@ def found():
     return concentration(X, [64, 128, 256, 512, 1024], 0.08, seeds=range(8), normalise=True)
 
 
+@pytest.mark.slow
 def test_the_split_is_a_triangle_inequality(found):
     for deviation in found.deviations:
         assert deviation.operator <= deviation.frobenius * (1 + 1e-12)

@@ -119,6 +119,7 @@ def drawn(
     return network, torch.from_numpy(X), torch.from_numpy(rng.standard_normal(n))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.floats(-5.0, -1.0))
 def test_each_step_of_the_proof_holds_for_networks(seed, log_eta):
     network, X, y = drawn(seed)

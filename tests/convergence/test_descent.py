@@ -41,6 +41,7 @@ def loss_at(*tensors: torch.Tensor) -> float:
     return 0.5 * float(((network.features(samples) @ network.readout - torch.from_numpy(Y)) ** 2).sum())
 
 
+@pytest.mark.slow
 def test_a_step_follows_the_gradient_by_finite_differences():
     # The step is long enough for the difference of weights not to cancel, and one step is linear in it.
     found = one_step(7, 0.5)
@@ -72,6 +73,7 @@ def test_a_step_follows_the_gradient_of_the_net_up_to_its_scaling():
         assert_close(factor * found, gradient.numpy(), Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_the_theorem_where_it_is_certified():
     d = 20
     orthogonal, labels = np.sqrt(d) * np.eye(d)[:2], np.array([0.03, -0.03])
@@ -95,6 +97,7 @@ def test_the_theorem_where_it_is_certified():
         assert row.gradient_norm**2 <= 2 * row.tangent_largest * row.loss * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_step_size_is_found_and_training_ends_at_zero_loss(dtype):
     found = gradient_descent(X, Y, 100, 0.08, steps=3000, dtype=dtype, target=1e-6)
@@ -105,6 +108,7 @@ def test_a_step_size_is_found_and_training_ends_at_zero_loss(dtype):
     assert found.network.recurrent.dtype == getattr(torch, dtype)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_too_long_is_halved(monkeypatch):
     honest = gradient_descent(X, Y, 50, 0.08, steps=20)
     assert honest.halvings == 0
@@ -117,6 +121,7 @@ def test_a_step_that_is_too_long_is_halved(monkeypatch):
     assert np.all(np.diff(found.losses) < 0)
 
 
+@pytest.mark.slow
 def test_a_step_that_nothing_can_save(monkeypatch):
     monkeypatch.setattr(TangentSpectrum, "step", property(lambda self: 1e12))
     found = gradient_descent(X, Y, 20, 0.08, steps=5)
@@ -124,6 +129,7 @@ def test_a_step_that_nothing_can_save(monkeypatch):
     assert found.halvings == 20
 
 
+@pytest.mark.slow
 def test_half_the_step_does_not_save_an_equilibrium_that_training_leaves():
     # Large labels pull W out of contraction however short the steps: that is said, not tried for ever.
     found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=5000)
@@ -131,6 +137,7 @@ def test_half_the_step_does_not_save_an_equilibrium_that_training_leaves():
     assert found.halvings < 10
 
 
+@pytest.mark.slow
 def test_a_lost_equilibrium_is_the_reason_to_stop():
     # A long step on large labels makes W expand at once.
     found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=50, lr=0.02)
@@ -143,6 +150,7 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_training_that_was_interrupted_continues(tmp_path):
     file = tmp_path / "training.pt"
     whole = gradient_descent(X, Y, 30, 0.08, steps=40, every=5)

@@ -117,6 +117,7 @@ def differences(network: PaperNetwork, X: torch.Tensor, step: float = 1e-6) -> n
     return np.stack(columns, axis=1)
 
 
+@pytest.mark.slow
 def test_h_is_the_gram_matrix_of_all_gradients():
     network, X = small()
     jacobian = differences(network, X)

@@ -36,6 +36,7 @@ def recursion(X: np.ndarray, sigma_w2: float, depth: int) -> np.ndarray:
     return K
 
 
+@pytest.mark.slow
 @given(st.floats(0.0, 0.124), st.integers(2, 12), st.integers(0, 100))
 def test_it_is_the_limit_of_the_recursion(sigma_w2, n, seed):
     X = sphere(n, 6, seed)
@@ -69,6 +70,7 @@ def test_depth_errors_fall_as_the_bound_says(sigma_w2):
         np.testing.assert_allclose(apart.diagonal(), entry, atol=rounding)
 
 
+@pytest.mark.slow
 def test_other_activations_follow_the_same_recursion():
     X = sphere(12, 8)
     gram = population_gram(X, 0.3, activation="tanh")

@@ -242,6 +242,7 @@ def openml(monkeypatch):
     return asked
 
 
+@pytest.mark.slow
 def test_without_a_folder_data_come_from_openml_in_their_published_parts(openml):
     train, test = load("fashion_mnist"), load("fashion_mnist", split="test")
     assert openml == ["Fashion-MNIST", "Fashion-MNIST"]

@@ -189,6 +189,7 @@ def plug_in(X, y):
     return X.shape[1] * np.array([[np.vdot(A, B) for B in sample] for A in sample])
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_at_p_near_n_where_the_plug_in_is_not():
     p, n, draws = 60, 72, 400
     mixture = mixture_of_three(p)
@@ -209,6 +210,7 @@ def test_estimates_are_unbiased_at_p_near_n_where_the_plug_in_is_not():
     np.testing.assert_allclose(np.diag(bias), predicted, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_for_skewed_heavy_tailed_data_too():
     # The formula for Gaussian samples, (n-1)²/((n-2)(n+1)) [tr S² - (tr S)²/(n-1)], is not.
     p, n, draws = 20, 12, 2500
@@ -229,6 +231,7 @@ def test_estimates_are_unbiased_for_skewed_heavy_tailed_data_too():
     assert np.mean(gaussian_formula) - exact > 5 * error
 
 
+@pytest.mark.slow
 def test_psi_given_its_sample_has_the_true_value_on_average():
     # One sample fixed, the rest of its class drawn anew each time; at n_a = 6 plain means miss a third of it.
     p, size, draws = 10, 6, 1500

@@ -22,6 +22,7 @@ def rows() -> np.ndarray:
     return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_rates_of_one_are_ordinary_training(rows: np.ndarray) -> None:
     ones = (1.0,) * 4
     assert_close(
@@ -50,6 +51,7 @@ def test_the_scalars_are_those_of_the_exact_kernel() -> None:
     assert_close((kernel[0, 1] + kernel[0, 2]) / (2 * small**2), scalars.trace, Oracle.FINITE_DIFFERENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "sin", "sigmoid", "cos"])
 def test_both_kernels_are_met_by_odd_and_even_activations(name: str) -> None:
     made = design(DEQ(name, 0.2), 1.0, "both")
@@ -72,6 +74,7 @@ def test_the_conjugate_kernel_stays_exact_where_the_tangent_one_cannot_be_met(na
     assert "matching_both" in made.explain()
 
 
+@pytest.mark.slow
 def test_multipliers_bring_the_exact_tangent_kernel_closer(rows: np.ndarray) -> None:
     deq = DEQ("tanh", 0.3).centred(1.0)
     made = design(deq, 1.0, "both")

@@ -45,6 +45,7 @@ def check_exact(made: Design, model: DEQ | Explicit, kernel: str) -> None:
 # --- what must be matched -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.05, 2.0), (0.2, 1.0), (0.8, 0.5)])
 def test_every_activation_has_an_exact_design_for_the_conjugate_kernel(
@@ -56,11 +57,13 @@ def test_every_activation_has_an_exact_design_for_the_conjugate_kernel(
     assert (len(made.network.layers) == 1) == (name in ODD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_activation_has_an_exact_design_for_the_tangent_kernel(name: str) -> None:
     check_exact(design(DEQ(name, 0.2), 1.0, "ntk"), DEQ(name, 0.2), "ntk")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_the_papers_tangent_kernel_of_odd_activations_is_matched(name: str) -> None:
     check_exact(design(DEQ(name, 0.2), 1.0, "ntk_paper"), DEQ(name, 0.2), "ntk_paper")
@@ -83,6 +86,7 @@ def test_relu_is_two_leaky_relu_layers_with_the_gauge_fixed(sigma_a2: float) -> 
     assert_close(slope**2 + (math.pi / 2 - 1) * bend**2, 1.0, Oracle.CLOSED_FORM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize("name", ["swish", "gelu", "softplus", "relu"])
 def test_cubic_layers_exist_for_the_conjugate_kernel_and_three_for_the_tangent_one(
@@ -91,6 +95,7 @@ def test_cubic_layers_exist_for_the_conjugate_kernel_and_three_for_the_tangent_o
     check_exact(design(DEQ(name, 0.2), 1.0, kernel, "cubic"), DEQ(name, 0.2), kernel)
 
 
+@pytest.mark.slow
 def test_a_design_takes_less_than_a_second_of_processor_time() -> None:
     design(DEQ("swish", 0.1), 1.0, "ntk")
     start = time.process_time()
@@ -115,6 +120,7 @@ def distance(wanted: np.ndarray, found: np.ndarray) -> float:
     return float(np.linalg.norm(wanted - found, 2) / np.linalg.norm(wanted, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "allowed"), [("tanh", 0.004), ("relu", 1e-4), ("gelu", 0.02), ("cos", 0.03)]
 )
@@ -130,6 +136,7 @@ def test_the_exact_conjugate_kernels_agree(
     assert designed <= plain / 5
 
 
+@pytest.mark.slow
 def test_the_exact_tangent_kernels_agree(mixture: tuple[np.ndarray, float]) -> None:
     X, tau0 = mixture
     deq = DEQ("swish", 0.2).centred(tau0)
@@ -170,6 +177,7 @@ def own_layer(family: str, draws: tuple[float, ...]) -> Activation:
     return activation("polynomial", coefficients=[0.0, 0.3 + 0.9 * u, v - 0.5, *cubes])
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(["leaky_relu", "piecewise_linear", "smooth", "cubic", "quadratic"]),
@@ -186,6 +194,7 @@ def test_a_network_of_the_family_gets_its_own_scalars_back(
     assert made.exact, f"{network} at {tau0}: {made}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["identity", "abs", "mish", "hard_sigmoid"])
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 def test_further_activations_are_matched(name: str, kernel: str) -> None:
@@ -211,6 +220,7 @@ def test_a_hard_tanh_layer_is_found_again(a: float, c: float, tau0: float, kerne
         assert found["c"] == pytest.approx(c, rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.sampled_from(["relu", "gelu", "tanh", "elu"]), st.floats(0.3, 3.0), st.sampled_from(["ck", "ntk"]))
 def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> None:
@@ -235,11 +245,13 @@ def test_positively_homogeneous_models_have_one_design_at_every_scale(sigma_a2: 
                 assert_close(dict(two.parameters)[key], value, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk", "both"])
 def test_equal_inputs_give_equal_designs(kernel: str) -> None:
     assert design(DEQ("gelu", 0.2), 1.0, kernel) == design(DEQ("gelu", 0.2), 1.0, kernel)
 
 
+@pytest.mark.slow
 def test_layers_keep_their_scale_and_are_centred() -> None:
     made = design(DEQ("gelu", 0.3), 0.7)
     curves = made.curves()
@@ -286,12 +298,14 @@ def test_infeasible_may_raise() -> None:
         design(DEQ("elu", 0.2), 1.0, family="leaky_relu", infeasible="raise")
 
 
+@pytest.mark.slow
 def test_attempts_before_the_answer_are_told() -> None:
     made = design(DEQ("softplus", 0.2), 1.0)
     assert [entry.family for entry in made.tried] == ["2 × leaky_relu", "2 × piecewise_linear"]
     assert "Tried before" in made.explain()
 
 
+@pytest.mark.slow
 def test_a_family_of_ones_own() -> None:
     def layers(parameters: object) -> list:
         gain, amplitude = parameters  # type: ignore[misc]

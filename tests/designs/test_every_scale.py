@@ -52,6 +52,7 @@ def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: st
     assert made.explain()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.sampled_from(NAMES),
@@ -75,6 +76,7 @@ def test_a_design_keeps_its_word_or_an_error_says_why_there_is_none(
     check_exactness(made, model, tau0, kernel)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(["cos", "abs", "sin", "identity", "gelu"]), min_size=1, max_size=3),
@@ -97,6 +99,7 @@ def test_networks_without_first_or_second_order_are_no_exception(
     check_exactness(made, model, tau0, kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sin", "cos"])
 @pytest.mark.parametrize("tau0", [10.0, 50.0])
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -112,6 +115,7 @@ def test_a_target_without_a_trace_term_gets_a_reason() -> None:
     assert "∞" in design(Explicit(["cos", "cos"]), 1.0, "ntk", "leaky_relu").reason
 
 
+@pytest.mark.slow
 def test_a_target_lost_in_rounding_is_called_so() -> None:
     made = design(DEQ("cos", 0.8), 1e-3)
     assert not made.exact

@@ -25,6 +25,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel", "family"), CASES)
 def test_a_design_comes_back_equal(name: str, kernel: str, family: str, tmp_path: Path) -> None:
     made = design(DEQ(name, 0.2), 0.8, kernel, family)
@@ -33,6 +34,7 @@ def test_a_design_comes_back_equal(name: str, kernel: str, family: str, tmp_path
     assert str(Design.load(tmp_path / "design.json")) == str(made)
 
 
+@pytest.mark.slow
 def test_a_network_and_a_polished_design_come_back() -> None:
     network = Explicit([activation("hard_tanh", a=1.0, c=0.7)])
     assert Design.from_json(design(network, 1.0).to_json()).model == network.centred(1.0)
@@ -75,6 +77,7 @@ def broken(change: Any, kernel: str = "ck") -> str:
     return json.dumps(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -110,6 +113,7 @@ def test_changed_text_is_refused(change: Any) -> None:
         Design.from_json(broken(change))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -18,6 +18,7 @@ def test_the_three_scalars_agree(kernel: str, sigma_a2: float) -> None:
     assert "quadratic" in str(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "published"), [("ck", 7.8e-4), ("ntk", 7.8e-3)])
 def test_the_exact_kernels_are_as_close_as_measured(kernel: str, published: float) -> None:
     n = 500

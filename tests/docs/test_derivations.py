@@ -34,6 +34,7 @@ def rows() -> np.ndarray:
 # --- (D.4), (D.5) -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_tangent_kernels_are_related_as_the_conjugate_ones(name: str, rows: np.ndarray) -> None:
     model = MODELS[name]

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from docs_pages import LANGUAGES, NOT_RUN, PICTURES, ROOT, Session, commands, differences, fences, pages, run
 
+pytestmark = pytest.mark.slow
+
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in pages()}
 
 

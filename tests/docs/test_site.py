@@ -18,6 +18,8 @@ from chromium import chromium, needs_chromium
 
 import notsodeep
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("material", reason="the extra docs is not installed")
 
 ROOT = Path(__file__).parents[2]

@@ -36,6 +36,7 @@ def kernels_of(model):
 CASES = [(name, kernel) for name, model in MODELS.items() for kernel in kernels_of(model)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel"), CASES)
 def test_they_are_derivatives_of_the_exact_kernel(name, kernel):
     """K ≈ α₁ c + α₃ c² in the inner product, α₂ δ δ' in the squared norms, γ² on the diagonal."""

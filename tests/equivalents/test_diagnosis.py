@@ -19,6 +19,7 @@ def _digits():
     return Preprocessing.fit(data.X).apply(data.X), data.y
 
 
+@pytest.mark.slow
 def test_a_mixture_in_high_dimension_is_one():
     X, y = GaussianMixture.paper(1200).sample(800, seed=0)
     diagnosis = is_high_dimensional(X, y)
@@ -30,6 +31,7 @@ def test_a_mixture_in_high_dimension_is_one():
     np.testing.assert_allclose(diagnosis.predicted_error, exact, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_digits_are_not(digits):
     X, y = digits
     diagnosis = is_high_dimensional(X, y)
@@ -60,6 +62,7 @@ def test_it_is_repeatable_and_takes_any_model(digits):
     assert is_high_dimensional(X, y, model=model, seed=4) == is_high_dimensional(X, y, model=model, seed=4)
 
 
+@pytest.mark.slow
 def test_parallel_samples_want_the_exact_kernel():
     X = np.random.default_rng(0).standard_normal((200, 2))
     diagnosis = is_high_dimensional(X, model=DEQ("relu", 0.5), tolerance=0.01)

@@ -43,6 +43,7 @@ def errors(name, n, seeds, **options):
 # --- the numbers of docs/theory.md, sections 4 and 5 -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n", "expected"),
     [("tanh", 500, 0.159), ("tanh", 1000, 0.105), ("relu", 500, 0.095), ("relu", 1000, 0.063)],
@@ -53,6 +54,7 @@ def test_asymptotic_errors_are_those_of_the_theory(name, n, expected):
     assert abs(found.mean() - expected) <= 3 * noise + 0.02 * expected
 
 
+@pytest.mark.slow
 def test_refined_errors_are_those_of_the_theory():
     """tanh 0.0017 and 0.0006, and ReLU 0.0004 and 0.0001 with exact powers, to the digits printed."""
     tanh = [errors("tanh", n, range(3), form="refined").mean() for n in (500, 1000)]
@@ -66,6 +68,7 @@ def test_mixture_powers_beat_the_constants_of_the_theory():
     assert errors("relu", 500, range(3), form="refined").max() < 0.01
 
 
+@pytest.mark.slow
 def test_asymptotic_form_holds_for_all_kernels_and_falls():
     def worst(n):
         X, stats = paper_mixture(n, seed=0)
@@ -98,6 +101,7 @@ def trace_readings(mixture):
     return product(covariances, covariances), product(deviations, deviations), entrywise
 
 
+@pytest.mark.slow
 def test_other_readings_of_the_trace_statistic_stall():
     """With C_a° or the entrywise product in (4.3) the error of a ReLU DEQ stays where it is as n grows."""
     found = []
@@ -182,6 +186,7 @@ MODELS = {
 CASES = [(name, k) for name, m in MODELS.items() for k in (IMPLICIT if isinstance(m, DEQ) else ("ck", "ntk"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel"), CASES)
 def test_each_order_is_closer(name, kernel, sample):
     """The error of order N is of order N + 1 in the inner products, for any model, centred or not."""
@@ -194,6 +199,7 @@ def test_each_order_is_closer(name, kernel, sample):
     assert apart[2] < 0.3 * apart[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel"), CASES)
 def test_the_diagonal_is_exact(name, kernel, sample):
     X, stats = sample
@@ -291,6 +297,7 @@ def test_rows_of_zeros_and_of_any_length_are_taken():
         assert float(equivalence_error(model, X, form="refined", order=3, square="exact")) < 0.01
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["tanh", "swish", "relu"]), st.sampled_from(["ck", "ntk"]))
 def test_samples_may_be_permuted_and_rotated(seed, name, kernel):
@@ -304,6 +311,7 @@ def test_samples_may_be_permuted_and_rotated(seed, name, kernel):
     assert_close(make(X @ rotation), expected, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_distance_is_the_operator_norm(sample):
     X, stats = sample
     model = DEQ("tanh", 0.2)

@@ -11,6 +11,7 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.models import DEQ
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize("name", ["tanh", "relu", "swish", "cos"])
 @pytest.mark.parametrize("p", [20, 100, 800])

@@ -224,6 +224,7 @@ def thin_operators(draw):
     return StructuredOperator(diagonal, terms, size=n)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(thin_operators())
 def test_any_operator_agrees_with_its_dense_self(operator):

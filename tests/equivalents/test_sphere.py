@@ -63,6 +63,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS))
 def test_errors_fall(name):
     model, kernels = MODELS[name]

@@ -41,6 +41,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.slow
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_accepts(estimator, check):
     check(estimator)
@@ -69,6 +70,7 @@ def test_features_serve_a_linear_classifier(digits):
     assert made.score(X_test, y_test) > 0.93
 
 
+@pytest.mark.slow
 def test_a_search_over_the_recurrent_variance_and_the_activation(digits):
     X, _, y, _ = digits
     pipeline = make_pipeline(RowScaler(), DEQKernelClassifier(kernel="ck", center=False, scale=None))
@@ -92,6 +94,7 @@ SAVED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
 def test_saved_with_joblib(model):
     X, y = small()
@@ -102,6 +105,7 @@ def test_saved_with_joblib(model):
     np.testing.assert_array_equal(joblib.load(file).predict(X), fitted.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
 def test_saved_with_skops_which_runs_no_code(model):
     skops = pytest.importorskip("skops.io")
@@ -114,6 +118,7 @@ def test_saved_with_skops_which_runs_no_code(model):
     np.testing.assert_array_equal(skops.loads(stored, trusted=unknown).predict(X), fitted.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 def test_features_saved_with_skops(kernel):
     skops = pytest.importorskip("skops.io")
@@ -125,6 +130,7 @@ def test_features_saved_with_skops(kernel):
     assert list(back.get_feature_names_out()) == [f"deqfeatures{i}" for i in range(20)]
 
 
+@pytest.mark.slow
 def test_torch_is_not_needed():
     code = "import sys, notsodeep.estimators; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -47,6 +47,7 @@ def implied_kernel(model, X, new):
 CASES = [("tanh", 3, 0.0), ("relu", 1, 0.0), ("relu", 2, 0.0), ("relu", 3, 0.0), ("swish", 2, 0.1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize(("activation", "order", "bias2"), CASES)
 def test_between_rows_it_is_the_operator_off_its_diagonal(kernel, activation, order, bias2):
@@ -59,6 +60,7 @@ def test_between_rows_it_is_the_operator_off_its_diagonal(kernel, activation, or
     np.testing.assert_allclose(found[off], dense[off], rtol=0, atol=1e-6 * np.abs(dense).max())
 
 
+@pytest.mark.slow
 def test_new_rows_against_the_series_written_out():
     """docs/theory.md (5.3) for an odd activation, with c³ → 3(u² + v)c - 2u³."""
     X, y = data()
@@ -88,6 +90,7 @@ def test_new_rows_against_the_series_written_out():
     assert_close(model.predict(new), predicted, Oracle.CUSTOM_CALLABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize(("n", "thin"), [(60, False), (180, True)])
 def test_the_coefficients_are_those_of_a_dense_solve(kernel, n, thin):
@@ -127,6 +130,7 @@ def distance(n, activation, kernel):
     return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_in_high_dimension_it_predicts_what_the_exact_kernel_predicts(activation, kernel):
@@ -170,6 +174,7 @@ def standardised(name):
     return StandardScaler().fit_transform(X), y.astype(float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "standardised"])
 @pytest.mark.parametrize("name", TABLES)
@@ -240,6 +245,7 @@ def tables(draw):
     return X, rng.standard_normal(n) + X @ rng.standard_normal(p)
 
 
+@pytest.mark.slow
 @given(table=tables(), kernel=st.sampled_from(["ck", "ntk"]), order=st.integers(1, 3))
 @settings(deadline=None)
 def test_on_its_training_rows_it_is_never_worse_than_the_mean(table, kernel, order):
@@ -251,6 +257,7 @@ def test_on_its_training_rows_it_is_never_worse_than_the_mean(table, kernel, ord
     assert model.score(X, y) > -1e-9
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), slope=st.floats(0.01, 100.0), offset=st.floats(-100.0, 100.0))
 def test_predictions_follow_the_targets_and_the_order_of_the_samples(seed, slope, offset):
     X, y = data(n=20, p=15, seed=seed)

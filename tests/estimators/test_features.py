@@ -21,6 +21,7 @@ def gram(X, **parameters):
     return features @ features.T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_the_error_falls_like_the_root_of_their_number(kernel, activation):
@@ -45,6 +46,7 @@ def test_the_error_falls_like_the_root_of_their_number(kernel, activation):
     assert -0.6 < rate < -0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_the_mean_over_draws_is_the_kernel_of_the_designed_network(kernel, activation):

@@ -42,6 +42,7 @@ def difference(kernel, X, direction):
     return (ends[0] - ends[1]) / (2.0 * np.linalg.norm(step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["ck", "ntk"])
 @pytest.mark.parametrize("phi", ACTIVATIONS.values(), ids=list(ACTIVATIONS))
 @pytest.mark.parametrize(("sigma_b2", "bias2"), [(None, 0.0), (0.7, 0.1)])
@@ -111,6 +112,7 @@ def test_the_two_ways_to_differentiate_the_dual_agree_with_its_differences():
         assert_close(pairs.curvature[off], ((bent[0] - bent[1]) / (2 * step))[off], Oracle.FINITE_DIFFERENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["ck", "ntk"])
 def test_the_diagonal_is_the_diagonal(reading):
     X = rows()
@@ -135,6 +137,7 @@ def test_hyperparameters():
     assert repr(both) == "DEQKernel(tanh, ck, sigma_a2=0.3, length_scale=2)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "tanh", "swish", "sin", "elu", "softplus", "arctan"])
 def test_the_upper_bound_is_admissible_at_every_scale(name):
     top = admissible(name)
@@ -159,6 +162,7 @@ def drawn_process(sigma_a2, n=60, p=6):
     return X, np.linalg.cholesky(covariance) @ rng.standard_normal(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["ck", "ntk"])
 def test_the_gradient_of_the_marginal_likelihood(reading):
     X, y = drawn_process(0.5)
@@ -174,6 +178,7 @@ def test_the_gradient_of_the_marginal_likelihood(reading):
     assert_close(gradient, expected, Oracle.FINITE_DIFFERENCE)
 
 
+@pytest.mark.slow
 def test_the_optimiser_of_scikit_learn_finds_a_stationary_point_inside_the_bounds():
     X, y = drawn_process(0.5)
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * DEQKernel("tanh", 0.05) + WhiteKernel(1e-2, "fixed")

@@ -33,6 +33,7 @@ def scaled(X, other):
     return centred / size, (other - X.mean(axis=0)) / size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_predictions_are_those_of_a_dense_solve(kernel, case):
@@ -56,6 +57,7 @@ def test_predictions_are_those_of_a_dense_solve(kernel, case):
     assert_close(single.predict(new), expected[:, 1], Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_mean_of_a_gaussian_process_is_the_same_function(kernel):
     X, y = data()
@@ -100,6 +102,7 @@ def test_the_classifier_is_the_ridge_on_signs():
     ]
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10**6), kernel=st.sampled_from(["ck", "ntk"]), phi=st.sampled_from(["relu", "erf"])
 )
@@ -112,6 +115,7 @@ def test_the_order_of_the_samples_does_not_matter(seed, kernel, phi):
     assert_close(other.dual_coef_, one.dual_coef_[order], Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10**6),
     slope=st.floats(-100.0, 100.0).filter(lambda a: abs(a) > 1e-3),
@@ -125,6 +129,7 @@ def test_predictions_follow_an_affine_change_of_the_targets(seed, slope, offset)
     assert_close(after, slope * before + offset, Oracle.QUADRATURE, scale=size)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), factor=st.floats(1e-3, 1e3), phi=st.sampled_from(["relu", "erf"]))
 def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, phi):
     X, y = data(n=14, p=5, seed=seed)

@@ -38,6 +38,7 @@ def test_a_figure_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert figures.save(figure, tmp_path / "new" / "picture.svg").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_spectrum_is_drawn_with_its_isolated_eigenvalues() -> None:
     mixture = nsd.GaussianMixture.paper(80)
     spectrum = nsd.limiting_density(nsd.DEQ("tanh", 0.2), mixture, 100)

@@ -26,6 +26,7 @@ def test_values(phi: Reference) -> None:
     assert_close(activation(phi.name, **phi.parameters)(POINTS), expected, Oracle.CLOSED_FORM, scale=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_derivatives(phi: Reference, order: int) -> None:
@@ -126,6 +127,7 @@ def test_a_smooth_sum_without_meaning_is_refused(wrong: dict[str, float]) -> Non
         activation("smooth_sum", **{**right, **wrong})
 
 
+@pytest.mark.slow
 def test_every_name_is_known_before_any_other_room_is_imported() -> None:
     """In a process of its own: here, other tests have imported everything."""
     code = (

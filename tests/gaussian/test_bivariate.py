@@ -43,6 +43,7 @@ def errors(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variances", VARIANCES, ids=lambda q: f"{q[0]:g},{q[1]:g}")
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_dual(phi: Reference, variances: tuple[float, float], record_property: pytest.RecordProperty) -> None:
@@ -56,6 +57,7 @@ def test_dual(phi: Reference, variances: tuple[float, float], record_property: p
     assert slope.max() <= RELATIVE, f"F' at rho={CORRELATIONS[int(slope.argmax())]}: {slope.max():.1e}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_dual_of_parallel_vectors_of_any_length(phi: Reference, sign: float) -> None:
@@ -69,6 +71,7 @@ def test_dual_of_parallel_vectors_of_any_length(phi: Reference, sign: float) -> 
     assert abs(slope[0] - end.slope) <= RELATIVE * size[1] + abs(end.slope - nudged.slope)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_dual_between_the_listed_correlations(phi: Reference) -> None:
     """A method chosen by an error bound has seams; these fall between the round numbers."""
@@ -89,6 +92,7 @@ def test_at_correlation_one_the_moments(phi: Reference) -> None:
     np.testing.assert_allclose(slope, moments.derivative_second_moment(made(phi), q), rtol=RELATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_the_slope_is_the_derivative_in_c(phi: Reference) -> None:
     """Price's theorem, by differences of F itself."""
@@ -98,6 +102,7 @@ def test_the_slope_is_the_derivative_in_c(phi: Reference) -> None:
     assert_close(dual(made(phi), q1 * ones, q2 * ones, c)[1], difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_scaled_and_shifted(phi: Reference) -> None:
     """psi = a phi(g x) + b: F is a^2 F(g^2 q1, g^2 q2, g^2 c) + ab (M_0 + M_0') + b^2, F' is (ag)^2 F'."""
@@ -111,6 +116,7 @@ def test_scaled_and_shifted(phi: Reference) -> None:
     assert slope[0] == pytest.approx(expected.slope, rel=RELATIVE, abs=RELATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_a_zero_variance_makes_its_factor_constant(phi: Reference) -> None:
     value = dual(made(phi), np.array([0.0, 0.0]), np.array([2.0, 0.0]), np.zeros(2))[0]
@@ -119,6 +125,7 @@ def test_a_zero_variance_makes_its_factor_constant(phi: Reference) -> None:
     assert_close(value, expected, Oracle.QUADRATURE, scale=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_symmetry_in_the_two_arguments(phi: Reference) -> None:
     q1, q2 = np.array([0.2, 30.0, 1e4]), np.array([7.0, 1e-3, 1.0])

@@ -48,6 +48,7 @@ SMOOTH = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slope_given", [False, True], ids=["values only", "with derivative"])
 @pytest.mark.parametrize("phi", SMOOTH, ids=str)
 def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) -> None:
@@ -70,6 +71,7 @@ def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) ->
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", SMOOTH, ids=str)
 def test_smooth_callables_in_two_dimensions(phi: Reference) -> None:
     made = custom_activation(phi.np_value)
@@ -122,6 +124,7 @@ def second_moment_outcome(f: Callable[[np.ndarray], np.ndarray], q: float) -> fl
     return value_or_refusal(lambda: moments.second_moment(custom_activation(f), q))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1e-2, 1.0, 30.0])
 @pytest.mark.parametrize("at", [0.0, 0.123456, 0.37, -1.5, math.pi, 2.0**-6])
 def test_undeclared_kinks_are_refused_or_right(at: float, q: float) -> None:
@@ -198,6 +201,7 @@ def advised_kinks(refusal: InputError) -> tuple[float, ...]:
     return tuple(float(kink) for kink in found[1].split(",") if kink.strip())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(PLACES)
 @example(1.0005)
@@ -217,6 +221,7 @@ def test_a_kink_is_refused_undeclared_and_right_declared(at: float) -> None:
     assert_close(moments.mean_derivative(made, q, 2), curvature, Oracle.CUSTOM_CALLABLE, scale=1.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.floats(-50.0, 50.0))
 def test_the_advice_of_a_refusal_is_accepted(at: float) -> None:
@@ -232,6 +237,7 @@ def test_the_advice_of_a_refusal_is_accepted(at: float) -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-20.0, 20.0), st.floats(-9.0, 0.0))
 @example(0.3, -9.0)
@@ -257,6 +263,7 @@ def test_a_jump_of_a_higher_derivative_is_refused_undeclared_and_right_declared(
     assert_close(moments.mean_derivative(made, q, order), step, Oracle.CUSTOM_CALLABLE)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-3.0, 3.0), st.floats(-4.0, 0.0), st.floats(-3.0, 1.0))
 @example(0.37, -4.0, 0.0)
@@ -277,6 +284,7 @@ def test_a_narrow_bump_is_found_and_integrated(at: float, log_width: float, log_
     assert moments.mean_derivative(made, q, 0) == pytest.approx(height * once, rel=RELATIVE, abs=RELATIVE)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.floats(-1.0, 1.0))
 def test_a_narrow_tent_is_refused(at: float) -> None:
@@ -284,6 +292,7 @@ def test_a_narrow_tent_is_refused(at: float) -> None:
         custom_activation(lambda x: np.tanh(x) + np.maximum(1.0 - np.abs(x - at) / 1e-4, 0.0))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_excluded_is_said_with_every_error_bound() -> None:
     made, rows = custom_activation(_bump), np.random.default_rng(0).standard_normal((5, 4))
     assert "cannot be excluded" in made.caveat

@@ -47,6 +47,7 @@ EVERY = pytest.mark.parametrize("text", BUILT_IN)
 VARIANCES = np.array([1e-4, 0.09, 1.0, 16.0])
 
 
+@pytest.mark.slow
 @EVERY
 def test_values_derivatives_and_kinks(text: str) -> None:
     phi, known = formula(text), BUILT_IN[text]
@@ -69,6 +70,7 @@ def test_moments(text: str) -> None:
     assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x * sigmoid(x)", "max(x, 0.1*x)", "0.8 * clip(x, -1.2, 1.2)"])
 def test_kernels(text: str) -> None:
     rows = np.random.default_rng(3).standard_normal((15, 8)) / np.sqrt(8)
@@ -162,6 +164,7 @@ _TREES = st.recursive(
 ).map(lambda made: _infix("+", made, ("x", lambda x: x)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(_TREES)
 def test_random_formulas_are_read_as_python_means_them(made: Made) -> None:
@@ -177,6 +180,7 @@ def test_random_formulas_are_read_as_python_means_them(made: Made) -> None:
     assert np.all(np.abs(derivative(tree, x) - expected)[bounded] <= allowed[bounded])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(_TREES, st.floats(-2.0, 2.0))
 def test_random_derivatives_are_differences(made: Made, x: float) -> None:
@@ -335,6 +339,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:30]))
 def test_everything_else_is_refused_by_a_sentence(text: str) -> None:
     with pytest.raises(InputError) as refused:
@@ -401,6 +406,7 @@ def test_equal_texts_are_equal_activations() -> None:
         np.testing.assert_array_equal(again([0.3, -2.0]), moved([0.3, -2.0]))
 
 
+@pytest.mark.slow
 def test_a_design_with_a_formula_survives_json() -> None:
     made = nsd.design(nsd.DEQ(formula("x * sigmoid(x)"), 0.2), 1.0)
     known = nsd.design(nsd.DEQ("swish", 0.2), 1.0)

@@ -43,6 +43,7 @@ def check_mean(phi: Reference, exact: oracles.Moments, q: float, k: int) -> None
     assert abs(got - expected) <= allowed + SUBNORMAL, f"M_{k}: {got!r} for {expected!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", VARIANCES)
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_moments(phi: Reference, q: float) -> None:
@@ -63,6 +64,7 @@ def test_moments(phi: Reference, q: float) -> None:
     np.testing.assert_allclose(row[0], coefficients, rtol=0, atol=RELATIVE * math.sqrt(exact.second))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_parseval(phi: Reference) -> None:
     """The sum of a_k^2 never passes S, and for analytic phi at small variance reaches it."""
@@ -74,6 +76,7 @@ def test_parseval(phi: Reference) -> None:
             assert energy == pytest.approx(second, rel=RELATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_scaled_and_shifted_moments(phi: Reference) -> None:
     """psi(x) = a phi(g x) + b: E psi^(k) = a g^k M_k(g^2 q), E psi^2 = a^2 S + 2ab M_0 + b^2, and so on."""
@@ -111,6 +114,7 @@ def test_scalars_in_scalars_out_and_rows_in_rows_out() -> None:
     assert moments.mean_derivative(phi, [1.0, 2.0], 1).shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_many_variances_at_once_give_what_each_gives(phi: Reference) -> None:
     q = np.logspace(-6, 4, 301)

@@ -55,6 +55,7 @@ def test_the_slope_is_the_derivative(phi: Reference) -> None:
         assert float(phi.mp_slope(mpf(x))) == pytest.approx(difference, rel=1e-14, abs=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", SMOOTH, ids=str)
 @pytest.mark.parametrize("q", [1e-6, 1e4])
 def test_moments_do_not_move_under_refinement(phi: Reference, q: float) -> None:
@@ -65,6 +66,7 @@ def test_moments_do_not_move_under_refinement(phi: Reference, q: float) -> None:
     assert moment_distance(coarse, fine, q) < 1e-18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", PIECEWISE + POLYNOMIALS + WAVES, ids=str)
 @pytest.mark.parametrize("q", [0.04, 4.0])
 def test_closed_moments_equal_quadrature(phi: Reference, q: float) -> None:
@@ -95,6 +97,7 @@ def dual_distance(a: Dual, b: Dual, size: tuple[float, float]) -> float:
     return max(abs(a.value - b.value) / size[0], abs(a.slope - b.slope) / size[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [phi for phi in ALL if oracles.closed_dual(phi, 1.0, 1.0, 0.0)], ids=str)
 def test_brute_force_equals_closed_forms(phi: Reference) -> None:
     for q1, q2 in VARIANCES:
@@ -106,6 +109,7 @@ def test_brute_force_equals_closed_forms(phi: Reference) -> None:
             assert dual_distance(brute, oracles.closed_dual(phi, q1, q2, rho), scales(phi, q1, q2)) < 1e-14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [phi for phi in ALL if not phi.wave], ids=str)
 def test_brute_force_estimates_its_own_error(phi: Reference) -> None:
     """More nodes, and u and v exchanged, which changes every panel."""
@@ -125,6 +129,7 @@ def test_brute_force_equals_nested_mpmath(
     assert brute.slope == pytest.approx(slope, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_nested_mpmath_runs() -> None:
     """The function behind the frozen numbers, at a point that is quick."""
     phi = oracles.reference("arctan")
@@ -132,6 +137,7 @@ def test_nested_mpmath_runs() -> None:
     assert dual_distance(nested, oracles.brute_dual(phi, 1.0, 1.0, 0.6), (1.0, 1.0)) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", SMOOTH, ids=str)
 def test_brute_force_equals_the_mehler_series(phi: Reference) -> None:
     """At rho = 1/4 the terms left out are below 4^-30; at rho = 1 the series is S, and its derivative E1."""
@@ -158,6 +164,7 @@ def test_the_pair_solver_finds_the_fixed_point_of_relu() -> None:
     assert pair.network == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["relu", "hard_tanh", "piecewise_linear", "erf", "sin"])
 def test_the_precise_pair_solver_equals_the_brute_one(label: str) -> None:
     """Price's integral in mpmath against two-dimensional quadrature, at correlations that both know."""

@@ -22,6 +22,7 @@ def test_closed_forms_have_none(name: str) -> None:
     np.testing.assert_array_equal(moments.quadrature_error(nsd.activation(name), SCALES), 0.0)
 
 
+@pytest.mark.slow
 def test_a_smooth_callable_is_resolved() -> None:
     phi = nsd.custom_activation(lambda x: np.tanh(x) + 0.1 * np.sin(3.0 * x))
     assert moments.quadrature_error(phi, SCALES).max() < 1e-11

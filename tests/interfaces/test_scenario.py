@@ -53,6 +53,7 @@ def test_activations_as_they_are_typed(text: str, expected: nsd.Activation) -> N
     assert read_activation(text) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -75,6 +76,7 @@ def test_mistakes_in_activations_get_a_sentence(text: str, words: str) -> None:
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_formula_goes_through_the_design() -> None:
     done = run("design", "--activation", "formula:x*sigmoid(x)", "--json", "--save", "twin.json")
     assert done.exit_code == 0, done.output
@@ -86,6 +88,7 @@ def test_a_formula_goes_through_the_design() -> None:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mixture_is_the_one_of_the_library() -> None:
     found = numbers("--n", "80", "--p", "60", "--mean", "5", "--gap", "2", "--seed", "3")
     mixture = nsd.GaussianMixture.paper(60, mean=5.0, gap=2.0)
@@ -99,6 +102,7 @@ def test_a_mixture_is_the_one_of_the_library() -> None:
     assert Path(found["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_sphere_has_unit_rows_and_a_predicted_spectrum() -> None:
     found = numbers("--data", "sphere", "--n", "300", "--p", "200", "--seed", "1", "--activation", "relu")
     X = nsd.UnitSphere(200).sample(300, seed=1)
@@ -109,6 +113,7 @@ def test_a_sphere_has_unit_rows_and_a_predicted_spectrum() -> None:
     assert_close(found["predicted"]["edges"], predicted.edges, Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 def test_digits_are_predicted_by_their_refined_equivalent() -> None:
     found = numbers("--data", "digits", "--n", "100", "--seed", "2", "--activation", "relu")
     digits = load("digits", n=100, seed=2)
@@ -123,6 +128,7 @@ def test_digits_are_predicted_by_their_refined_equivalent() -> None:
     assert found["distance"] == pytest.approx(np.abs(exact - values).max() / exact[-1])
 
 
+@pytest.mark.slow
 def test_errors_are_the_distances_at_each_size() -> None:
     found = numbers("--n", "160", "--p", "80", "--errors", "--seed", "4")
     assert [(row["form"], row["n"], row["p"]) for row in found["errors"]] == [
@@ -140,6 +146,7 @@ def test_errors_are_the_distances_at_each_size() -> None:
         assert row["relative"] == pytest.approx(np.linalg.norm(K - dense, 2) / np.linalg.norm(K, 2), rel=5e-3)
 
 
+@pytest.mark.slow
 def test_errors_of_a_file_take_its_first_rows() -> None:
     X = np.random.default_rng(0).standard_normal((90, 7))
     np.savetxt("rows.csv", X, delimiter=",")
@@ -153,6 +160,7 @@ def test_errors_of_a_file_take_its_first_rows() -> None:
     assert found["errors"][2]["relative"] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_words_say_what_the_numbers_say() -> None:
     np.save("rows.npy", np.random.default_rng(0).standard_normal((40, 6)))
     done = run("spectrum", "--data", "rows.npy", "--errors")

@@ -41,6 +41,7 @@ def _rows() -> np.ndarray:
     return np.vstack([rows, rows[0], -rows[1], np.zeros(3)])
 
 
+@pytest.mark.slow
 @EVERY
 def test_kernels(name: str) -> None:
     phi, value = CONSTANTS[name]
@@ -52,6 +53,7 @@ def test_kernels(name: str) -> None:
         assert_close(nsd.tangent_kernel(model, rows), square, Oracle.CLOSED_FORM, scale=1.0)
 
 
+@pytest.mark.slow
 @EVERY
 def test_moments(name: str) -> None:
     phi, value = CONSTANTS[name]

@@ -26,6 +26,8 @@ from notsodeep.scale import open_kernel
 from notsodeep.scale.sample_sources import MappedRows
 from notsodeep.scale.store import JOURNAL
 
+pytestmark = pytest.mark.slow
+
 DEQ = nsd.DEQ("relu", 0.2)
 BLOCK = 50
 

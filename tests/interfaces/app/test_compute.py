@@ -16,6 +16,7 @@ from notsodeep.interfaces.app.words import distance_words, next_steps, plain, sp
 by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
 
 
+@pytest.mark.slow
 @by_name
 def test_eigenvalues_are_those_of_the_exact_kernel(choice: Choice):
     found = compute.spectrum_of(choice)
@@ -26,6 +27,7 @@ def test_eigenvalues_are_those_of_the_exact_kernel(choice: Choice):
     assert found.exact[0] > -1e-10 * found.exact[-1]
 
 
+@pytest.mark.slow
 @by_name
 def test_distances_are_those_of_dense_matrices(choice: Choice):
     model, rows = compute.centred_model(choice), compute.samples_of(choice.data).rows
@@ -45,6 +47,7 @@ def test_distances_are_those_of_dense_matrices(choice: Choice):
         assert found == pytest.approx(expected, rel=5e-3, abs=1e-12)
 
 
+@pytest.mark.slow
 @by_name
 def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
     points = compute.errors_of(choice)
@@ -82,6 +85,7 @@ def test_samples_are_those_that_the_choice_names():
     assert np.abs(digits.rows.mean(axis=0)).max() < 1e-12
 
 
+@pytest.mark.slow
 def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
     near, far = (
         compute.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
@@ -91,6 +95,7 @@ def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
     assert "outside the bulk" in spectrum_words(far)
 
 
+@pytest.mark.slow
 def test_a_choice_is_computed_once():
     choice = Choice(sigma_a2=0.123, data=SMALL)
     assert compute.design_of(choice) is compute.design_of(Choice(sigma_a2=0.123, data=SMALL))
@@ -128,6 +133,7 @@ def test_text_of_users_is_no_markup(text: str):
     assert all(f"\\{sign}" in plain(text) for sign in text if not sign.isalnum() and sign not in " /")
 
 
+@pytest.mark.slow
 def test_what_is_remembered_belongs_to_one_model():
     """Answers are kept by the model itself, whose every bit counts; tests/test_fingerprint.py has the same of texts."""
     data = SMALL

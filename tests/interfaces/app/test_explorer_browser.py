@@ -16,7 +16,7 @@ from chromium import chromium, needs_chromium
 from socket_recorder import asked_for, foreign, recorded
 
 pytest.importorskip("streamlit")
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 PATIENCE = 120.0  # seconds that a busy machine may take
 

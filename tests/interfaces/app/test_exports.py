@@ -16,6 +16,8 @@ from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.exports import figures_zip, report_page
 from notsodeep.interfaces.app.pictures import KINDS, drawn, picture_of
 
+pytestmark = pytest.mark.slow
+
 SOME = {name: CHOICES[name] for name in ("mixture", "csv", "even")}
 some = pytest.mark.parametrize("choice", SOME.values(), ids=list(SOME))
 

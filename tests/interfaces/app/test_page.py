@@ -19,6 +19,8 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.interfaces.app import compute
 from notsodeep.interfaces.app.race_job import RacePlan
 
+pytestmark = pytest.mark.slow
+
 MAIN = str(Path(notsodeep.interfaces.app.__file__).with_name("main.py"))
 
 

@@ -17,6 +17,8 @@ pytest.importorskip("streamlit")
 from notsodeep.interfaces.app import server
 from notsodeep.interfaces.cli.explore_command import streamlit_command
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 90.0  # seconds that a busy machine may take
 
 

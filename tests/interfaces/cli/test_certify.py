@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from notsodeep.errors import InputError
 from notsodeep.interfaces.cli.entry import app
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "--samples",
     "2",

@@ -12,6 +12,8 @@ import pytest
 import notsodeep as nsd
 from notsodeep.designs import Design
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "notsodeep", *arguments]

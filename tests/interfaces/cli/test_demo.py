@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "notsodeep", "demo", *arguments]

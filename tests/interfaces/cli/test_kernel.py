@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 import notsodeep as nsd
 from notsodeep.interfaces.cli.entry import app
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["kernel", *arguments])

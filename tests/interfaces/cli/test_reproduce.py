@@ -69,6 +69,7 @@ def test_the_list_says_what_there_is_and_how_long_it_takes(typed: Typed) -> None
     assert json.loads(out)[0]["minutes"] == {"quick": 0.1, "full": 1.0}
 
 
+@pytest.mark.slow
 def test_one_experiment_gives_rows_a_figure_and_verdicts(typed: Typed) -> None:
     code, out, _ = typed("toy")
     assert code == 0
@@ -87,6 +88,7 @@ def test_one_experiment_gives_rows_a_figure_and_verdicts(typed: Typed) -> None:
     assert without_seconds(read_outcome(Toy(), folder).rows) == expected_rows(QUICK)
 
 
+@pytest.mark.slow
 def test_the_full_size_says_what_was_cut(typed: Typed) -> None:
     code, out, _ = typed("toy", "--size", "full", "--seeds", "1", "--out", "elsewhere")
     assert code == 0
@@ -94,6 +96,7 @@ def test_the_full_size_says_what_was_cut(typed: Typed) -> None:
     assert Path("elsewhere/toy", ToySpec(seeds=1).hash(), "rows.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_json_alone_is_on_stdout(typed: Typed) -> None:
     code, out, _ = typed("toy", "--json")
     assert code == 0
@@ -108,6 +111,7 @@ def test_json_alone_is_on_stdout(typed: Typed) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_second_time_nothing_is_computed_and_fresh_computes_again(typed: Typed) -> None:
     typed("toy")
     lines = Path("results/toy", QUICK.hash(), "rows.jsonl").read_bytes()
@@ -119,6 +123,7 @@ def test_a_second_time_nothing_is_computed_and_fresh_computes_again(typed: Typed
     assert "kept as rows.jsonl.old-" in err
 
 
+@pytest.mark.slow
 def test_settings_of_ones_own(typed: Typed) -> None:
     own = replace(QUICK, sizes=(7,))
     Path("own.toml").write_text(own.to_toml())
@@ -126,6 +131,7 @@ def test_settings_of_ones_own(typed: Typed) -> None:
     assert without_seconds(read_outcome(Toy(), Path("results/toy", own.hash())).rows) == expected_rows(own)
 
 
+@pytest.mark.slow
 def test_all_skips_what_lacks_its_data(typed: Typed) -> None:
     code, out, err = typed("all", "--jobs", "2", "--json")
     assert code == 0
@@ -147,6 +153,7 @@ def test_all_goes_on_after_a_failure_and_says_so(typed: Typed, monkeypatch: pyte
     assert [one["name"] for one in told["experiments"]] == ["timed"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_go_on(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TROUBLE, "size=2 seed=0:interrupt")
     code, out, err = typed("all", "--json")
@@ -186,6 +193,7 @@ class NoMatplotlib:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -11,6 +11,8 @@ import pytest
 
 from notsodeep.interfaces.cli import main
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--width", "32", "--epochs", "2", "--samples", "200", "--threads", "1")
 
 

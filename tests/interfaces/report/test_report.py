@@ -65,6 +65,7 @@ def page_of(root: Path, include: Sequence[Path] = ()) -> Read:
     return Read(report(root, include, EXPERIMENTS))
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_was_run_and_how_to_repeat_it(tmp_path: Path) -> None:
     outcome = run_plain(tmp_path)
     read = page_of(tmp_path)
@@ -106,6 +107,7 @@ def test_claims_are_told_once_from_the_best_run(tmp_path: Path) -> None:
     assert "icml-error (full)" in claims[: claims.index("A paper, Figure 1")]
 
 
+@pytest.mark.slow
 def test_nothing_that_came_from_outside_is_markup(tmp_path: Path) -> None:
     run_hostile(tmp_path)
     write_design(tmp_path / "<img src=x onerror=alert(1)>.json")
@@ -123,6 +125,7 @@ def test_nothing_that_came_from_outside_is_markup(tmp_path: Path) -> None:
         assert read.text.count(text) >= 8
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched(tmp_path: Path) -> None:
     run_plain(tmp_path)
     run_hostile(tmp_path)
@@ -228,6 +231,7 @@ def test_a_large_drawing_goes_in_as_a_bitmap(tmp_path: Path) -> None:
     assert [str(source)[:22] for source in sources] == ["data:image/png;base64,"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_figure_of_one_column_is_known_from_one_of_a_page(ending: str, tmp_path: Path) -> None:
     for columns, size in ((1, "narrow"), (2, "wide")):
@@ -235,6 +239,7 @@ def test_a_figure_of_one_column_is_known_from_one_of_a_page(ending: str, tmp_pat
         assert ("class", size) in Read(picture(path.read_bytes(), "a figure")).attributes
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=("Cs",))))
 def test_text_survives_as_it_is(text: str) -> None:
     read = Read(parts().picture("data:", "narrow", text, text))
@@ -244,6 +249,7 @@ def test_text_survives_as_it_is(text: str) -> None:
     assert ("alt", text) in read.attributes
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.text(), min_size=2, max_size=2)))
 def test_a_table_has_the_cells_it_was_given(rows: list[list[str]]) -> None:
     read = Read(parts().table(("a", "b"), rows, "label"))
@@ -286,6 +292,7 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_page_of_one_s_own_files(tmp_path: Path) -> None:
     write_design(tmp_path / "design.json")
     write_training(tmp_path / "train.json")
@@ -298,6 +305,7 @@ def test_the_command_writes_a_page_of_one_s_own_files(tmp_path: Path) -> None:
     assert re.search(r"--include design\.json --include train\.json", text)
 
 
+@pytest.mark.slow
 def test_the_command_without_results_says_what_to_do_and_writes_nothing(tmp_path: Path) -> None:
     done = command(folder=tmp_path)
     assert done.returncode == 2

@@ -12,7 +12,7 @@ from report_pages import EXPERIMENTS, HOSTILE, run_hostile, run_plain, write_des
 
 from notsodeep.interfaces.report import report, write_page
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
