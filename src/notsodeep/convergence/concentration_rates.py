@@ -115,7 +115,7 @@ class Concentration:
 
     @property
     def proved_tied_rate(self) -> float:
-        """2√2 σ_w."""
+        """The rate 2√2 σ_w per layer that the paper proves for tied weights."""
         return float(np.sqrt(8.0 * self.sigma_w2))
 
     @property

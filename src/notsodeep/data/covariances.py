@@ -164,7 +164,7 @@ class Factor(Covariance):
         return int(self.factor.shape[0])
 
     def trace(self) -> float:
-        """||L||_F²."""
+        """The trace of the covariance, ||L||_F²."""
         return float(np.vdot(self.factor, self.factor))
 
     def diagonal(self) -> Array:
@@ -172,7 +172,7 @@ class Factor(Covariance):
         return np.asarray(np.einsum("ij,ij->i", self.factor, self.factor))
 
     def to_dense(self) -> Array:
-        """L Lᵀ."""
+        """The covariance L Lᵀ as a matrix."""
         return self.factor @ self.factor.T
 
     def __matmul__(self, block: Array) -> Array:

@@ -62,7 +62,7 @@ class GaussianMixture:
 
     @property
     def classes(self) -> int:
-        """K."""
+        """The number K of classes."""
         return int(self.means.shape[0])
 
     @property

@@ -33,7 +33,7 @@ class CentredRows:
 
     @property
     def count(self) -> int:
-        """n_a."""
+        """The number n_a of samples in the class."""
         return len(self.rows)
 
     @property
@@ -88,7 +88,7 @@ class ScatterMoments:
         return float(np.trace(self.scatter))
 
     def overlap(self, other: ClassMoments) -> float:
-        """tr(W_a W_b)."""
+        """The trace tr(W_a W_b) of the product of two scatter matrices."""
         if isinstance(other, CentredRows):
             return other.overlap(self)
         return float(np.vdot(self.scatter, other.scatter))

@@ -89,7 +89,7 @@ class ClassStatistics:
 
     @property
     def weights(self) -> Array:
-        """n_a/n."""
+        """The share n_a/n of each class."""
         return np.asarray(self.sizes / self.n)
 
     def psi_of(self, X: ArrayLike, y: ArrayLike) -> Array:

@@ -36,7 +36,7 @@ class TorchActivation:
         return TorchActivation, (self.phi,)
 
     def __call__(self, h: Tensor) -> Tensor:
-        """φ(h), differentiable."""
+        """The scaled activation of a tensor, differentiable by autograd."""
         phi = self.phi
         y: Tensor = self._form.value(h if phi.gain == 1.0 else phi.gain * h)
         y = y if phi.amplitude == 1.0 else phi.amplitude * y

@@ -70,5 +70,5 @@ class Side:
         return np.where(self.silent, 0.0, phi.amplitude**2 * self.energy + 2.0 * self.lift)
 
     def slope(self, phi: Activation) -> Array:
-        """E1(q_i)."""
+        """E1(q_i) of the scaled activation: the mean squared slope at every sample."""
         return np.asarray((phi.amplitude * phi.gain) ** 2 * self.slope_energy)

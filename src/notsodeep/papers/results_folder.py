@@ -161,7 +161,7 @@ class Store:
         self.records[task.key] = written
 
     def write_provenance(self, content: Mapping[str, Any]) -> None:
-        """Replace provenance.json."""
+        """Write provenance.json anew: versions, commit, machine and times of the run."""
         write_text(self.folder / PROVENANCE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def read_provenance(self) -> dict[str, Any]:
