@@ -67,6 +67,7 @@ def test_no_store_is_shared(kept: Model, tmp_path: Path) -> None:
     assert nsd.conjugate_kernel(kept, rows(), out=tmp_path / "G.zarr").run == run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [MODELS["deq"][0], MODELS["explicit"][0]], ids=["deq", "explicit"])
 def test_no_checkpoint_is_shared(kept: Model, tmp_path: Path) -> None:
     """Modules with the same initial weights, of models that differ: the training of one is not continued by another."""

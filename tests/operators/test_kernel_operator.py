@@ -28,6 +28,7 @@ def dense(samples: np.ndarray) -> np.ndarray:
     return kernels.conjugate_kernel(DEQ, samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["computed", "kept", "stored", "float32"])
 def test_products_are_those_of_the_matrix(how: str, samples, dense, tmp_path: Path) -> None:
     if how in ("computed", "kept"):
@@ -97,6 +98,7 @@ def test_the_measure_of_a_probe_has_the_moments_of_the_probe(dense) -> None:
     np.testing.assert_allclose(measure.weights.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_the_density_is_that_of_the_eigenvalues(samples, dense) -> None:
     values = np.linalg.eigvalsh(dense)
     operator = KernelOperator.of(DEQ, samples, block=128)
@@ -134,6 +136,7 @@ def test_a_measure_ends_when_the_matrix_has_no_more_to_say() -> None:
 # --- solving ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preconditioner", ["equivalent", "nystrom", None])
 def test_solutions_are_those_of_the_matrix(preconditioner: str | None, samples, dense) -> None:
     operator = KernelOperator.of(DEQ, samples, block=128)

@@ -34,6 +34,7 @@ def evidence_of_parts(model: nsd.Model, X: np.ndarray, of: str, block: int) -> f
     return reduce(KernelInfo.merge, found).error_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_have_the_numbers_of_the_whole(name: str, samples: np.ndarray) -> None:
     model = MODELS[name]
@@ -62,6 +63,7 @@ def test_float32_is_the_rounded_kernel(samples: np.ndarray) -> None:
     assert_close(found, kernels.conjugate_kernel(MODELS["relu"], samples), Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     block=st.integers(7, 60),
@@ -84,6 +86,7 @@ def test_threads_of_dask_give_the_same(samples: np.ndarray, tmp_path: Path) -> N
     assert_close(np.asarray(stored), expected, Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 def test_a_kernel_in_memory_loads_neither_zarr_nor_dask() -> None:
     code = (
         "import sys, numpy as np, notsodeep as nsd; nsd.conjugate_kernel(nsd.DEQ('relu', 0.2), np.eye(3)); "
@@ -93,6 +96,7 @@ def test_a_kernel_in_memory_loads_neither_zarr_nor_dask() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -23,6 +23,7 @@ print(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmH
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
 def test_the_limit_is_kept_and_the_matrix_never_held(tmp_path: Path) -> None:
     n, limit = 8192, 480

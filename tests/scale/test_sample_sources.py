@@ -50,6 +50,7 @@ def in_torch(X: np.ndarray, folder: Path) -> object:
     return pytest.importorskip("torch").as_tensor(X)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("place", [in_memory, mapped, part_of_a_map, in_zarr, in_dask, in_torch])
 def test_the_kernel_does_not_depend_on_where_the_rows_are(samples, tmp_path: Path, place) -> None:

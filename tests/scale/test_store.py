@@ -94,6 +94,7 @@ nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(samples, expected, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", samples)
     done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
@@ -144,6 +145,7 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
     assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -201,6 +203,7 @@ ALIKE: dict[str, tuple[nsd.Activation, nsd.Activation, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other", "words"), ALIKE.values(), ids=list(ALIKE))
 def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(
     samples, tmp_path: Path, one: nsd.Activation, other: nsd.Activation, words: str
@@ -334,6 +337,7 @@ except nsd.InputError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files(samples, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", samples)
 
@@ -386,6 +390,7 @@ for number in range(6):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_start_on_one_store_together(samples, expected, tmp_path: Path) -> None:
     """Six races on a slow disk: one makes the store, the other is told of it (or finds it finished)."""
     np.save(tmp_path / "X.npy", samples)
