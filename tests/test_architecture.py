@@ -18,7 +18,18 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 # Bottom to top. A module imports only from its own room or from rooms below.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("errors", "results", "records", "validation", "files", "memory", "progress", "extras", "kernel_names"),
+    (
+        "errors",
+        "results",
+        "records",
+        "validation",
+        "files",
+        "memory",
+        "progress",
+        "extras",
+        "kernel_names",
+        "linalg",
+    ),
     ("gaussian",),
     ("pairs",),
     ("models", "fingerprint"),

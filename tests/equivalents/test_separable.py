@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
-from notsodeep.equivalents.separable import compressed, floored, interpolated, separable
+from notsodeep.equivalents.separable import compressed, floored, separable
 from notsodeep.errors import ConvergenceError
 
 
@@ -50,14 +50,6 @@ def test_what_cannot_be_resolved_is_refused():
     rough = lambda s: np.abs(np.subtract.outer(s, s))[None]  # noqa: E731
     with pytest.raises(ConvergenceError, match="not resolved"):
         separable(rough, np.linspace(0.1, 5.0, 300), [1e-8])
-
-
-@pytest.mark.parametrize(
-    "function", [np.sqrt, np.tanh, lambda s: np.abs(s - 1.0)], ids=["sqrt", "tanh", "kink"]
-)
-def test_interpolation_is_exact_to_rounding(function):
-    for squares in (np.linspace(0.2, 4.0, 2000), np.array([0.5, 2.0]), np.full(100, 3.0)):
-        assert_close(interpolated(function, squares), function(squares), Oracle.CLOSED_FORM, scale=4.0)
 
 
 def test_zeros_are_lifted_only_far_below_the_rest():

@@ -15,9 +15,10 @@ import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.equivalents import equivalent
 from notsodeep.kernels import Kernel, exact_kernel
+from notsodeep.linalg.block_lanczos import leading_eigenpairs
+from notsodeep.linalg.conjugate_gradients import Nystrom, Unpreconditioned, conjugate_gradients
 from notsodeep.operators import KernelOperator
-from notsodeep.operators.krylov import SpectralMeasure, leading_eigenpairs, spectral_measure
-from notsodeep.operators.solving import Nystrom, Unpreconditioned, conjugate_gradients
+from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measure
 from notsodeep.scale import open_kernel
 
 DEQ = nsd.DEQ("relu", 0.2)

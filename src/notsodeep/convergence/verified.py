@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.errors import ConvergenceError
+from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.validation import Array
 
 # Half the distance from 1 to the next number: the relative error of one operation.
@@ -100,16 +101,15 @@ def norm_estimate(A: Array) -> float:
         return float(np.linalg.norm(A, 2))
     k = A.shape[1]
     square = LinearOperator((k, k), matvec=lambda v: A.T @ (A @ v), dtype=A.dtype)
-    return float(np.sqrt(_lanczos(square, k)))
+    return float(np.sqrt(_lanczos(square)))
 
 
 def _largest_eigenvalue(gram: Array) -> float:
-    return float(linalg.eigvalsh(gram)[-1]) if len(gram) <= _DENSE else _lanczos(gram, len(gram))
+    return float(linalg.eigvalsh(gram)[-1]) if len(gram) <= _DENSE else _lanczos(gram)
 
 
-def _lanczos(operator: Any, size: int) -> float:
-    start = np.random.default_rng(0).standard_normal(size)
-    return float(eigsh(operator, k=1, which="LA", tol=1e-6, v0=start, return_eigenvectors=False)[0])
+def _lanczos(operator: Any) -> float:
+    return float(extreme_eigenvalues(operator, 1, "LA", 1e-6)[0])
 
 
 def _factorises(matrix: Array, shift: float, sign: float = 1.0) -> bool:

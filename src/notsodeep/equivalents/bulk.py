@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.fft import dct
 
 from notsodeep.equivalents.resolvent import (
     Noise,
@@ -18,6 +17,7 @@ from notsodeep.equivalents.resolvent import (
 from notsodeep.equivalents.shapes import Values
 from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
+from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.validation import Array, IntArray
 
 # Nodes of a panel, and panels to begin with.
@@ -72,7 +72,7 @@ class Bulk:
         theta = self.angle(z)
         rate = _rate(self.low, self.high, theta)
         panel, place = self._local(theta)
-        weight = _clenshaw(self.series[panel], place)
+        weight = clenshaw(self.series.T, place, panel)
         inside = (z > self.low) & (z < self.high) & (rate > 0)
         return np.maximum(np.divide(weight, rate, out=np.zeros_like(theta), where=inside), 0.0)
 
@@ -98,15 +98,7 @@ class Bulk:
         integrals = chebyshev.chebint(self.series, lbnd=-1, axis=1) * np.diff(self.breaks)[:, None] / 2.0
         before = np.concatenate([[0.0], np.cumsum(integrals.sum(axis=1))])
         panel, place = self._local(theta)
-        return np.asarray((before[panel] + _clenshaw(integrals[panel], place)) / before[-1])
-
-
-def _clenshaw(series: Array, place: Array) -> Array:
-    """Chebyshev series with coefficients of their own at each place."""
-    last, before = np.zeros_like(place), np.zeros_like(place)
-    for k in range(series.shape[1] - 1, 0, -1):
-        last, before = series[:, k] + 2.0 * place * last - before, last
-    return np.asarray(series[:, 0] + place * last - before)
+        return np.asarray((before[panel] + clenshaw(integrals.T, place, panel)) / before[-1])
 
 
 def _position(low: float, high: float, theta: Array) -> Array:
@@ -163,16 +155,14 @@ def _halves(panels: Array) -> Array:
 
 def _panel_nodes(panels: Array) -> Array:
     """Chebyshev's points of each panel, ascending in it, all in one row."""
-    place = -np.cos((np.arange(_ORDER) + 0.5) * np.pi / _ORDER)
+    place = chebyshev_nodes(_ORDER)[::-1]
     start, stop = panels[:, :1], panels[:, 1:]
     return np.asarray((start + (stop - start) * (place + 1.0) / 2.0).ravel())
 
 
 def _series(values: Array) -> Array:
     """The Chebyshev coefficients of values at the nodes, panel by panel."""
-    series = dct(values[:, ::-1], type=2, axis=1) / _ORDER
-    series[:, 0] /= 2.0
-    return np.asarray(series)
+    return chebyshev_coefficients(values[:, ::-1], axis=1)
 
 
 def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:

@@ -10,11 +10,12 @@ from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import distance_to_exact, operator_norm
+from notsodeep.equivalents.error import distance_to_exact
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.separable import floored
 from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import as_rows
 

@@ -12,9 +12,10 @@ from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
-from notsodeep.equivalents.separable import Separable, compressed, floored, interpolated, separable
+from notsodeep.equivalents.separable import Separable, compressed, floored, separable
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm, Term, gram, low_rank, merged
 from notsodeep.errors import InputError
+from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import Model
 from notsodeep.validation import as_rows, one_of
@@ -163,7 +164,7 @@ def _with_fewer_weights(term: Term, tolerance: float) -> Term:
 
 def _diagonal(model: Model, X: Array, kernel: str) -> Array:
     squares = floored(np.einsum("ij,ij->i", X, X))
-    return interpolated(lambda nodes: exact_diagonal(model, nodes, kernel), squares)
+    return at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
 
 
 def _correlation(X: Array, around: Any) -> float:

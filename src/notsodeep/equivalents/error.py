@@ -7,24 +7,21 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
-from notsodeep.equivalents.solvers import lanczos
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import as_rows
 
 Array = NDArray[np.float64]
 
-# Rows of the exact kernel held at once, and columns that one pass over it serves.
+# Rows of the exact kernel held at once.
 BLOCK = 512
-_PROBES = 16
-_PASSES = 30
 
 
 @dataclass(frozen=True)
@@ -100,23 +97,11 @@ def distance_to_exact(
         raise InputError(f"The operator has shape {operator.shape}, the kernel of X {(len(rows),) * 2}.")
     if blockwise:
         exact: LinearOperator = _RowBlocks(model, rows, kernel)
-        whole, apart = (_block_krylov(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
+        whole, apart = (norm_by_blocks(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
     else:
         exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
-        whole, apart = (_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
+        whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
     return OperatorDistance(apart / whole, apart, whole, tolerance)
-
-
-def operator_norm(operator: LinearOperator, tolerance: float = 1e-3) -> float:
-    """The largest magnitude of an eigenvalue of a symmetric operator."""
-    return _norm(operator, tolerance)
-
-
-def _norm(operator: LinearOperator, tolerance: float) -> float:
-    n = operator.shape[0]
-    if n <= 20:
-        return float(np.abs(linalg.eigvalsh(operator @ np.eye(n))).max())
-    return float(np.abs(lanczos(operator, 1, tolerance)[0]))
 
 
 class _RowBlocks(LinearOperator):
@@ -136,24 +121,3 @@ class _RowBlocks(LinearOperator):
 
     def _adjoint(self) -> _RowBlocks:
         return self
-
-
-def _block_krylov(operator: LinearOperator, tolerance: float) -> float:
-    """The norm by a block Lanczos iteration: each pass over the kernel serves many columns at once."""
-    n = operator.shape[0]
-    start = np.random.default_rng(0).standard_normal((n, min(_PROBES, n)))
-    basis = linalg.qr(start, mode="economic")[0]
-    image, found = operator @ basis, 0.0
-    for _ in range(_PASSES):
-        before, found = found, float(np.abs(linalg.eigvalsh(basis.T @ image)).max())
-        width = min(_PROBES, n - basis.shape[1])
-        # Successive values rise to the norm; near it each step is shorter than the distance that remains by a
-        # factor that a margin of five covers.
-        if width <= 0 or abs(found - before) <= 0.2 * tolerance * found:
-            break
-        fresh = image[:, -_PROBES:]
-        for _ in range(2):
-            fresh = fresh - basis @ (basis.T @ fresh)
-        fresh = linalg.qr(fresh, mode="economic")[0][:, :width]
-        basis, image = np.hstack([basis, fresh]), np.hstack([image, operator @ fresh])
-    return found

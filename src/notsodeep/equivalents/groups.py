@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import chebyshev
 from scipy.special import ndtri
 
 from notsodeep.data import ClassStatistics, GaussianMixture
@@ -28,6 +27,7 @@ from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.errors import InputError
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray
 
@@ -215,13 +215,10 @@ def _at_norms(model: DEQ | Explicit, norms: Array, kernel: str) -> tuple[Array, 
     """α₁ and γ² at other norms: smooth in log τ, so that a few of them give all where the norms lie close together."""
     distinct = np.unique(norms)
     if len(distinct) > _NODES:
-        low, high = np.log(distinct[[0, -1]])
-        nodes = (low + high) / 2.0 + (high - low) / 2.0 * chebyshev.chebpts1(_NODES)
-        series = chebyshev.chebfit(
-            chebyshev.chebpts1(_NODES), _scalars(model, np.exp(nodes), kernel), _NODES - 1
-        )
+        axis = LogInterval.of(distinct)
+        series = chebyshev_coefficients(_scalars(model, axis.nodes(_NODES), kernel))
         if np.all(np.abs(series[-2:]).max(axis=0) <= _TAIL * np.abs(series).max(axis=0)):
-            found = chebyshev.chebval((2.0 * np.log(norms) - low - high) / (high - low), series)
+            found = (chebyshev_basis(axis.place(norms), _NODES) @ series).T
             return found[0], found[1]
     found = _scalars(model, distinct, kernel).T[:, np.searchsorted(distinct, norms)]
     return found[0], found[1]

@@ -26,15 +26,22 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
-from notsodeep.equivalents.solvers import conjugate_gradients, dense_solve, lanczos, log_sum
 from notsodeep.equivalents.terms import Term, check_term, merged
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.linalg.block_lanczos import extreme_eigenvalues
+from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
+from notsodeep.linalg.dense import solve_symmetric, sum_of_logarithms
+from notsodeep.linalg.low_rank import woodbury_core
 from notsodeep.validation import Array, as_real, as_right_sides
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
 DENSE_LIMIT = 5000
+# Relative residual, by its recursion, and iterations of conjugate gradients.
+_RECURSION, _ITERATIONS = 1e-12, 2000
 # Beyond that size, more columns than this cost more to factorise than an iteration takes.
 COLUMN_LIMIT = 1500
+# So many columns cost, for each right side, what the iteration does: about a hundred products.
+_COLUMNS_PER_SIDE = 200
 
 
 class StructuredOperator(LinearOperator):
@@ -167,7 +174,7 @@ class StructuredOperator(LinearOperator):
         if k is not None and not 1 <= k <= self.n:
             raise InputError(f"k = {k} eigenvalues were asked of a {self.n} × {self.n} operator.")
         if k is not None and k < self.n // 2 and self.n > 20:
-            return np.sort(lanczos(self, k))
+            return np.sort(extreme_eigenvalues(self, k))
         values = self._all_eigenvalues()
         if k is None:
             return values
@@ -207,16 +214,41 @@ class StructuredOperator(LinearOperator):
 
     def _solved(self, block: Array) -> Array:
         through_columns = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
-        if through_columns and (self.n <= DENSE_LIMIT or self.columns <= COLUMN_LIMIT):
-            return _Whitened.of(self, self.own_diagonal).solve(block)
+        few = max(COLUMN_LIMIT, _COLUMNS_PER_SIDE * block.shape[1])
+        if through_columns and (self.n <= DENSE_LIMIT or self.columns <= few):
+            return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
-            return dense_solve(self.to_dense(), block)
+            return solve_symmetric(self.to_dense(), block)
         try:
-            return conjugate_gradients(self, self.diagonal(), block)
+            return conjugate_gradients(
+                self._matmat,
+                block,
+                DiagonalPreconditioner(self.diagonal()),
+                tolerance=_RECURSION,
+                max_iterations=_ITERATIONS,
+                verified=False,
+            ).x
         except ConvergenceError:
             if not through_columns:
                 raise
-            return _Whitened.of(self, self.own_diagonal).solve(block)
+            return self._solved_through_columns(block)
+
+    def _solved_through_columns(self, block: Array) -> Array:
+        """By Woodbury's identity, refined once; orthogonalised first where the residual shows that it lost digits."""
+        columns, core = self._factor
+        diagonal = self.own_diagonal[:, None]
+        middle = woodbury_core(columns.T @ (columns / diagonal), core)
+
+        def inverse(right: Array) -> Array:
+            first = right / diagonal
+            return np.asarray(first - columns @ (middle @ (columns.T @ first)) / diagonal)
+
+        answer = inverse(block)
+        answer = answer + inverse(block - self._matmat(answer))
+        left = np.linalg.norm(block - self._matmat(answer))
+        if left <= _RECURSION * np.linalg.norm(block):
+            return answer
+        return _Whitened.of(self, self.own_diagonal).solve(block)
 
     def logdet(self, ridge: float = 0.0) -> float:
         """The logarithm of det(A + ridge·I), for a positive definite matrix.
@@ -226,8 +258,10 @@ class StructuredOperator(LinearOperator):
         """
         diagonal = self.own_diagonal + float(ridge)
         if self.is_thin and np.all(diagonal > 0.0):
-            return float(np.log(diagonal).sum() + log_sum(_Whitened.of(self, diagonal, basis=False).values()))
-        return log_sum(linalg.eigvalsh(self.plus_diagonal(ridge).to_dense(), check_finite=False))
+            return float(
+                np.log(diagonal).sum() + sum_of_logarithms(_Whitened.of(self, diagonal, basis=False).values())
+            )
+        return sum_of_logarithms(linalg.eigvalsh(self.plus_diagonal(ridge).to_dense(), check_finite=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +295,7 @@ class _Whitened:
         whitened = block / self.root[:, None]
         inside = np.asarray(self.orthonormal).T @ whitened
         middle = np.eye(len(self.small)) + self.small
-        correction = dense_solve(middle, inside) - inside
+        correction = solve_symmetric(middle, inside) - inside
         return (whitened + np.asarray(self.orthonormal) @ correction) / self.root[:, None]
 
 

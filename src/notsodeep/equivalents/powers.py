@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,13 @@ from scipy import linalg
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.separable import Separable
 from notsodeep.equivalents.terms import GramTerm, Term, low_rank
+from notsodeep.linalg.low_rank import leading_part
 
 Array = NDArray[np.float64]
 Powers = Mapping[int, Separable]
 
 # Rows of the Gram matrix held at once.
 BLOCK = 512
-# Columns beyond the wanted rank: what the theory of random range finders asks for.
-_EXTRA = 10
 # An inner product below this fraction of a squared norm changes nothing next to it.
 _NEGLIGIBLE = 1e-10
 
@@ -129,15 +129,8 @@ def sketched_terms(X: Array, powers: Powers, rank: int, seed: int) -> list[Term]
 
     The passes form blocks of rows one after the other: O(n² (p + rank)) operations, O(n (p + rank)) memory.
     """
-    n = len(X)
-    width = min(rank + _EXTRA, n)
-    start = np.random.default_rng(seed).standard_normal((n, width))
-    image = linalg.qr(_times(X, powers, start), mode="economic", check_finite=False)[0]
-    image = linalg.qr(_times(X, powers, image), mode="economic", check_finite=False)[0]
-    core = image.T @ _times(X, powers, image)
-    values, vectors = linalg.eigh((core + core.T) / 2.0)
-    kept = np.argsort(-np.abs(values))[: min(rank, n)]
-    return [low_rank(image @ vectors[:, kept], np.diag(values[kept]))]
+    values, vectors = leading_part(partial(_times, X, powers), len(X), rank, seed=seed, passes=2)
+    return [low_rank(vectors, np.diag(values))]
 
 
 def _times(X: Array, powers: Powers, right: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Symmetric functions of two samples' norms as short sums of products, and functions of one as interpolants.
+"""Symmetric functions of two samples' norms as short sums of products.
 
 A function g(s_i, s_j) of two squared norms, as an n × n matrix, has a numerical rank of a handful: norms
 concentrate, and g is analytic. It is interpolated at Chebyshev points of log s and compressed over samples,
@@ -14,18 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
 from scipy import linalg
 
 from notsodeep.errors import ConvergenceError
-
-Array = NDArray[np.float64]
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
+from notsodeep.validation import Array
 
 # Chebyshev points tried, each set about half as fine as the next.
 _POINTS = (4, 8, 14, 24, 40, 64, 96)
-# Below this number of distinct values, interpolation costs more than it saves.
-_FEW = 32
 # Norms further below the largest are taken as if they were there: such a row is zero in all but name.
 _SMALLEST = 1e-10
 # What interpolation can reach at all.
@@ -73,13 +69,12 @@ def separable(
         squares: the squared norms of the samples, shape (n,).
         tolerances: allowed error of any entry, for each function, relative to the largest magnitude of all.
     """
-    axis = _Axis.of(squares)
+    axis = LogInterval.of(squares)
     allowed = np.maximum(tolerances, _ROUNDING)
-    values, points = _resolved(axis, functions, allowed)
-    basis = chebyshev.chebvander(axis.place(squares), points - 1)
+    values, series = _resolved(axis, functions, allowed)
+    basis = chebyshev_basis(axis.place(squares), series.shape[1])
     orthonormal, triangle = linalg.qr(basis, mode="economic", check_finite=False)
-    transform = linalg.inv(chebyshev.chebvander(_nodes(points), points - 1))
-    cores = [triangle @ transform @ table @ transform.T @ triangle.T for table in values]
+    cores = [triangle @ table @ triangle.T for table in series]
     sizes = [float(np.abs(table).max()) for table in values]
     return tuple(
         _compressed(orthonormal, core, size, error * max(sizes))
@@ -94,60 +89,14 @@ def compressed(weights: Array, scales: Array, tolerance: float) -> Separable:
     return _compressed(orthonormal, (triangle * scales) @ triangle.T, size, tolerance * size)
 
 
-def interpolated(function: Callable[[Array], Array], squares: Array, tolerance: float = 1e-14) -> Array:
-    """function(squares), computed at few points and interpolated to rounding where there are many samples."""
-    if len(squares) <= _FEW:
-        return function(squares)
-    axis = _Axis.of(squares)
-    for points in _POINTS:
-        if points >= len(squares):
-            break
-        coefficients = linalg.solve(
-            chebyshev.chebvander(_nodes(points), points - 1), function(axis.samples(points))
-        )
-        # Rounding in the values themselves is a few units: a tail at that level has converged.
-        if np.abs(coefficients[-3:]).max() <= 8.0 * tolerance * np.abs(coefficients).max():
-            return np.asarray(chebyshev.chebval(axis.place(squares), coefficients))
-    return function(squares)
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """The interval of log s that the samples cover, mapped to [-1, 1]."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, squares: Array) -> _Axis:
-        logs = np.log(squares)
-        return cls(float(logs.min()), float(logs.max()))
-
-    def place(self, squares: Array) -> Array:
-        if self.high == self.low:
-            return np.zeros_like(squares)
-        return np.clip((2.0 * np.log(squares) - self.high - self.low) / (self.high - self.low), -1.0, 1.0)
-
-    def samples(self, points: int) -> Array:
-        """Squared norms at the Chebyshev points."""
-        middle, half = (self.high + self.low) / 2.0, (self.high - self.low) / 2.0
-        return np.exp(middle + half * _nodes(points))
-
-
-def _nodes(points: int) -> Array:
-    return np.asarray(chebyshev.chebpts1(points)) if points > 1 else np.zeros(1)
-
-
-def _resolved(axis: _Axis, functions: Callable[[Array], Array], allowed: Array) -> tuple[Array, int]:
-    """Values on the coarsest grid whose last Chebyshev coefficients are below the tolerance."""
-    if axis.high == axis.low:
-        return functions(axis.samples(1)), 1
-    for points in _POINTS:
-        values = functions(axis.samples(points))
-        transform = linalg.inv(chebyshev.chebvander(_nodes(points), points - 1))
-        tails = np.array([np.abs((transform @ table @ transform.T)[-2:]).max() for table in values])
-        if np.all(tails <= 0.1 * allowed * np.abs(values).max()):
-            return values, points
+def _resolved(axis: LogInterval, functions: Callable[[Array], Array], allowed: Array) -> tuple[Array, Array]:
+    """Values on the coarsest grid whose last Chebyshev coefficients are below the tolerance, and the coefficients."""
+    for points in (1,) if axis.high == axis.low else _POINTS:
+        values = functions(axis.nodes(points))
+        series = chebyshev_coefficients(chebyshev_coefficients(values, 1), 2)
+        tails = np.abs(series[:, -2:]).max(axis=(1, 2))
+        if points == 1 or np.all(tails <= 0.1 * allowed * np.abs(values).max()):
+            return values, series
     raise ConvergenceError(
         f"The norms of the samples span a factor of {np.exp((axis.high - axis.low) / 2.0):.3g}, over which "
         f"the kernel was not resolved to {allowed.min():.1g} by {_POINTS[-1]} points.",

@@ -6,14 +6,12 @@ import warnings
 from typing import Self
 
 import numpy as np
-from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike
-from scipy import linalg
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from notsodeep.equivalents import StructuredOperator, equivalent, ridge_distortion
+from notsodeep.equivalents import equivalent, ridge_distortion
 from notsodeep.equivalents.equivalent import ORDERS
 from notsodeep.equivalents.expansion import expand
 from notsodeep.equivalents.powers import ClassValues
@@ -22,12 +20,13 @@ from notsodeep.estimators.machine import KERNELS, kernel_times, mean_target, sol
 from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_rows_and_targets
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.models import DEQ
-from notsodeep.validation import Array, as_number, one_of
+from notsodeep.validation import Array, as_number, one_of, squared_norms
 
 # Numbers of Chebyshev points in log ||x||² that are tried in turn.
 _POINTS = (12, 24, 48, 96)
-# Relative to the largest: what may be left of a Chebyshev series, and of a right-hand side after solving.
+# What may be left of a Chebyshev series, relative to its largest coefficient.
 _TOLERANCE = 1e-10
 # New rows may be this much longer or shorter than all training rows; beyond, the kernel of the bound is used.
 _MARGIN = 2.0
@@ -213,7 +212,7 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _fit_equivalent(self, rows: Array, varying: Array, targets: Array, alpha: float) -> None:
         self._begin("equivalent")
         operator = equivalent(self.model_, varying, kernel=self.kernel, form="refined", order=self.order)
-        self.dual_coef_ = _solved(operator.plus_diagonal(alpha), targets)
+        self.dual_coef_ = operator.solve(targets, alpha)
         self._tabulate(rows)
 
     def _fit_exact(self, rows: Array, targets: Array, alpha: float) -> None:
@@ -232,23 +231,21 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     # --- a and b of the class's docstring, as functions of the norm ---------------------------------------
 
     def _tabulate(self, rows: Array) -> None:
-        squares = np.einsum("ij,ij->i", rows, rows)
+        squares = squared_norms(rows)
         squares = np.maximum(squares, _SHORTEST * float(squares.max()))
-        middle, half = _interval(squares)
-        self.log_norms_ = np.array([middle - half, middle + half])
+        norms = LogInterval.of(squares, _MARGIN)
+        self.log_norms_ = np.array([norms.low, norms.high])
         values = ClassValues.of(rows, None)
         mean, variance = float(values.mean[0, 0]), float(values.variance[0, 0])
         dual = self.dual_coef_.reshape(len(rows), -1)
         for points in _POINTS:
-            nodes = np.exp(middle + half * chebyshev.chebpts1(points))
-            constants, slopes = self._at_nodes(nodes, rows, squares, dual, mean, variance)
-            to_coefficients = np.linalg.inv(chebyshev.chebvander(chebyshev.chebpts1(points), points - 1))
-            self.constants_ = to_coefficients @ constants
-            self.slopes_ = np.tensordot(to_coefficients, slopes, axes=1)
-            if _resolved(self.constants_, np.exp(middle / 2.0) * self.slopes_):
+            tables = self._at_nodes(norms.nodes(points), rows, squares, dual, mean, variance)
+            self.constants_, self.slopes_ = (chebyshev_coefficients(table) for table in tables)
+            if _resolved(self.constants_, np.exp((norms.low + norms.high) / 4.0) * self.slopes_):
                 return
         raise ConvergenceError(
-            f"The norms of the rows span a factor of {np.exp(half):.3g}, over which the kernel was not resolved.",
+            f"The norms of the rows span a factor of {np.exp((norms.high - norms.low) / 2.0):.3g}, over which the "
+            "kernel was not resolved.",
             "Remove rows that are nearly equal to the mean, or scale the rows to similar norms.",
         )
 
@@ -268,48 +265,15 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _basis(self, rows: Array) -> Array:
         """Chebyshev polynomials at log ||x||², held at the ends of the interval."""
-        squares = np.einsum("ij,ij->i", rows, rows)
-        low, high = self.log_norms_
-        logs = np.log(np.maximum(squares, np.exp(low)))
-        place = np.clip((2.0 * logs - high - low) / (high - low), -1.0, 1.0)
-        return np.asarray(chebyshev.chebvander(place, len(self.constants_) - 1))
+        norms = LogInterval(*self.log_norms_)
+        squares = np.maximum(squared_norms(rows), np.exp(norms.low))
+        return chebyshev_basis(norms.place(squares), len(self.constants_))
 
 
 def _leaves_more_than_zero(targets: Array, found: Array) -> bool:
     """Whether what is predicted of some target leaves more of it, in the mean square, than zero would."""
     left, whole = (np.sum(np.asarray(t) ** 2, axis=0) for t in (targets - found, targets))
     return bool(np.any(~(left <= whole * (1.0 + 1e-12))))
-
-
-def _solved(operator: StructuredOperator, targets: Array) -> Array:
-    """Operator⁻¹ targets: by Woodbury's identity where the columns F are fewer than n, refined once.
-
-        (d + F S Fᵀ)⁻¹ = d⁻¹ - d⁻¹ F S (I + Fᵀ d⁻¹ F S)⁻¹ Fᵀ d⁻¹
-
-    One product of the columns with themselves, where `operator.solve` would orthogonalise them or, for many columns,
-    iterate for each target. The residual tells whether that was good enough; if not, `operator.solve` it is.
-    """
-    right = targets.reshape(len(targets), -1)
-    if not operator.is_thin or np.any(operator.own_diagonal <= 0.0):
-        return operator.solve(right).reshape(targets.shape)
-    parts = [term.factor() for term in operator.terms]
-    columns, core = np.hstack([part[0] for part in parts]), linalg.block_diag(*(part[1] for part in parts))
-    root = np.sqrt(operator.own_diagonal)[:, None]
-    columns /= root
-    small = np.eye(len(core)) + (columns.T @ columns) @ core
-    factors = linalg.lu_factor(small, overwrite_a=True, check_finite=False)
-
-    def inverse(block: Array) -> Array:
-        whitened = block / root
-        inner = core @ linalg.lu_solve(factors, columns.T @ whitened, check_finite=False)
-        return np.asarray((whitened - columns @ inner) / root)
-
-    first = inverse(right)
-    answer = first + inverse(right - operator @ first)
-    residual = np.linalg.norm(right - operator @ answer)
-    if not residual <= _TOLERANCE * np.linalg.norm(right):
-        answer = operator.solve(right)
-    return answer.reshape(targets.shape)
 
 
 def _affine(series: Array, mean: float, variance: float) -> tuple[Array, Array]:
@@ -322,12 +286,6 @@ def _affine(series: Array, mean: float, variance: float) -> tuple[Array, Array]:
         constant -= 2.0 * mean**3 * series[3]
         slope += 3.0 * (mean**2 + variance) * series[3]
     return constant, slope
-
-
-def _interval(squares: Array) -> tuple[float, float]:
-    """Middle and half length of the interval of log s to cover: the training norms with a margin."""
-    low, high = np.log(squares.min() / _MARGIN), np.log(squares.max() * _MARGIN)
-    return float(low + high) / 2.0, float(high - low) / 2.0
 
 
 def _resolved(*tables: Array) -> bool:

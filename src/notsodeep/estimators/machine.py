@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg
-from scipy.linalg import lapack
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
@@ -17,6 +15,8 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_weights
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.dense import solve_definite
+from notsodeep.linalg.low_rank import inverse_root
 from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import Array, as_number, one_of
 
@@ -25,8 +25,6 @@ KERNELS = ("ck", "ntk")
 _BLOCK = 1 << 24
 # A factorisation with a smaller reciprocal condition number has no digits left to give.
 _SINGULAR = 1e-15
-# An eigenvalue of a kernel matrix below this fraction of the largest is rounding.
-_ROUNDING = 1e-12
 
 
 class KernelMachine(BaseEstimator):
@@ -109,16 +107,12 @@ def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | No
         kernel *= root
         right *= root.reshape(-1, *[1] * (right.ndim - 1))
     np.fill_diagonal(kernel, kernel.diagonal() + alpha)
-    # The transpose of a symmetric matrix in C order is itself in the order that LAPACK overwrites in place.
-    matrix = kernel.T
-    size = lapack.dlange("1", matrix)
-    factor, failed = lapack.dpotrf(matrix, lower=True, clean=False, overwrite_a=True)
-    if failed or not lapack.dpocon(factor, size, uplo="L")[0] > _SINGULAR:
+    solution, rcond = solve_definite(kernel, right, overwrite=True)
+    if solution is None or not rcond > _SINGULAR:
         raise ConvergenceError(
             f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
             "Raise alpha: 1e-8 is enough for rows that occur twice.",
         )
-    solution = np.asarray(lapack.dpotrs(factor, right, lower=True)[0]).reshape(right.shape)
     return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
 
 
@@ -131,9 +125,7 @@ def solve_on_landmarks(
     and k(X, L) is computed in parts and never held as a whole. Like every ridge with a positive semi-definite
     kernel it leaves no more of the targets than zero would.
     """
-    values, vectors = linalg.eigh(between(landmarks, landmarks), check_finite=False)
-    kept = values > _ROUNDING * values[-1]
-    whitening = vectors[:, kept] / np.sqrt(values[kept])
+    whitening = inverse_root(between(landmarks, landmarks))
     gram = np.zeros((whitening.shape[1],) * 2)
     right = np.zeros((whitening.shape[1], *targets.shape[1:]))
     for part in gen_batches(len(rows), max(1, _BLOCK // len(landmarks))):

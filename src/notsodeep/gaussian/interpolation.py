@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.fft import dct
 
 from notsodeep.errors import ConvergenceError, InputError
-
-Array = NDArray[np.float64]
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
+from notsodeep.validation import Array
 
 COUNTS = (16, 32, 64, 128)
 # Segments in log q: over a longer one, an error small against the largest value would be large against the smallest.
@@ -69,10 +67,7 @@ def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array,
         # What is kept for other calls may cost more than this one alone would pay.
         if len(points) <= 2 * count and (key is None or count > COUNTS[2]):
             break
-        angles = np.pi * (np.arange(count) + 0.5) / count
-        values = function(np.exp(0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)))
-        series = np.asarray(dct(values, axis=0) / count)
-        series[0] *= 0.5
+        series = chebyshev_coefficients(function(LogInterval(low, high).nodes(count)))
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.
         if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
             coefficients = series
@@ -81,8 +76,7 @@ def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array,
             break
     if coefficients is None:
         return function(points)
-    local = np.clip((2.0 * logs - low - high) / (high - low), -1.0, 1.0)
-    basis = np.cos(np.arccos(local)[:, None] * np.arange(len(coefficients)))
+    basis = chebyshev_basis((2.0 * logs - low - high) / (high - low), len(coefficients))
     return np.tensordot(basis, coefficients, axes=1)
 
 

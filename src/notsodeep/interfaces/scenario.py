@@ -14,11 +14,11 @@ from scipy.sparse.linalg import aslinearoperator
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load, parse_spec
 from notsodeep.designs import Design, tangent_kernel_with_multipliers
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
-from notsodeep.equivalents.error import operator_norm
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.interfaces.tables import ENDINGS, open_table
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 
 Array = NDArray[np.float64]

@@ -15,10 +15,10 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 
 from notsodeep.designs import Design, Family, design, tangent_kernel_with_multipliers
-from notsodeep.equivalents.error import operator_norm
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import Explicit
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net

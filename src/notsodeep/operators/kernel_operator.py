@@ -14,6 +14,8 @@ from scipy.sparse.linalg import LinearOperator
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
+from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
+from notsodeep.linalg.conjugate_gradients import Solution, conjugate_gradients
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (
@@ -25,9 +27,8 @@ from notsodeep.operators.block_sources import (
     stored_blocks,
     sweep,
 )
-from notsodeep.operators.krylov import Eigenpairs, SpectralMeasure, leading_eigenpairs, spectral_measure
 from notsodeep.operators.preconditioners import make_preconditioner
-from notsodeep.operators.solving import Solution, conjugate_gradients
+from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measure
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels

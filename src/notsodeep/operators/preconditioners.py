@@ -8,7 +8,7 @@ import numpy as np
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
-from notsodeep.operators.solving import Nystrom, Preconditioner, Unpreconditioned
+from notsodeep.linalg.conjugate_gradients import Nystrom, Preconditioner, Unpreconditioned
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.validation import one_of
 

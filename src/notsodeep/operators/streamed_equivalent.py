@@ -4,9 +4,7 @@
 
 needs of the samples their norms (one pass) and, in every product, X itself, which is read chunk by chunk. The inverse
 of K̄ + ridge costs one more pass: with F = [D_r X, U], S the core and δ = d + ridge, the small matrix Fᵀ δ⁻¹ F is
-summed over chunks, and with its factorisation RᵀR
-
-    K̄ + ridge = δ^{1/2} (I + Q (R S Rᵀ) Qᵀ) δ^{1/2},      Q = δ^{-1/2} F R⁻¹ with orthonormal columns.
+summed over chunks, and Woodbury's identity (`linalg.low_rank`) does the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
@@ -24,16 +21,10 @@ from notsodeep.equivalents.equivalent import equivalent, informative_term
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm
 from notsodeep.errors import InputError
+from notsodeep.linalg.low_rank import leading_part, positive_woodbury_core
 from notsodeep.models.protocol import Model
 from notsodeep.scale.sample_sources import ArrayRows, Rows, SurveyedRows, chunks, plain_rows, survey
-from notsodeep.validation import as_labels
-
-Array = NDArray[np.float64]
-
-# Directions of the columns below this fraction of the largest are left to the diagonal.
-_ROUNDING = 1e-10
-# Columns beyond the wanted rank: what the theory of random range finders asks for.
-_EXTRA = 10
+from notsodeep.validation import Array, as_labels
 
 
 class StreamedEquivalent(LinearOperator):
@@ -128,20 +119,16 @@ class StreamedEquivalent(LinearOperator):
 
         The diagonal stays what it was: what the new term puts on it is taken back.
         """
-        n = self.shape[0]
-        start = np.random.default_rng(seed).standard_normal((n, min(rank + _EXTRA, n)))
-        image = linalg.qr(kernel @ start - self @ start, mode="economic", check_finite=False)[0]
-        small = image.T @ (kernel @ image - self @ image)
-        values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
-        kept = np.argsort(-np.abs(values))[:rank]
-        basis = image @ vectors[:, kept]
+        values, basis = leading_part(
+            lambda block: kernel @ block - self @ block, self.shape[0], rank, seed=seed, passes=1
+        )
         return StreamedEquivalent(
             self.rows,
-            self.own_diagonal - basis**2 @ values[kept],
+            self.own_diagonal - basis**2 @ values,
             self.weights,
             self.scales,
             np.hstack([self.basis, basis]),
-            linalg.block_diag(self.core, np.diag(values[kept])),
+            linalg.block_diag(self.core, np.diag(values)),
         )
 
     # --- products ---------------------------------------------------------------------------------------------
@@ -204,27 +191,18 @@ class EquivalentInverse:
     def __init__(self, operator: StreamedEquivalent, ridge: float) -> None:
         self.operator = operator
         diagonal = np.maximum(operator.own_diagonal + ridge, ridge)
-        self._root = np.sqrt(diagonal)[:, None]
+        self._diagonal = diagonal[:, None]
         gram = np.zeros((operator.columns, operator.columns))
         for part, columns in operator._parts():
-            scaled = columns / self._root[part]
+            scaled = columns / np.sqrt(self._diagonal[part])
             gram += scaled.T @ scaled
-        squares, turn = linalg.eigh(gram, check_finite=False)
-        kept = squares > _ROUNDING * max(float(squares[-1]), 1e-300)
-        roots = np.sqrt(squares[kept])
-        small = (turn[:, kept].T @ operator._core @ turn[:, kept]) * roots[:, None] * roots
-        values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
-        floor = ridge / float(diagonal.max())
-        self._shrink = (1.0 / np.maximum(1.0 + values, floor) - 1.0)[:, None]
-        self._map = (turn[:, kept] / roots) @ vectors
+        self._middle = positive_woodbury_core(gram, operator._core, least=ridge / float(diagonal.max()))
 
     def solve(self, block: Array) -> Array:
         """The inverse times an (n, m) block: two passes over the samples."""
-        whitened = block / self._root
-        inside = self._map.T @ self.operator.gathered(whitened / self._root)
-        return np.asarray(
-            (whitened + self.operator.spread(self._map @ (self._shrink * inside)) / self._root) / self._root
-        )
+        first = block / self._diagonal
+        inside = self._middle @ self.operator.gathered(first)
+        return np.asarray(first - self.operator.spread(inside) / self._diagonal)
 
 
 def mixture_statistics(X: Any, y: Any) -> MixtureStatistics:

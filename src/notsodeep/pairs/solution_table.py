@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
+from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.pairs.sample_moments import Side
 
 Array = NDArray[np.float64]
@@ -108,24 +108,6 @@ def distance_at(t: Array, epsilon: float) -> tuple[Array, Array]:
         below = coordinate(np.sin(middle) ** 2, np.cos(middle) ** 2, epsilon) < t
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.sin(low) ** 2, np.cos(low) ** 2
-
-
-def chebyshev_nodes(count: int) -> Array:
-    """Zeros of T_count, from 1 downwards."""
-    return np.cos(np.pi * (np.arange(count) + 0.5) / count)
-
-
-def chebyshev_coefficients(values: Array, axis: int) -> Array:
-    """Coefficients of the interpolant through values at `chebyshev_nodes` along an axis."""
-    count = values.shape[axis]
-    moved = np.moveaxis(dct(values, axis=axis) / count, axis, 0)
-    moved[0] *= 0.5
-    return np.moveaxis(moved, 0, axis)
-
-
-def chebyshev_basis(points: Array, count: int) -> Array:
-    """T_k(points), (points, count)."""
-    return np.cos(np.arccos(np.clip(points, -1.0, 1.0))[:, None] * np.arange(count))
 
 
 def _sizes(coefficients: Array, axis: int) -> Array:
@@ -302,7 +284,7 @@ class SolutionTable:
         for _ in range(60):
             t = coordinate(half, 1.0 - half, self.epsilon)
             z = (2.0 * t - first - final) / (final - first)
-            f, df = (_clenshaw(part, z) for part in series)
+            f, df = (clenshaw(part, z) for part in series)
             gap = 2.0 * half - gain * (top - f) - goal
             step = gap / (2.0 * np.maximum(1.0 - self.feedback * steep * df, 1e-4))
             moved = np.clip(
@@ -314,7 +296,7 @@ class SolutionTable:
                 break
         t = coordinate(half, 1.0 - half, self.epsilon)
         z = (2.0 * t - first - final) / (final - first)
-        return _clenshaw(series[0], z), _clenshaw(series[1], z)
+        return clenshaw(series[0], z), clenshaw(series[1], z)
 
     # --- the table ------------------------------------------------------------------------------------------------
 
@@ -364,7 +346,7 @@ class SolutionTable:
         covered = np.abs(z) <= 1.0
         count = self.angles
         errors = [
-            np.abs(_clenshaw(whole[k : k + count][:, None], z) - truth) * covered
+            np.abs(clenshaw(whole[k : k + count][:, None], z) - truth) * covered
             for k, truth in (
                 (0, (value / energy)[(..., *block)]),
                 (count, (slope / steep)[(..., *block)]),
@@ -398,14 +380,6 @@ class SolutionTable:
             # One variance: the interpolant is its own middle.
             return chebyshev_basis(np.zeros(len(logs)), self.variances)
         return chebyshev_basis((2.0 * logs - ends[0] - ends[1]) / (ends[1] - ends[0]), self.variances)
-
-
-def _clenshaw(series: Array, z: Array) -> Array:
-    """Σ_k series[k] T_k(z)."""
-    later, latest = np.zeros_like(z), np.zeros_like(z)
-    for part in series[:0:-1]:
-        later, latest = 2.0 * z * later - latest + part, later
-    return np.asarray(series[0] + z * later - latest)
 
 
 _TABLES: OrderedDict[tuple[object, ...], SolutionTable] = OrderedDict()

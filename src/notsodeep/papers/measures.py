@@ -21,10 +21,10 @@ from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
 from notsodeep.equivalents import StructuredOperator, coefficients
-from notsodeep.equivalents.error import operator_norm
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.row_statistics import six_digits

@@ -1,7 +1,6 @@
-"""Leading eigenvalues, traces of functions and spectral densities from products alone.
+"""Traces of functions and spectral densities from products alone: stochastic Lanczos quadrature.
 
-A sweep over the blocks of a kernel costs the same for one column and for thirty, so that everything here works on
-blocks of columns.
+A sweep over the blocks of a kernel costs the same for one column and for thirty, so that all probes advance together.
 """
 
 from __future__ import annotations
@@ -14,85 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, special
 from scipy.sparse.linalg import LinearOperator
 
-from notsodeep.errors import ConvergenceError, InputError
-
-Array = NDArray[np.float64]
-
-# Columns beyond the wanted ones: eigenvalues just below them then converge as well, and the wanted ones faster.
-_EXTRA = 8
-# Below this fraction of the largest coefficient a Lanczos vector is rounding.
-_BREAKDOWN = 1e-13
-
-
-@dataclass(frozen=True, eq=False)
-class Eigenpairs:
-    """Leading eigenvalues, largest first.
-
-    Attributes:
-        values: shape (k,).
-        vectors: in columns, shape (n, k).
-        residuals: ||Kv - λv|| of each; a value is no further than this from an eigenvalue.
-        sweeps: passes over the kernel.
-    """
-
-    values: Array
-    vectors: Array
-    residuals: Array
-    sweeps: int
-
-
-def leading_eigenpairs(
-    operator: LinearOperator, k: int, *, tolerance: float, max_sweeps: int, seed: int
-) -> Eigenpairs:
-    """The k largest eigenvalues of a symmetric operator by a block Lanczos iteration with full reorthogonalisation.
-
-    Raises:
-        ConvergenceError: if a residual is above tolerance · λ_1 after the last sweep.
-    """
-    n = operator.shape[0]
-    width = min(k + _EXTRA, n)
-    start = np.random.default_rng(seed).standard_normal((n, width))
-    basis = linalg.qr(start, mode="economic", check_finite=False)[0]
-    image = operator @ basis
-    for sweeps in range(1, max_sweeps + 1):
-        found = _ritz(basis, image, k, sweeps)
-        if np.all(found.residuals <= tolerance * abs(found.values[0])):
-            return found
-        fresh = _orthogonal(image[:, -width:], basis)
-        if sweeps == max_sweeps or fresh.shape[1] == 0:
-            break
-        basis, image = np.hstack([basis, fresh]), np.hstack([image, operator @ fresh])
-    raise ConvergenceError(
-        f"{k} eigenvalues did not converge in {found.sweeps} sweeps: the largest residual is "
-        f"{found.residuals.max() / abs(found.values[0]):.1e} of the first eigenvalue, {tolerance:.1e} was asked for.",
-        "Allow more (max_sweeps), ask for fewer eigenvalues, or loosen the tolerance.",
-    )
-
-
-def _ritz(basis: Array, image: Array, k: int, sweeps: int) -> Eigenpairs:
-    small = basis.T @ image
-    values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
-    values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
-    approximate = basis @ vectors
-    residuals = np.linalg.norm(image @ vectors - approximate * values, axis=0)
-    return Eigenpairs(values, approximate, residuals, sweeps)
-
-
-def _orthogonal(block: Array, basis: Array) -> Array:
-    """An orthonormal basis of what the block adds to the basis."""
-    room = len(basis) - basis.shape[1]
-    for _ in range(2):
-        block = block - basis @ (basis.T @ block)
-    columns, triangle, _ = linalg.qr(block, mode="economic", pivoting=True, check_finite=False)
-    sizes = np.abs(np.diagonal(triangle))
-    kept = int(np.count_nonzero(sizes > _BREAKDOWN * max(sizes.max(initial=0.0), 1e-300)))
-    columns = columns[:, : min(kept, room)]
-    # What pivoting leaves of rounding may lean on the basis again.
-    columns = columns - basis @ (basis.T @ columns)
-    return np.asarray(linalg.qr(columns, mode="economic", check_finite=False)[0])
-
-
-# --- stochastic Lanczos quadrature ------------------------------------------------------------------------
+from notsodeep.errors import InputError
+from notsodeep.linalg.block_lanczos import BREAKDOWN
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)
@@ -182,7 +105,7 @@ def spectral_measure(operator: LinearOperator, probes: int, steps: int, seed: in
                 image[:, probe] -= known.T @ (known @ image[:, probe])
         betas[:, step] = np.linalg.norm(image, axis=0)
         scale = np.abs(alphas[:, : step + 1]).max(axis=1) + betas[:, : step + 1].max(axis=1)
-        ended = (betas[:, step] <= _BREAKDOWN * scale) & (lengths == steps)
+        ended = (betas[:, step] <= BREAKDOWN * scale) & (lengths == steps)
         # An invariant subspace: what follows is rounding, and the quadrature is exact already.
         lengths[ended] = step + 1
         if np.all(lengths <= step + 1):
@@ -200,4 +123,4 @@ def _quadrature(n: int, alphas: Array, betas: Array, lengths: NDArray[np.int_]) 
     return SpectralMeasure(n, nodes, weights)
 
 
-__all__ = ["Eigenpairs", "Estimate", "SpectralMeasure", "leading_eigenpairs", "spectral_measure"]
+__all__ = ["Estimate", "SpectralMeasure", "spectral_measure"]
