@@ -216,22 +216,6 @@ def assertions(modules: dict[str, Module]) -> list[str]:
 
 
 FACE = f"{PACKAGE}.papers"
-# Names that occur twice for now.
-STILL_TWICE = frozenset(
-    {
-        "activations",
-        "api",
-        "equivalent",
-        "files",
-        "moments",
-        "rates",
-        "rows",
-        "shapes",
-        "solvers",
-        "sphere",
-        "validation",
-    }
-)
 # Modules whose `open` opens no text.
 BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
 
@@ -299,7 +283,7 @@ def repeated_names(modules: dict[str, Module]) -> list[str]:
     return [
         f"{name}: {', '.join(found)}"
         for name, found in homes.items()
-        if len(found) > 1 and name not in STILL_TWICE and name != "__main__"
+        if len(found) > 1 and name != "__main__"
     ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
 from notsodeep.data import ClassStatistics, Factor, GaussianMixture, MixtureStatistics, StatisticsAccumulator
-from notsodeep.data.moments import CentredRows, ScatterMoments, covariance_square
+from notsodeep.data.class_moments import CentredRows, ScatterMoments, covariance_square
 from notsodeep.errors import InputError
 
 

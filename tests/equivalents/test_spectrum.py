@@ -13,8 +13,8 @@ from scipy import integrate
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import ClassStatistics, GaussianMixture, MixtureStatistics, UnitSphere
+from notsodeep.equivalents.mixture_covariances import Commuting, General, shapes_of
 from notsodeep.equivalents.resolvent import Noise, solve_on_axis
-from notsodeep.equivalents.shapes import Commuting, General, shapes_of
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation

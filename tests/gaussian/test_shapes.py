@@ -83,7 +83,7 @@ def test_a_class_of_ones_own_has_kernels() -> None:
 def test_a_class_of_ones_own_has_a_network() -> None:
     torch = pytest.importorskip("torch")
     from notsodeep.nets import DEQNet
-    from notsodeep.nets.activations import TorchActivation
+    from notsodeep.nets.torch_activation import TorchActivation
 
     ours, x = TorchActivation(RIPPLE), torch.linspace(-4.0, 4.0, 31, dtype=torch.float64)
     assert_close(ours(x).numpy(), RIPPLE(x.numpy()), Oracle.CLOSED_FORM)

@@ -14,7 +14,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import BUILDERS, Activation, activation, custom_activation
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.nets.activations import TorchActivation
+from notsodeep.nets.torch_activation import TorchActivation
 
 # What has no defaults of its own.
 NEEDED = {

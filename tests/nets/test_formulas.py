@@ -11,7 +11,7 @@ from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.expressions import FUNCTIONS
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.nets.activations import TorchActivation
+from notsodeep.nets.torch_activation import TorchActivation
 
 X = torch.tensor(np.random.default_rng(0).standard_normal((6, 4)))
 

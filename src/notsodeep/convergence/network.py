@@ -16,10 +16,10 @@ from notsodeep.convergence.population import NORMALISED_RELU
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
-from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import DEQNet
+from notsodeep.nets.torch_activation import TorchActivation
 
 _RELU = activation("relu")
 # Close to rounding: what is left of the residual is part of every verified bound.

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.data.files import check_md5, md5, parse_idx, read_bytes, read_npz
+from notsodeep.data.dataset_files import check_md5, md5, parse_idx, read_bytes, read_npz
 from notsodeep.errors import InputError
 from notsodeep.validation import as_count
 

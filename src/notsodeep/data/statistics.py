@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.mixtures import GaussianMixture
-from notsodeep.data.moments import (
+from notsodeep.data.class_moments import (
     ClassMoments,
     ScatterMoments,
     class_moments,
     covariance_product,
     covariance_square,
 )
+from notsodeep.data.mixtures import GaussianMixture
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray, as_count, as_labels, as_rows, frozen, label_codes
 

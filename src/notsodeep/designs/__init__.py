@@ -14,8 +14,8 @@ from notsodeep.designs.learning_rates import (
     tangent_kernel_with_multipliers,
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Polish, Tangent
-from notsodeep.designs.serial import activation_from_dict, activation_to_dict
 from notsodeep.designs.sphere_layer import SphereDesign, sphere_design
+from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
 
 __all__ = [
     "FAMILIES",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.designs import serial
+from notsodeep.designs import stored_values
 from notsodeep.designs.learning_rates import tangent_coefficients
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -184,18 +184,18 @@ class Design:
         """JSON text with every number, from which `from_json` makes an equal design."""
         tangent = None
         if self.tangent is not None:
-            target = serial.coefficients_to_dict(self.tangent.target)
+            target = stored_values.coefficients_to_dict(self.tangent.target)
             tangent = {"multipliers": list(self.tangent.multipliers), "target": target}
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "model": serial.model_to_dict(self.model),
+            "model": stored_values.model_to_dict(self.model),
             "tau0": self.tau0,
             "kernel": self.kernel,
             "family": self.family,
-            "layers": [serial.activation_to_dict(layer) for layer in self.network.layers],
-            "target": serial.coefficients_to_dict(self.target),
-            "reached": serial.coefficients_to_dict(self.reached),
+            "layers": [stored_values.activation_to_dict(layer) for layer in self.network.layers],
+            "target": stored_values.coefficients_to_dict(self.target),
+            "reached": stored_values.coefficients_to_dict(self.reached),
             "tried": [[entry.family, entry.residual, entry.reason] for entry in self.tried],
             "drift": self.drift,
             "tangent": tangent,
@@ -212,19 +212,22 @@ class Design:
             InputError: if the text is not a design, lacks or adds an entry, or if its layers do not have the scalars
                 that it claims.
         """
-        data = serial.parse(text, "a design")
+        data = stored_values.parse(text, "a design")
         if data.get("format") != FORMAT or data.get("version") != VERSION:
             raise InputError(
                 f"The text is not a design of format {FORMAT!r}, version {VERSION}: it says "
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
-        data = serial.mapping(dict(data), "a design", _KEYS)
+        data = stored_values.mapping(dict(data), "a design", _KEYS)
         network = Explicit.from_list(data["layers"])
-        model = None if data["model"] is None else serial.model_from_dict(data["model"])
-        tau0, kernel = as_tau(serial.number(data["tau0"], "tau0")), one_of(data["kernel"], KERNELS, "kernel")
+        model = None if data["model"] is None else stored_values.model_from_dict(data["model"])
+        tau0, kernel = (
+            as_tau(stored_values.number(data["tau0"], "tau0")),
+            one_of(data["kernel"], KERNELS, "kernel"),
+        )
         matched = "ck" if kernel == "both" else kernel
         target = _stored_target(data["target"], model, tau0, matched)
-        reached = serial.coefficients_from_dict(data["reached"])
+        reached = stored_values.coefficients_from_dict(data["reached"])
         _agree(reached, coefficients(network, tau0, matched), "network")
         if (data["tangent"] is not None) != (kernel == "both"):
             raise InputError("A design for both kernels, and no other, has a tangent part.")
@@ -239,7 +242,7 @@ class Design:
             target=target,
             reached=reached,
             tried=tuple(_stored_attempt(entry) for entry in data["tried"]),
-            drift=serial.number(data["drift"], "drift"),
+            drift=stored_values.number(data["drift"], "drift"),
             tangent=_stored_tangent(data["tangent"], network, model, tau0),
             polish=_stored_polish(data["polish"]),
             reason=str(data["reason"]),
@@ -349,7 +352,7 @@ def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:
 
 
 def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> Coefficients:
-    target = serial.coefficients_from_dict(data)
+    target = stored_values.coefficients_from_dict(data)
     if target.kernel != kernel or target.tau0 != tau0:
         raise InputError("The stored target belongs to another kernel or another tau0 than the design.")
     if model is not None:
@@ -360,16 +363,16 @@ def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> 
 def _stored_attempt(entry: Any) -> Attempt:
     if not isinstance(entry, list) or len(entry) != 3:
         raise InputError(f"An entry of 'tried' is [family, residual, reason], not {entry!r}.")
-    return Attempt(str(entry[0]), serial.number(entry[1], "residual"), str(entry[2]))
+    return Attempt(str(entry[0]), stored_values.number(entry[1], "residual"), str(entry[2]))
 
 
 def _stored_tangent(data: Any, network: Explicit, model: Model | None, tau0: float) -> Tangent | None:
     if data is None:
         return None
-    entry = serial.mapping(data, "the tangent part", ("multipliers", "target"))
+    entry = stored_values.mapping(data, "the tangent part", ("multipliers", "target"))
     if not isinstance(entry["multipliers"], list):
         raise InputError(f"Multipliers must be a list, not {entry['multipliers']!r}.")
-    rates = tuple(serial.number(rate, "a multiplier") for rate in entry["multipliers"])
+    rates = tuple(stored_values.number(rate, "a multiplier") for rate in entry["multipliers"])
     target = _stored_target(entry["target"], model, tau0, "ntk")
     return Tangent(rates, target, tangent_coefficients(network, tau0, rates))
 
@@ -378,6 +381,6 @@ def _stored_polish(data: Any) -> Polish | None:
     if data is None:
         return None
     names = [entry.name for entry in fields(Polish)]
-    stored = serial.mapping(data, "the polish", tuple(names))
-    samples, *distances = (serial.number(stored[name], name) for name in names)
+    stored = stored_values.mapping(data, "the polish", tuple(names))
+    samples, *distances = (stored_values.number(stored[name], name) for name in names)
     return Polish(int(samples), *distances)

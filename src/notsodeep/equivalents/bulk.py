@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.polynomial import chebyshev
 
+from notsodeep.equivalents.mixture_covariances import Values
 from notsodeep.equivalents.resolvent import (
     Noise,
     interpolated,
     solve_line,
     solve_on_axis,
 )
-from notsodeep.equivalents.shapes import Values
 from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw

@@ -24,8 +24,8 @@ from notsodeep.data import ClassStatistics, GaussianMixture
 from notsodeep.data.mixtures import largest_remainder
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.isolated import Perturbation
+from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
-from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.errors import InputError
 from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.models import DEQ, Explicit

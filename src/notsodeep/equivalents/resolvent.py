@@ -28,7 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
-from notsodeep.equivalents.shapes import Mask, Shapes, Values
+from notsodeep.equivalents.mixture_covariances import Mask, Shapes, Values
 from notsodeep.errors import ConvergenceError
 from notsodeep.validation import Array, IntArray
 

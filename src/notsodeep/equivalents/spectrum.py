@@ -23,8 +23,8 @@ from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import Refined, refined
 from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
+from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
-from notsodeep.equivalents.shapes import shapes_of
 from notsodeep.equivalents.support import Gap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit

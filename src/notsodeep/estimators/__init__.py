@@ -7,7 +7,7 @@ Exact kernels: `DEQKernelRidge`, `DEQKernelClassifier`, and `DEQKernel` for Gaus
 features of the designed twin, `DEQFeatures`, and the high-dimensional equivalent, `DEQEquivalentRidge`.
 """
 
-from notsodeep.estimators.equivalent import DEQEquivalentRidge
+from notsodeep.estimators.equivalent_ridge import DEQEquivalentRidge
 from notsodeep.estimators.features import DEQFeatures
 from notsodeep.estimators.process import DEQKernel
 from notsodeep.estimators.ridge import DEQKernelClassifier, DEQKernelRidge

@@ -104,7 +104,7 @@ def _array(x: ArrayLike) -> Array:
     if type(x).__module__.partition(".")[0] == "torch":
         raise InputError(
             "An Activation takes NumPy arrays, not torch tensors. On tensors it is "
-            "notsodeep.nets.activations.TorchActivation(phi); for its values alone pass x.detach().cpu().numpy()."
+            "notsodeep.nets.torch_activation.TorchActivation(phi); for its values alone pass x.detach().cpu().numpy()."
         )
     return np.asarray(x, dtype=np.float64)
 

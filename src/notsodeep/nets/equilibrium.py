@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
+from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
 _SPLIT_AFTER = 8

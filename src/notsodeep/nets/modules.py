@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit, Model
-from notsodeep.nets.activations import TorchActivation
 from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
+from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.validation import as_count, one_of
 
 TRAIN = ("all", "readout")

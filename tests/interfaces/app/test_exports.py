@@ -11,7 +11,7 @@ import pytest
 from explorer_choices import CHOICES
 
 from notsodeep.designs import Design
-from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app import computations
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.exports import figures_zip, report_page
 from notsodeep.interfaces.app.pictures import KINDS, drawn, picture_of
@@ -56,7 +56,7 @@ def test_the_report_is_one_page_with_everything():
     assert text.count("<img ") == 3
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", text)
     for words in (
-        "is exact" if compute.design_of(choice).exact else "not exact",
+        "is exact" if computations.design_of(choice).exact else "not exact",
         "import notsodeep",
         "notsodeep design",
     ):
@@ -64,6 +64,6 @@ def test_the_report_is_one_page_with_everything():
 
 
 def test_the_design_comes_back():
-    made = compute.design_of(CHOICES["formula"])
+    made = computations.design_of(CHOICES["formula"])
     again = Design.from_json(made.to_json())
     assert again == made

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 import notsodeep.interfaces.app
 from notsodeep.errors import ConvergenceError
-from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app import computations
 from notsodeep.interfaces.app.race_job import RacePlan
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_first_page_tells_a_newcomer_what_is_seen(page: AppTest):
     assert all(image.proto.imgs[0].alt for image in page.get("image"))
     table = page.table[0].value
     assert list(table.columns) == ["number", "wanted", "reached", "off by"]
-    made = compute.design_of(compute.Choice(data=compute.Data(n=100, p=50)))
+    made = computations.design_of(computations.Choice(data=computations.Data(n=100, p=50)))
     assert [float(value) for value in table["wanted"]] == pytest.approx(made.target.as_array(), rel=1e-5)
 
 
@@ -164,7 +164,7 @@ def test_an_equation_without_a_solution_is_said(page: AppTest, monkeypatch):
     def refuse(choice):
         raise ConvergenceError("The *equation* has no solution.", "Lower σ_a².")
 
-    monkeypatch.setattr(compute, "design_of", refuse)
+    monkeypatch.setattr(computations, "design_of", refuse)
     page.run()
     assert sentence(page) == "The *equation* has no solution. Lower σ_a²."
 
@@ -173,7 +173,7 @@ def test_what_nobody_foresaw_is_a_sentence_too(page: AppTest, monkeypatch, caplo
     def fail(choice):
         raise RuntimeError("/secret/path")
 
-    monkeypatch.setattr(compute, "errors_of", fail)
+    monkeypatch.setattr(computations, "errors_of", fail)
     monkeypatch.setattr(notsodeep.interfaces.app.pictures, "errors_of", fail)
     page.slider(key="sigma_a2").set_value(0.31).run()
     assert "not foreseen (RuntimeError)" in sentence(page)

@@ -11,7 +11,7 @@ from explorer_choices import CHOICES
 from typer.testing import CliRunner
 
 from notsodeep.designs import Design
-from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app import computations
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.recipes import as_commands, as_python, command_words
 from notsodeep.interfaces.cli.entry import app
@@ -44,15 +44,15 @@ def test_the_python_computes_what_is_shown(choice: Choice, folder, capsys):
     session: dict = {}
     exec(compile(as_python(choice), "copied.py", "exec"), session)
     assert capsys.readouterr().out
-    assert same_design(session["twin"], compute.design_of(choice))
-    found = compute.spectrum_of(choice)
+    assert same_design(session["twin"], computations.design_of(choice))
+    found = computations.spectrum_of(choice)
     assert np.allclose(session["eigenvalues"], found.exact, rtol=1e-9, atol=1e-12 * found.exact[-1])
     if found.limit is not None:
         assert np.allclose(session["predicted"].isolated, found.limit.isolated, rtol=1e-9)
         assert np.allclose(session["predicted"].edges, found.limit.edges, rtol=1e-9)
     else:
         assert np.allclose(np.sort(session["predicted"]), found.equivalent, atol=1e-9 * found.exact[-1])
-    shown = [(point.form, point.n, point.relative) for point in compute.errors_of(choice)]
+    shown = [(point.form, point.n, point.relative) for point in computations.errors_of(choice)]
     assert [(form, n) for form, n, _ in session["errors"]] == [(form, n) for form, n, _ in shown]
     assert [error for *_, error in session["errors"]] == pytest.approx(
         [error for *_, error in shown], rel=1e-3
@@ -63,18 +63,18 @@ def test_the_python_computes_what_is_shown(choice: Choice, folder, capsys):
 def test_the_commands_print_what_is_shown(choice: Choice, folder):
     design_words, spectrum_words = command_words(choice)
     assert shlex.split(as_commands(choice)) == [*design_words, *spectrum_words]
-    made = compute.design_of(choice)
+    made = computations.design_of(choice)
     ran = CliRunner().invoke(app, [*design_words[1:], "--json"])
     assert ran.exit_code == (0 if made.exact else 3), ran.output
     assert same_design(Design.from_json(ran.stdout), made)
     ran = CliRunner().invoke(app, [*spectrum_words[1:], "--json"])
     assert ran.exit_code == 0, ran.output
-    record, found = json.loads(ran.stdout), compute.spectrum_of(choice)
+    record, found = json.loads(ran.stdout), computations.spectrum_of(choice)
     assert np.allclose(record["exact"], found.exact, rtol=1e-9, atol=1e-12 * found.exact[-1])
     assert record["distance"] == pytest.approx(found.distance, abs=1e-8)
     if found.limit is not None:
         assert np.allclose(record["predicted"]["isolated"], found.limit.isolated, rtol=1e-9)
-    shown = compute.errors_of(choice)
+    shown = computations.errors_of(choice)
     assert [row["relative"] for row in record["errors"]] == pytest.approx(
         [point.relative for point in shown], rel=1e-3
     )
@@ -84,7 +84,7 @@ def test_the_commands_print_what_is_shown(choice: Choice, folder):
 def test_the_distances_are_those_that_the_command_prints(folder):
     choice = CHOICES["mixture"]
     ran = CliRunner().invoke(app, command_words(choice)[0][1:])
-    near, far = compute.twin_distance(choice)
+    near, far = computations.twin_distance(choice)
     said = " ".join(ran.stdout.split())
     assert f"the designed network is {near:.2g} away" in said
     assert f"in one plain layer {far:.2g}" in said

@@ -6,7 +6,7 @@ import io
 import zipfile
 
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.compute import design_of, spectrum_of, twin_distance
+from notsodeep.interfaces.app.computations import design_of, spectrum_of, twin_distance
 from notsodeep.interfaces.app.pictures import KINDS, Picture, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
 from notsodeep.interfaces.app.words import distance_words, spectrum_words

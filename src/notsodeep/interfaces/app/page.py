@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.interfaces.app import compute, panels
+from notsodeep.interfaces.app import computations, page_panels
 from notsodeep.interfaces.app.controls import choose
 from notsodeep.interfaces.app.words import plain
 
@@ -41,21 +41,21 @@ def show() -> None:
 
 def _answer() -> None:
     choice = choose()
-    compute.start_prediction(choice)
+    computations.start_prediction(choice)
     columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
     (activations, twin), (spectrum, errors) = columns
     below, race, away = st.container(), st.container(), st.container()
-    panels.show_design(activations, twin, choice)
+    page_panels.show_design(activations, twin, choice)
     with errors_on_page(errors):
-        panels.show_errors(errors, choice)
+        page_panels.show_errors(errors, choice)
     with errors_on_page(spectrum):
-        panels.show_spectrum(spectrum, choice)
-        panels.show_next_steps(below, choice)
+        page_panels.show_spectrum(spectrum, choice)
+        page_panels.show_next_steps(below, choice)
     with away, errors_on_page(away):
-        panels.show_recipes(choice)
-        panels.show_downloads(choice)
+        page_panels.show_recipes(choice)
+        page_panels.show_downloads(choice)
     with race, errors_on_page(race):
-        panels.show_race(choice)
+        page_panels.show_race(choice)
 
 
 @contextmanager
@@ -77,5 +77,5 @@ def errors_on_page(place: Any = st) -> Iterator[None]:
 
 @st.cache_resource(show_spinner="Warming up: this takes some seconds, once…")
 def _warmed_up() -> bool:
-    compute.warm_up()
+    computations.warm_up()
     return True

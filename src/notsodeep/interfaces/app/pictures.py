@@ -10,7 +10,7 @@ from typing import Any
 from notsodeep import figures
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.compute import Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.app.computations import Spectrum, design_of, errors_of, spectrum_of
 from notsodeep.interfaces.scenario import ErrorPoint
 
 KINDS = ("activations", "spectrum", "errors")

@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from notsodeep.interfaces.app.choice import FORMULA, Choice, Data
-from notsodeep.interfaces.app.compute import error_sizes, samples_of
+from notsodeep.interfaces.app.computations import error_sizes, samples_of
 
 _EXACT = {
     "ck": "nsd.conjugate_kernel(deq, X)",

@@ -8,7 +8,7 @@ import numpy as np
 
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.compute import Spectrum, samples_of
+from notsodeep.interfaces.app.computations import Spectrum, samples_of
 from notsodeep.interfaces.scenario import Array, typical_norm
 
 KERNEL_WORDS = {

@@ -9,7 +9,7 @@ import pytest
 from explorer_choices import CHOICES, SMALL
 
 import notsodeep as nsd
-from notsodeep.interfaces.app import compute
+from notsodeep.interfaces.app import computations
 from notsodeep.interfaces.app.choice import Choice, Data
 from notsodeep.interfaces.app.words import distance_words, next_steps, plain, spectrum_words, verdict
 
@@ -19,8 +19,8 @@ by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
 @pytest.mark.slow
 @by_name
 def test_eigenvalues_are_those_of_the_exact_kernel(choice: Choice):
-    found = compute.spectrum_of(choice)
-    matrix = compute.kernel_of(compute.centred_model(choice), choice.data, choice.shown_kernel)
+    found = computations.spectrum_of(choice)
+    matrix = computations.kernel_of(computations.centred_model(choice), choice.data, choice.shown_kernel)
     assert np.sum(found.exact) == pytest.approx(np.trace(matrix), rel=1e-10)
     assert np.sum(found.exact**2) == pytest.approx(np.sum(matrix**2), rel=1e-10)
     assert np.all(np.diff(found.exact) >= 0)
@@ -30,8 +30,8 @@ def test_eigenvalues_are_those_of_the_exact_kernel(choice: Choice):
 @pytest.mark.slow
 @by_name
 def test_distances_are_those_of_dense_matrices(choice: Choice):
-    model, rows = compute.centred_model(choice), compute.samples_of(choice.data).rows
-    tau0, kernel = compute.samples_of(choice.data).tau0, choice.shown_kernel
+    model, rows = computations.centred_model(choice), computations.samples_of(choice.data).rows
+    tau0, kernel = computations.samples_of(choice.data).tau0, choice.shown_kernel
     exact = nsd.conjugate_kernel if kernel == "ck" else nsd.tangent_kernel
 
     def dense(network) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_distances_are_those_of_dense_matrices(choice: Choice):
     target = dense(model)
     plain_layer = nsd.Explicit([model.activation]).centred(tau0)
     for found, network in zip(
-        compute.twin_distance(choice), (compute.design_of(choice).network, plain_layer), strict=True
+        computations.twin_distance(choice), (computations.design_of(choice).network, plain_layer), strict=True
     ):
         expected = np.linalg.norm(dense(network) - target, 2) / np.linalg.norm(target, 2)
         assert found == pytest.approx(expected, rel=5e-3, abs=1e-12)
@@ -50,14 +50,14 @@ def test_distances_are_those_of_dense_matrices(choice: Choice):
 @pytest.mark.slow
 @by_name
 def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
-    points = compute.errors_of(choice)
-    sizes = compute.error_sizes(choice.data)
+    points = computations.errors_of(choice)
+    sizes = computations.error_sizes(choice.data)
     assert [one.n for one in sizes] == sorted({point.n for point in points})
     last, data = points[-1], sizes[-1]
-    drawn = compute.samples_of(data)
+    drawn = computations.samples_of(data)
     assert (last.form, last.n) == ("refined", len(drawn.rows))
     model = choice.model.centred(drawn.tau0)
-    matrix = compute.kernel_of(model, data, choice.shown_kernel)
+    matrix = computations.kernel_of(model, data, choice.shown_kernel)
     stats = drawn.statistics
     other = nsd.equivalent(model, drawn.rows, stats, choice.shown_kernel, "refined", square=drawn.square)
     expected = np.linalg.norm(matrix - other.to_dense(), 2) / np.linalg.norm(matrix, 2)
@@ -65,21 +65,21 @@ def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
 
 
 def test_drawn_data_keep_their_ratio_and_rows_stay_in_order():
-    sizes = compute.error_sizes(Data(n=800, p=400))
+    sizes = computations.error_sizes(Data(n=800, p=400))
     assert [(one.n, one.p) for one in sizes] == [(100, 50), (200, 100), (400, 200), (800, 400)]
     file = CHOICES["csv"].data
-    for size in compute.error_sizes(file):
-        assert np.array_equal(compute.samples_of(size).rows, file.upload.rows[: size.n])
+    for size in computations.error_sizes(file):
+        assert np.array_equal(computations.samples_of(size).rows, file.upload.rows[: size.n])
 
 
 def test_samples_are_those_that_the_choice_names():
-    drawn = compute.samples_of(SMALL)
+    drawn = computations.samples_of(SMALL)
     rows, labels = nsd.GaussianMixture.paper(80, mean=8.0, gap=8.0).sample(120, seed=0)
     assert np.array_equal(drawn.rows, rows)
     assert np.array_equal(drawn.labels, labels)
-    sphere = compute.samples_of(Data("sphere", n=50, p=30))
+    sphere = computations.samples_of(Data("sphere", n=50, p=30))
     assert np.allclose(np.linalg.norm(sphere.rows, axis=1), 1.0)
-    digits = compute.samples_of(Data("digits", n=2000))
+    digits = computations.samples_of(Data("digits", n=2000))
     assert digits.rows.shape == (1437, 64)
     assert digits.tau0 == pytest.approx(1.0)
     assert np.abs(digits.rows.mean(axis=0)).max() < 1e-12
@@ -88,7 +88,7 @@ def test_samples_are_those_that_the_choice_names():
 @pytest.mark.slow
 def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
     near, far = (
-        compute.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
+        computations.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
         for mean in (0.0, 12.0)
     )
     assert len(near.limit.isolated) < len(far.limit.isolated)
@@ -98,16 +98,16 @@ def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
 @pytest.mark.slow
 def test_a_choice_is_computed_once():
     choice = Choice(sigma_a2=0.123, data=SMALL)
-    assert compute.design_of(choice) is compute.design_of(Choice(sigma_a2=0.123, data=SMALL))
-    assert compute.spectrum_of(choice) is compute.spectrum_of(replace(choice, family="smooth"))
+    assert computations.design_of(choice) is computations.design_of(Choice(sigma_a2=0.123, data=SMALL))
+    assert computations.spectrum_of(choice) is computations.spectrum_of(replace(choice, family="smooth"))
 
 
 @by_name
 def test_every_choice_has_words_for_what_is_seen(choice: Choice):
-    made, found = compute.design_of(choice), compute.spectrum_of(choice)
+    made, found = computations.design_of(choice), computations.spectrum_of(choice)
     assert verdict(made).startswith("Yes" if made.exact else "Not quite")
     assert spectrum_words(found).endswith(".")
-    assert distance_words(*compute.twin_distance(choice)).endswith((".", "help."))
+    assert distance_words(*computations.twin_distance(choice)).endswith((".", "help."))
     steps = next_steps(choice, made, found)
     assert 0 < len(steps) <= 3
     assert all(step.endswith(".") for step in steps)
@@ -116,12 +116,14 @@ def test_every_choice_has_words_for_what_is_seen(choice: Choice):
 def test_the_words_follow_the_numbers():
     assert "19 times closer" in distance_words(0.01, 0.19)
     assert "does not help" in distance_words(0.2, 0.1)
-    made = compute.design_of(CHOICES["papers' tangent kernel"])
+    made = computations.design_of(CHOICES["papers' tangent kernel"])
     assert not made.exact
     assert (
         "true tangent kernel"
         in next_steps(
-            CHOICES["papers' tangent kernel"], made, compute.spectrum_of(CHOICES["papers' tangent kernel"])
+            CHOICES["papers' tangent kernel"],
+            made,
+            computations.spectrum_of(CHOICES["papers' tangent kernel"]),
         )[0]
     )
 
@@ -137,7 +139,7 @@ def test_text_of_users_is_no_markup(text: str):
 def test_what_is_remembered_belongs_to_one_model():
     """Answers are kept by the model itself, whose every bit counts; tests/test_fingerprint.py has the same of texts."""
     data = SMALL
-    tau0 = compute.samples_of(data).tau0
+    tau0 = computations.samples_of(data).tau0
     clip, text = nsd.activation("hard_tanh", c=1.0), "x * sigmoid(1.702 * x)"
     models = [
         nsd.DEQ("tanh", 0.2),
@@ -147,8 +149,8 @@ def test_what_is_remembered_belongs_to_one_model():
         nsd.DEQ(nsd.activation("formula", expression=text), 0.2),
         nsd.DEQ(nsd.activation("formula", expression=text.replace("1.702", "1.7020000000000002")), 0.2),
     ]
-    found = [compute.kernel_of(model, data, "ck") for model in models]
+    found = [computations.kernel_of(model, data, "ck") for model in models]
     assert len({id(matrix) for matrix in found}) == len(models)
-    assert len({id(compute._design(model, tau0, "ck", "auto")) for model in models}) == len(models)
+    assert len({id(computations._design(model, tau0, "ck", "auto")) for model in models}) == len(models)
     again = nsd.DEQ(nsd.activation("formula", expression=text), 0.2)
-    assert compute.kernel_of(again, data, "ck") is found[4]
+    assert computations.kernel_of(again, data, "ck") is found[4]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from notsodeep.figures.row_selection import words
-from notsodeep.interfaces.app import compute, exports
+from notsodeep.interfaces.app import computations, exports
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.pictures import drawn, picture_of, race_picture
 from notsodeep.interfaces.app.race_job import MODES, MOST_EPOCHS, WIDTHS, RaceJob, RacePlan, epoch_rows
@@ -46,7 +46,7 @@ def show_picture(place: DeltaGenerator, kind: str, choice: Choice) -> None:
 
 def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> None:
     """The verdict in words, the activations, and the scalars wanted and reached."""
-    made = compute.design_of(choice)
+    made = computations.design_of(choice)
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("Is there a shallow twin?", anchor=False)
@@ -87,7 +87,7 @@ def scalar_rows(made: Design) -> dict[str, list[str]]:
 
 def show_spectrum(place: DeltaGenerator, choice: Choice) -> None:
     """Exact eigenvalues, their prediction, and how the two compare."""
-    found = compute.spectrum_of(choice)
+    found = computations.spectrum_of(choice)
     place.subheader("The spectrum", anchor=False)
     show_picture(place, "spectrum", choice)
     place.markdown(plain(spectrum_words(found)))
@@ -97,12 +97,12 @@ def show_errors(place: DeltaGenerator, choice: Choice) -> None:
     """The error of the formulas against n, and how close the twin is on these samples."""
     place.subheader("How good is the theory?", anchor=False)
     show_picture(place, "errors", choice)
-    place.markdown(plain(distance_words(*compute.twin_distance(choice))))
+    place.markdown(plain(distance_words(*computations.twin_distance(choice))))
 
 
 def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:
     """What is worth trying next."""
-    steps = next_steps(choice, compute.design_of(choice), compute.spectrum_of(choice))
+    steps = next_steps(choice, computations.design_of(choice), computations.spectrum_of(choice))
     place.markdown("**Try next**\n" + "\n".join(f"- {plain(step)}" for step in steps))
 
 
@@ -208,7 +208,7 @@ def show_downloads(choice: Choice) -> None:
     design, figures, report = st.columns(3)
     shared: dict[str, Any] = {"on_click": "ignore", "width": "stretch"}
     design.download_button(
-        "Design (JSON)", lambda: compute.design_of(choice).to_json(), "design.json", "application/json",
+        "Design (JSON)", lambda: computations.design_of(choice).to_json(), "design.json", "application/json",
         key="download_design", help="Load it again with notsodeep.Design.load.", **shared,
     )  # fmt: skip
     figures.download_button(
