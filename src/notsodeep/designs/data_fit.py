@@ -6,7 +6,7 @@ from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize
 
 from notsodeep.designs.families import REACH, Parametrisation
@@ -16,9 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 _STEPS = 12
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, relative_residuals
@@ -23,8 +22,7 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit, as_tau
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # How far data may move a parameter, relative to its size or its range.
 REACH = 0.5

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize
 
 from notsodeep.designs.least_squares import Problem, descend
@@ -20,9 +20,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.models import Explicit, as_tau
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 _LARGEST_RATE = 10.0
 

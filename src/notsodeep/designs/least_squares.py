@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, LayerKind
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # The residual that the solver aims for.
 AIM = 1e-13

@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import Explicit
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 # Knots of a layer, or the sharpness of its parts.
 ShapeParameters = tuple[float, ...]
 

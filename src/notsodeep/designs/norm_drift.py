@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.designs.least_squares import Problem, descend
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations
 from notsodeep.equivalents.expansion import exact_diagonal, expand
 from notsodeep.models import DEQ, Explicit
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Squared norms, relative to τ0², at which two kernels are compared.
 NORMS = np.array([0.8, 1.25])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.designs import stored_values
 from notsodeep.designs.learning_rates import tangent_coefficients
@@ -19,9 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.models import DEQ, Explicit, Model, as_tau
-from notsodeep.validation import one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, one_of
 
 KERNELS = ("ck", "ntk", "ntk_paper", "both")
 FORMAT, VERSION = "notsodeep.designs", 1

@@ -17,9 +17,7 @@ from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalErr
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 # Rows of cosines held at once; beyond so many samples the largest one is looked for in a part of them.
 _BLOCK = 1024

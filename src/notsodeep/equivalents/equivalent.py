@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -18,9 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import Model
-from notsodeep.validation import as_rows, one_of
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows, one_of
 
 Form = Literal["asymptotic", "refined"]
 Square = Literal["mixture", "sketch", "exact"]

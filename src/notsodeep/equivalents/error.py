@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
@@ -16,9 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
 from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 # Rows of the exact kernel held at once.
 BLOCK = 512

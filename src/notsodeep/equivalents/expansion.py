@@ -40,8 +40,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.models import DEQ, Explicit, Model
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Beyond this correlation the series in Hermite polynomials needs too many terms for its fourth derivative.
 LARGEST_CORRELATION = 0.9

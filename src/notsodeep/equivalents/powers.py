@@ -29,8 +29,8 @@ from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.separable import Separable
 from notsodeep.equivalents.terms import GramTerm, Term, low_rank
 from notsodeep.linalg.low_rank import leading_part
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Powers = Mapping[int, Separable]
 
 # Rows of the Gram matrix held at once.

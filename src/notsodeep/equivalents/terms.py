@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True, eq=False)

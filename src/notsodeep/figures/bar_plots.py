@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 
 from notsodeep.figures.row_selection import needed, title
 from notsodeep.figures.row_spectra import NUMBERS
-from notsodeep.figures.style import SMALLEST, Array, colour, panel, point_style, styled
+from notsodeep.figures.style import SMALLEST, colour, panel, point_style, styled
 from notsodeep.records import Row, Rows, grouped
+from notsodeep.validation import Array
 
 # Field of a row, factor to the unit drawn, label with the unit, whether it is a share.
 MEASURES: dict[str, tuple[float, str, bool]] = {

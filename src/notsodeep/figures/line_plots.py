@@ -10,8 +10,9 @@ from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
 from notsodeep.figures.row_selection import averaged, needed, title
 from notsodeep.figures.row_spectra import NUMBERS
-from notsodeep.figures.style import Array, line_style, panel, point_style, styled, tidy_log
+from notsodeep.figures.style import line_style, panel, point_style, styled, tidy_log
 from notsodeep.records import Rows, grouped
+from notsodeep.validation import Array
 
 
 @styled

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.figures.style import Array
 from notsodeep.records import Row, Rows, chosen, grouped
+from notsodeep.validation import Array
 
 WORDS = {
     "mixture": "Gaussian mixture",

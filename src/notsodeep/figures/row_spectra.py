@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from notsodeep.errors import InputError
 from notsodeep.figures.row_selection import needed, words
 from notsodeep.figures.spectrum_plots import draw_prediction
-from notsodeep.figures.style import COLOURS, Array, line_style, panel, styled, tidy_log
+from notsodeep.figures.style import COLOURS, line_style, panel, styled, tidy_log
 from notsodeep.records import Row, Rows, chosen, grouped
+from notsodeep.validation import Array
 
 # The same model has the same colour in every figure.
 NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}

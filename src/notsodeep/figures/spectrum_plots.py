@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.equivalents.spectrum import LimitingSpectrum
-from notsodeep.figures.style import COLOURS, DASHES, MARKERS, Array, colour, panel, styled
+from notsodeep.figures.style import COLOURS, DASHES, MARKERS, colour, panel, styled
+from notsodeep.validation import Array
 
 
 @styled

@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
-from numpy.typing import NDArray
 
 from notsodeep.files import atomic_write
-
-Array = NDArray[np.float64]
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and by markers and dashes in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
 from notsodeep.gaussian.polynomial import Polynomial
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
 from notsodeep.gaussian.waves import Cosine, Sine
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.shapes import TINY, Shape
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Pairs = tuple[Array, Array]
 
 # Values of the integrand held at once.

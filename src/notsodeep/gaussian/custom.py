@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import panels
 from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.resolved import Resolved, checked_values
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Change of slope, relative to the size of the function, that the checks of `panels` are sure to see.
 WEAKEST_KINK = 1e-9

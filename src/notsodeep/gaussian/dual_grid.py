@@ -14,13 +14,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.shapes import Shape
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Up to this |ρ| the Mehler series is cheap: 512 terms leave less than 1e-17.
 SERIES_UP_TO = 0.9

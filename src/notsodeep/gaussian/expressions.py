@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.gaussian import smooth
 from notsodeep.gaussian.backend import NUMPY
 from notsodeep.gaussian.waves import Cosine, Sine
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Value = TypeVar("Value")
 
 EPS = float(np.finfo(np.float64).eps)

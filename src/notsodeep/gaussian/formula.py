@@ -34,8 +34,7 @@ from notsodeep.gaussian.expressions import (
 )
 from notsodeep.gaussian.resolved import Resolved, checked_values
 from notsodeep.gaussian.shapes import MAX_ORDER
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Limits: far beyond any activation, far below what could keep a machine busy.
 MAX_LENGTH = 300

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import MAX_ORDER
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 def _variances(q: ArrayLike) -> tuple[Array, tuple[int, ...]]:

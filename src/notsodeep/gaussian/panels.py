@@ -22,8 +22,8 @@ from numpy.polynomial.chebyshev import chebder, chebval, chebvander
 from numpy.typing import NDArray
 
 from notsodeep.gaussian import quadrature
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 DEGREE = quadrature.NODES - 1

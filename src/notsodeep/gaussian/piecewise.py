@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import TINY, ClosedForm, Pieces, bell, hermite, over_power, segment_moments
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)

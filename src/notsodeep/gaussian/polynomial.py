@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.shapes import ClosedForm
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from notsodeep.gaussian.quadrature import legendre
 from notsodeep.gaussian.shapes import Pieces
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Nodes through the layer, between it and FAR, and beyond; the layer begins at gap/DEEP, where e is below 1e-17, and
 # ends at gap · OUT.

@@ -11,9 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 NODES = 16
 # Beyond this many standard deviations the weight is below 1e-34; Hermite functions of any degree are below 1e-17.

@@ -7,14 +7,12 @@ from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import panels, quadrature
 from notsodeep.gaussian.panels import Panels
 from notsodeep.gaussian.shapes import FINER, Shape, in_chunks
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # How far out a function is looked at when it is made; further where the data need it.
 FIRST_LOOK = 64.0

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 MAX_ORDER = 4
 # Rows × nodes held at once by the quadrature.

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import Shape
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 # torch's softplus is linear beyond its threshold; at 40 what it drops, e^-40, is below the rounding of float64.

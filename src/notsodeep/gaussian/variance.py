@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment, second_moment_slope
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 MAX_STEPS = 60
 TOLERANCE = 4e-16

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import TINY, ClosedForm
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 class Wave(ClosedForm):

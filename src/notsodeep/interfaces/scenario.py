@@ -20,8 +20,8 @@ from notsodeep.interfaces.tables import ENDINGS, open_table
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Law = GaussianMixture | UnitSphere
 
 DRAWN = ("mixture", "sphere")

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 ENDINGS = (".csv", ".npy")
 _NPY = b"\x93NUMPY"

@@ -10,7 +10,6 @@ from statistics import median
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 
@@ -22,9 +21,7 @@ from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import Explicit
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
-from notsodeep.validation import as_rows
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array, as_rows
 
 _ROUNDS = 7
 # A mean of φ this large, relative to its root mean square, is not rounding or sampling of τ0.

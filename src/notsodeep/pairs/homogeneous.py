@@ -10,10 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 DEGREES = (24, 30, 36, 44)
 ACCEPTED = 1e-14

@@ -16,8 +16,7 @@ from scipy import special
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import Pieces, segment_moments
 from notsodeep.pairs.sample_moments import Equation, Side
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # The expansion leaves an error of about the square of the angle: 1 - ρ = 1e-11.  Above it rounding is harmless.
 CLOSE = 1e-11

@@ -30,8 +30,8 @@ from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.pairs.solution_table import TableFamily
 from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 # Samples of a tile: neighbours, or any.
 Where = slice | NDArray[np.intp]
 # F and F' at covariances, of those pairs that the second argument selects.

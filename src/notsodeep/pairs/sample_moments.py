@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # A sample of variance zero (a zero row) is given this one: all limits are reached, nothing divides by zero.
 SMALLEST = 1e-200

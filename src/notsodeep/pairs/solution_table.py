@@ -21,8 +21,7 @@ from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.pairs.sample_moments import Side
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 # Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
 AIM = 5e-12
@@ -402,6 +401,8 @@ def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTabl
 
 # A longer range of log q is cut into groups, with a table for every two of them.
 LONGEST = 6.5
+# Kinks away from zero need shorter ones: at equal norms and angle zero F' has the tip of a cone.
+LONGEST_KINKED = 2.5
 # log2 of the odds d/(1-d) from which on a table is not tried again without its nearest pairs.
 LEAST_NEAR = -4
 
@@ -409,11 +410,13 @@ LEAST_NEAR = -4
 class NormGroups:
     """log q of one set of samples, and the group of each."""
 
-    def __init__(self, variances: Array, still: NDArray[np.bool_], low: float, high: float) -> None:
+    def __init__(
+        self, variances: Array, still: NDArray[np.bool_], low: float, high: float, longest: float
+    ) -> None:
         # Samples of variance zero are computed another way; here they only must not be in it.
         self.logs = np.clip(np.log(np.where(still, 1.0, variances)), low, high)
         self.logs[still] = low
-        count = max(1, int(np.ceil((high - low) / LONGEST - 1e-9)))
+        count = max(1, int(np.ceil((high - low) / longest - 1e-9)))
         width = (high - low) / count
         place = np.floor((self.logs - low) / width) if width > 0 else np.zeros_like(self.logs)
         self.groups = np.minimum(place, count - 1).astype(np.intp)
@@ -430,8 +433,9 @@ class TableFamily:
         moving = [side.inner[~side.still] for side in (left, right)]
         both = np.concatenate(moving)
         low, high = (float(np.log(part)) for part in ((both.min(), both.max()) if len(both) else (1.0, 1.0)))
-        self.left = NormGroups(left.inner, left.still, low, high)
-        self.right = self.left if right is left else NormGroups(right.inner, right.still, low, high)
+        longest = LONGEST if shape.kinked_pieces is None else LONGEST_KINKED
+        self.left = NormGroups(left.inner, left.still, low, high, longest)
+        self.right = self.left if right is left else NormGroups(right.inner, right.still, low, high, longest)
         self._tables: dict[tuple[int, int], SolutionTable] = {}
         self._floors: dict[tuple[int, int], int] = {}
         self._resolved = True

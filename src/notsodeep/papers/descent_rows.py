@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from notsodeep.convergence import DescentSettings, PaperNetwork, gradient_descent, tangent_spectrum
 from notsodeep.data import UnitSphere, load
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.row_statistics import six_digits
-
-Array = NDArray[np.float64]
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
     CLASSES,
     SCALARS_OF,
-    Array,
     Matrix,
     Sample,
     activation_row,
@@ -37,6 +36,7 @@ from notsodeep.papers.measures import (
     spectrum_row,
 )
 from notsodeep.papers.row_statistics import kolmogorov, six_digits
+from notsodeep.validation import Array
 
 # The refined form keeps the square of the Gram matrix as it is up to here, and in sketched form beyond.
 _EXACT_SQUARE = 2000

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
@@ -28,8 +27,8 @@ from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.row_statistics import six_digits
+from notsodeep.validation import Array
 
-Array = NDArray[np.float64]
 Model = DEQ | Explicit
 Matrix = Array | StructuredOperator
 

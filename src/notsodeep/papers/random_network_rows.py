@@ -18,7 +18,6 @@ from notsodeep.nets.samples import compute_features
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
     SCALARS_OF,
-    Array,
     Sample,
     distance,
     distance_row,
@@ -28,6 +27,7 @@ from notsodeep.papers.measures import (
     norm_of,
     spectrum_row,
 )
+from notsodeep.validation import Array
 
 # Rows whose features are sought together.
 _BATCH = 1024

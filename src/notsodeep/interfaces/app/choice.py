@@ -14,7 +14,7 @@ from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.uploads import Upload
 from notsodeep.interfaces.scenario import SMALLEST
 from notsodeep.models import DEQ
-from notsodeep.validation import one_of
+from notsodeep.validation import Array, one_of
 
 FORMULA = "formula"
 # Those of the papers first. Activations whose parameters are lists are better typed as a formula.
@@ -53,7 +53,7 @@ class Data(scenario.Data):
         if self.source == "file" and self.upload is None:
             raise InputError("There is no file yet. Upload a CSV or NPY file, or choose other data.")
 
-    def _read(self) -> scenario.Array:
+    def _read(self) -> Array:
         """The first rows of the file, or digits; all of them if there are fewer than n."""
         if self.upload is not None:
             return self.upload.rows[: self.n]

@@ -18,8 +18,9 @@ from notsodeep.designs import Design, design
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.choice import Choice, Data
-from notsodeep.interfaces.scenario import Array, ErrorPoint, Law, Prediction, Samples
+from notsodeep.interfaces.scenario import ErrorPoint, Law, Prediction, Samples
 from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import Array
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,8 @@ from pathlib import PurePath
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.interfaces.tables import Array, read_table
+from notsodeep.interfaces.tables import read_table
+from notsodeep.validation import Array
 
 MEGABYTE = 2**20
 FEWEST_ROWS = 20

@@ -9,7 +9,8 @@ import numpy as np
 from notsodeep.designs import Design
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.computations import Spectrum, samples_of
-from notsodeep.interfaces.scenario import Array, typical_norm
+from notsodeep.interfaces.scenario import typical_norm
+from notsodeep.validation import Array
 
 KERNEL_WORDS = {
     "ck": "conjugate kernel",

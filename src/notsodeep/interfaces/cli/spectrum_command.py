@@ -11,9 +11,10 @@ from notsodeep.errors import InputError
 from notsodeep.files import free_path
 from notsodeep.interfaces.cli import options
 from notsodeep.interfaces.cli.common import app, console, figures_if_installed, print_json, say, spinner
+from notsodeep.validation import Array
 
 if TYPE_CHECKING:
-    from notsodeep.interfaces.scenario import Array, ErrorPoint, Prediction
+    from notsodeep.interfaces.scenario import ErrorPoint, Prediction
 
 
 @app.command()
