@@ -66,7 +66,7 @@ OF_SAMPLES = {
     "conjugate_kernel, second": lambda X: conjugate_kernel(MODEL, distinct(), X),
     "tangent_kernel": lambda X: tangent_kernel(MODEL, X),
     "public conjugate_kernel": lambda X: nsd.conjugate_kernel(MODEL, X),
-    "public tangent_kernel in blocks": lambda X: np.asarray(nsd.tangent_kernel(MODEL, X, max_memory="1 GB")),
+    "public tangent_kernel in blocks": lambda X: np.asarray(nsd.tangent_kernel(MODEL, X, max_memory="8 GB")),
     "KernelOperator": lambda X: nsd.KernelOperator.of(MODEL, X) @ np.ones((N, 1)),
     "MixtureStatistics.estimate": lambda X: MixtureStatistics.estimate(X, LABELS).psi,
     "MixtureStatistics.of": lambda X: MixtureStatistics.of(MIXTURE, X, LABELS).psi,

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.estimators import DEQEquivalentRidge, DEQKernelRidge, equivalent
+from notsodeep.estimators import DEQEquivalentRidge, DEQKernelRidge, equivalent_ridge
 from notsodeep.gaussian.moments import mean_derivative
 
 
@@ -200,7 +200,7 @@ def test_the_equivalent_can_be_kept_and_is_then_warned_of():
 def test_a_close_equivalent_that_predicts_badly_is_replaced_too(monkeypatch):
     """The comparison sees 400 rows; the predictions for all training rows have the last word."""
     X, y = standardised("diabetes")
-    monkeypatch.setattr(equivalent, "ridge_distortion", lambda *args, **rest: 1.0)
+    monkeypatch.setattr(equivalent_ridge, "ridge_distortion", lambda *args, **rest: 1.0)
     with pytest.warns(RuntimeWarning, match="less of the training targets than their mean"):
         model = DEQEquivalentRidge(kernel="ck").fit(X, y)
     assert model.form_ == "exact"
@@ -210,7 +210,7 @@ def test_a_close_equivalent_that_predicts_badly_is_replaced_too(monkeypatch):
 def test_more_rows_than_landmarks(monkeypatch):
     """Nyström's ridge, against the normal equations in the functions k(·, landmark)."""
     X, y = standardised("diabetes")
-    monkeypatch.setattr(equivalent, "LANDMARKS", 60)
+    monkeypatch.setattr(equivalent_ridge, "LANDMARKS", 60)
     with pytest.warns(RuntimeWarning, match="60 of 442"):
         model = DEQEquivalentRidge(alpha=0.1).fit(X, np.column_stack([y, y**2]))
     assert model.landmarks_.shape == (60, X.shape[1])

@@ -524,7 +524,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "columns": ({"train": (X[:, :2], Y)}, "6 columns"),
     "no samples": ({"train": (X[:0], Y[:0])}, "matrix of samples"),
     "NaN": ({"train": (HOLED, Y)}, "1 of 50 rows"),
-    "text": ({"train": ([["a"] * 6], [0])}, "cannot be read"),
+    "text": ({"train": ([["a"] * 6], [0])}, "real numbers"),
     "not a pair": ({"train": X}, "pair"),
     "real targets": ({"train": (X, Y + 0.5)}, "Cross-entropy takes class labels"),
     "shape of targets": ({"train": (X, np.ones((50, 2))), "loss": "squared"}, "targets of train.*3 columns"),
