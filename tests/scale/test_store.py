@@ -405,7 +405,9 @@ def test_two_processes_that_start_on_one_store_together(samples, expected, tmp_p
     for number, both in enumerate(zip(*told, strict=True)):
         assert "finished" in both
         lost = [words for words in both if words != "finished"]
-        assert all(re.match(r"InputError: .* is in use by (process|another process)", words) for words in lost), lost
+        assert all(
+            re.match(r"InputError: .* is in use by (process|another process)", words) for words in lost
+        ), lost
         assert_close(np.asarray(open_kernel(tmp_path / f"G{number}.zarr")), expected, Oracle.IDENTITY)
 
 
