@@ -54,7 +54,7 @@ class Enclosure:
 
 
 def frobenius_norm(A: Array) -> Enclosure:
-    """||A||_F."""
+    """The Frobenius norm ||A||_F of a matrix."""
     value, error = float(np.linalg.norm(A)), gamma(A.size + 2)
     return Enclosure(value * (1.0 - error), value, value * (1.0 + error))
 

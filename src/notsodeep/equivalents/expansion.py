@@ -241,7 +241,7 @@ class _Duals:
 
     @property
     def scale(self) -> Array:
-        """√(q q')."""
+        """√(q q') for every two variances, the scale of their covariance."""
         return np.sqrt(self.left[:, None] * self.right)
 
     def derivatives(self, covariance: Array, count: int) -> Array:

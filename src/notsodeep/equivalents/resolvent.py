@@ -77,7 +77,7 @@ class Noise:
 
     @property
     def p(self) -> int:
-        """The dimension."""
+        """The dimension p of the samples."""
         return self.shapes.p
 
     @property
