@@ -300,6 +300,7 @@ RULES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_obeys(rule):
     modules = read_package(ROOT)

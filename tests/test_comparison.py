@@ -122,6 +122,7 @@ def test_a_peer_that_fails_is_a_line_that_says_why(verdicts: ModuleType) -> None
 # --- turns ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_others(peers: Any, tmp_path: Path) -> None:
     turns = peers("turns")
     folder = ROOT / "benchmarks" / "peers"
@@ -232,6 +233,7 @@ def test_numpy_is_the_kernel_up_to_its_depth(peers: Any, rows: np.ndarray, name:
         assert 1e-9 < missed < 0.2**2
 
 
+@pytest.mark.slow
 def test_a_random_network_is_the_kernel_within_its_noise(peers: Any, rows: np.ndarray) -> None:
     """The error of one network falls like 1/√m, and so does that of its tangent kernel."""
     montecarlo = peers("montecarlo")

@@ -177,6 +177,7 @@ def test_the_last_factor_of_the_double_sum(errata: ModuleType, c: float) -> None
     assert abs(errata.double_sum(c, 0.2, 60, last_factor=True)) < 0.25 * abs(exact)
 
 
+@pytest.mark.slow
 def test_which_kernel_is_the_tangent_kernel_of_the_network(errata: ModuleType) -> None:
     network, *others = errata.tangent_reading(errata.Size((), 0, (200,)))[0]
     values = [[value for value in row.values() if isinstance(value, float)] for row in (network, *others)]

@@ -45,6 +45,7 @@ def install(extra: str) -> str:
 KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "call"),
     [
@@ -79,6 +80,7 @@ except nsd.InputError as error:
     assert not (tmp_path / "G.zarr").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "arguments"),
     [
@@ -100,6 +102,7 @@ def test_a_command_that_needs_an_extra_names_it_before_any_work(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_demo_goes_on_without_figures_and_training(tmp_path: Path) -> None:
     done = typed_without(set(EXTRA_OF), "demo", "--samples", "60", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -110,6 +113,7 @@ def test_the_demo_goes_on_without_figures_and_training(tmp_path: Path) -> None:
     assert "<img" not in (tmp_path / "notsodeep-demo.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_spectrum_is_predicted_without_its_figure(tmp_path: Path) -> None:
     done = typed_without({"matplotlib"}, "spectrum", "--n", "100", "--p", "80", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,7 @@ for turn in range(2):
     assert "in use by process" in second
 
 
+@pytest.mark.slow
 def test_an_experiment_is_stopped_and_goes_on_without_the_ways_of_unix(tmp_path):
     tests = str(Path(__file__).parent)
     code = f"""
@@ -114,6 +115,7 @@ def hold(folder: Path, held: object, done: object) -> None:
         done.wait(60)
 
 
+@pytest.mark.slow
 def test_another_process_is_named_and_its_death_frees_the_folder(tmp_path):
     context = multiprocessing.get_context("spawn")
     held, done = context.Event(), context.Event()

@@ -63,6 +63,7 @@ models = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(models, models)
 def test_two_models_share_a_fingerprint_only_if_they_are_equal(one: Model, other: Model) -> None:
     assert (fingerprint(one) == fingerprint(other)) == (one == other)
@@ -215,6 +216,7 @@ def test_callables_are_told_apart_by_what_they_do(one: DEQ, other: DEQ) -> None:
     assert fingerprint(one, 3.0) != fingerprint(other, 3.0)
 
 
+@pytest.mark.slow
 @given(st.floats(0.1, 5.0), st.floats(0.1, 5.0))
 def test_callables_with_other_numbers_in_them(one: float, other: float) -> None:
     assume(abs(one - other) > 1e-9 * one)
@@ -267,6 +269,7 @@ def far(bend: float) -> Function:
     return lambda x: np.tanh(x) + bend * np.maximum(np.abs(x) - 100.0, 0.0)
 
 
+@pytest.mark.slow
 def test_callables_are_compared_as_far_out_as_the_data_need() -> None:
     one, other = (callable_model(far(bend), kinks=(-100.0, 100.0)) for bend in (0.0, 1e-3))
     # Samples of norm one: 100 is 110 standard deviations away.
@@ -284,6 +287,7 @@ def overflowing(x: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(x, 0.0)) + np.where(np.abs(x) > 300.0, np.inf, 0.0)
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_far_out_has_a_fingerprint() -> None:
     one = callable_model(overflowing, kinks=(0.0,))
     other = callable_model(lambda x: np.exp(np.minimum(x, 0.0)), kinks=(0.0,))
@@ -294,6 +298,7 @@ def test_what_is_not_finite_far_out_has_a_fingerprint() -> None:
 # --- how far out the data reach -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_largest_variance_is_that_of_the_equilibrium() -> None:
     for deq in (DEQ("relu", 0.5, 2.0), DEQ("tanh", 0.3, bias2=0.4), DEQ(custom_activation(np.sin), 0.6)):
         assert_close(deq.largest_variance(3.0), deq.preactivation_variance(3.0), Oracle.IDENTITY)
@@ -303,6 +308,7 @@ def test_the_largest_variance_is_that_of_the_equilibrium() -> None:
     assert_close(Explicit(["cos", "relu"]).largest_variance(0.5), 1.0, Oracle.CLOSED_FORM)
 
 
+@pytest.mark.slow
 def test_a_variance_without_limit_is_followed_for_a_while() -> None:
     explosive = callable_model(lambda x: 4.0 * x)
     with pytest.raises(nsd.ConvergenceError):

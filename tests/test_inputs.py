@@ -160,6 +160,7 @@ def quietly(function, X):
         return function(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", GOOD)
 @pytest.mark.parametrize("name", OF_SAMPLES)
 def test_the_same_samples_in_another_form(name, form):

@@ -79,6 +79,7 @@ def test_what_the_remedy_recommends_is_certified(seed):
     assert scaled.certified
 
 
+@pytest.mark.slow
 def test_thresholds_are_thresholds():
     case = problem()
     width = smallest_width(case, 0.002)
@@ -90,6 +91,7 @@ def test_thresholds_are_thresholds():
     assert remedy.width is None
 
 
+@pytest.mark.slow
 @given(st.integers(10, 10**6), st.floats(0.0, 0.5), st.integers(1, 5))
 def test_width_helps_and_readouts_hurt(width, scale, n):
     case = problem(n=n)

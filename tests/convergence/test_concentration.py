@@ -24,6 +24,7 @@ def test_the_split_is_a_triangle_inequality(found):
             assert deviation.frobenius <= (split.tied + split.width + split.untied) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_parts_in_depth_stay_below_their_bounds(found):
     rounding = 1e-12
     for deviation in found.deviations:

@@ -251,6 +251,7 @@ def test_without_a_folder_data_come_from_openml_in_their_published_parts(openml)
     assert train.source == "openml"
 
 
+@pytest.mark.slow
 def test_colours_from_openml_stand_last_as_in_the_local_images(openml):
     pixel = load("cifar10", n=1).X[0, :3] * 255
     assert pixel[0] == pixel[1] + 100 == pixel[2] + 100

@@ -326,6 +326,7 @@ FAMILIES_OF_ONES_OWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", FAMILIES_OF_ONES_OWN.values(), ids=list(FAMILIES_OF_ONES_OWN))
 def test_a_family_of_ones_own_is_polished_by_its_own_parameters(
     build: Any, mixture: tuple[np.ndarray, float]
@@ -344,6 +345,7 @@ def test_a_family_of_ones_own_is_polished_by_its_own_parameters(
     np.testing.assert_allclose(values, slope / gain * np.tanh(gain * x), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_family_of_ones_own_has_a_drift() -> None:
     deq = DEQ("tanh", 0.2)
     made = design(deq, 1.0, family=Family("own", FAMILIES_OF_ONES_OWN["formula"], [(0.1, 3.0), (0.1, 3.0)]))

@@ -76,6 +76,7 @@ def kolmogorov_to(spectrum: LimitingSpectrum, eigenvalues: Array) -> float:
 class TestMarchenkoPastur:
     """One class with covariance s²I: everything is known."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("n", "p"), [(500, 400), (300, 900), (1000, 10), (20, 3000), (401, 400)])
     @pytest.mark.parametrize("variance", [1.0, 0.04])
     def test_density_edges_and_atom(self, n: int, p: int, variance: float) -> None:
@@ -139,6 +140,7 @@ def case(request: pytest.FixtureRequest) -> tuple[LimitingSpectrum, GaussianMixt
 
 
 class TestBulk:
+    @pytest.mark.slow
     def test_mass_is_one(self, case: tuple[LimitingSpectrum, GaussianMixture, int]) -> None:
         spectrum, _, _ = case
         atoms = sum(mass for _, mass in spectrum.atoms)
@@ -198,6 +200,7 @@ class TestBulk:
         assert tuple(counted) == spectrum.counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [2.0, 2.8434, 2.8438, 3.0, 20.0])
 def test_edges_of_two_eigenvalues_by_polynomial_roots(large: float) -> None:
     """C with eigenvalues 1 and c in equal parts, n = 4p; at c = 2.84375… the two bulks touch.
@@ -213,6 +216,7 @@ def test_edges_of_two_eigenvalues_by_polynomial_roots(large: float) -> None:
     assert_close(spectrum.edges.ravel(), edges, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_two_classes_against_a_large_matrix() -> None:
     gmm, n = GaussianMixture(np.zeros((2, 1500)), [1.0, 3.0], [0.3, 0.7]), 1000
     spectrum = limiting_density(GRAM, gmm, n)
@@ -220,6 +224,7 @@ def test_two_classes_against_a_large_matrix() -> None:
     assert kolmogorov_to(spectrum, np.linalg.eigvalsh(X @ X.T)) < 0.004
 
 
+@pytest.mark.slow
 def test_covariances_that_commute_are_found_and_cheap() -> None:
     basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))
     values = np.stack([np.repeat([1.0, 2.0], 15), np.tile([0.5, 1.5, 3.0], 10)], axis=1)
@@ -250,6 +255,7 @@ def test_general_solver_agrees_with_the_commuting_one() -> None:
     assert cheap.negative(-np.ones(2)) == dense.negative(-np.ones(2))
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     variances=st.lists(st.floats(0.05, 20.0), min_size=1, max_size=3),
@@ -277,6 +283,7 @@ class TestIsolated:
     1 - c(1 + θ²)/(θ²(θ² + c)), if θ⁴ > c.
     """
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("n", "p"), [(500, 400), (200, 500)])
     @pytest.mark.parametrize("strength", [1.05, 1.5, 4.0])
     def test_eigenvalue_and_alignment(self, n: int, p: int, strength: float) -> None:
@@ -306,6 +313,7 @@ class TestIsolated:
         expected = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
         np.testing.assert_allclose(spectrum.alignment.sum(axis=1), np.full(3, expected), rtol=1e-6)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["tanh", "relu", "abs"])
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     def test_against_the_sampled_equivalent(self, name: str, kernel: str) -> None:
@@ -324,6 +332,7 @@ class TestIsolated:
         np.testing.assert_allclose(np.mean(exact, axis=0), spectrum.isolated, rtol=0.04)
         assert np.mean(shares) == pytest.approx(spectrum.alignment.sum(), rel=0.03)
 
+    @pytest.mark.slow
     def test_with_covariances_that_do_not_commute(self) -> None:
         n, p = 80, 40
         means = np.random.default_rng(4).standard_normal((2, p))
@@ -333,6 +342,7 @@ class TestIsolated:
         tops = np.array([np.linalg.eigvalsh(X.T @ X)[-len(spectrum.isolated) :] for X in samples])
         np.testing.assert_allclose(tops.mean(axis=0), spectrum.isolated, rtol=0.08)
 
+    @pytest.mark.slow
     def test_counts_add_up(self) -> None:
         gmm, n = GaussianMixture.paper(400), 500
         for form in ("asymptotic", "refined"):
@@ -345,6 +355,7 @@ class TestIsolated:
 class TestPrediction:
     """The exact kernels of DEQs on the papers' mixture, whose eigenvalues no formula here has seen."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["tanh", "relu"])
     def test_refined_eigenvalues(self, name: str) -> None:
         n = 500
@@ -356,6 +367,7 @@ class TestPrediction:
         assert kolmogorov(spectrum.quantiles(), exact) < 0.04
         np.testing.assert_allclose(spectrum.isolated[-2:], exact[-2:], rtol=0.06)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     @pytest.mark.parametrize("name", ["cos", "abs"])
     def test_refined_eigenvalues_without_a_linear_part(self, name: str, kernel: str) -> None:
@@ -380,6 +392,7 @@ class TestPrediction:
         np.testing.assert_allclose(refined.edges[0], exact[[0, -2]], rtol=0.02)
         np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
 
+    @pytest.mark.slow
     def test_refined_without_a_linear_part_improves_with_the_dimension(self) -> None:
         distances = []
         for n in (200, 1600):
@@ -389,6 +402,7 @@ class TestPrediction:
             distances.append(kolmogorov(limiting_density(model, gmm, n, form="refined").quantiles(), exact))
         assert distances[1] < 0.6 * distances[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("slope", [0.0, 1e-9, 0.01, 0.3, 1.0])
     def test_refined_with_less_and_less_of_a_linear_part(self, slope: float) -> None:
         """One layer x² - q + slope·x, for which M_1 = slope: no step where XXᵀ ceases to set the unit."""
@@ -398,6 +412,7 @@ class TestPrediction:
         exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
         assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.04
 
+    @pytest.mark.slow
     def test_refined_where_the_slope_vanishes_at_this_norm_alone(self) -> None:
         """x³ - 3qx + (x² - q)/2: M_1 = 0 at the mean norm, and M_1 ≠ 0 at every other."""
         gmm = GaussianMixture.paper(400)
@@ -421,6 +436,7 @@ class TestPrediction:
         exact = np.linalg.eigvalsh(conjugate_kernel(model, X))
         assert kolmogorov(limiting_density(model, gmm, n).quantiles(), exact) < 0.03
 
+    @pytest.mark.slow
     def test_refined_tends_to_asymptotic(self) -> None:
         tops = []
         for p in (400, 40_000):
@@ -471,6 +487,7 @@ class TestBadInput:
         with pytest.raises(InputError, match="whole number"):
             limiting_density(GRAM, GaussianMixture.paper(50), n)
 
+    @pytest.mark.slow
     def test_words(self) -> None:
         gmm = GaussianMixture.paper(50)
         with pytest.raises(InputError, match="form='exact' is not known"):
@@ -487,6 +504,7 @@ class TestBadInput:
             limiting_density(GRAM, gmm, 40).quantiles(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "swish"])
 @pytest.mark.parametrize("n", [150, 400])
 def test_on_a_sphere_norms_do_not_vary(name: str, n: int) -> None:

@@ -73,6 +73,7 @@ def test_the_designed_network_stands_for_the_deq():
         assert fitted.model_.sigma_a2 == 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_their_number_their_names_and_their_seeds(kernel):
     X = rows()

@@ -419,6 +419,7 @@ def test_a_design_with_a_formula_survives_json() -> None:
     assert made.target.norm == pytest.approx(known.target.norm, rel=rtol)
 
 
+@pytest.mark.slow
 def test_a_formula_in_json_is_read_like_any_other() -> None:
     text = nsd.design(nsd.DEQ(formula("x * sigmoid(x)"), 0.2), 1.0).to_json()
     with pytest.raises(InputError, match="no function 'evil'"):

@@ -117,6 +117,7 @@ def _shape_classes() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_algorithm_tells_shapes_apart_by_their_class() -> None:
     shapes = _shape_classes()
     assert {"PiecewiseLinear", "Tanh", "Custom", "Formula", "Sine"} <= shapes
@@ -174,6 +175,7 @@ def test_a_callable_with_the_name_of_a_built_in_one_is_written_as_it_is() -> Non
     assert str(activation("sigmoid").scaled(2.0, gain=3.0).shifted(-1.0)) == "2·sigmoid∘(3·x) - 1"
 
 
+@pytest.mark.slow
 def test_kernels_of_every_kind_of_activation_work_without_torch() -> None:
     """In a process of its own, which must not have loaded torch at the end."""
     code = """

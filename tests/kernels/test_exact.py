@@ -48,6 +48,7 @@ def all_kernels(model: nsd.DEQ, X: np.ndarray) -> dict[str, np.ndarray]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_every_built_in_on_wild_rows(phi: Reference) -> None:
     sigma_a2 = 0.2
@@ -57,6 +58,7 @@ def test_every_built_in_on_wild_rows(phi: Reference) -> None:
         assert relative_error(kernel, expected[field]) <= RELATIVE, field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [phi for phi in ALL if oracles.at_zero(phi) == 0], ids=str)
 def test_a_zero_row_has_zero_kernels(phi: Reference) -> None:
     """phi(0) = 0 and no bias: the equilibrium is z = 0, which no other row sees."""
@@ -65,6 +67,7 @@ def test_a_zero_row_has_zero_kernels(phi: Reference) -> None:
         np.testing.assert_array_equal(kernel[5], np.zeros(len(X)), err_msg=field)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "leaky_relu", "hard_tanh", "swish", "cos"])
 def test_free_variances_and_bias(label: str) -> None:
     """sigma_a2 + sigma_b2 need not be 1, and a bias adds to every entry; the recurrence is strong."""
@@ -75,6 +78,7 @@ def test_free_variances_and_bias(label: str) -> None:
         assert relative_error(kernel, expected[field]) <= RELATIVE, field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "relu", "softplus", "hard_sigmoid"])
 def test_scaled_and_shifted_activations(label: str) -> None:
     """psi = a phi(g .) + b in a DEQ, psi written out as an activation of its own."""
@@ -94,6 +98,7 @@ def test_scaled_and_shifted_activations(label: str) -> None:
         assert relative_error(kernel, expected[field]) <= RELATIVE, field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "sigma_a2", "norm"),
     [
@@ -118,6 +123,7 @@ def test_slow_contraction(label: str, sigma_a2: float, norm: float) -> None:
         assert relative_error(kernel, expected[field]) <= RELATIVE, field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("label", ["relu", "tanh", "gelu", "hard_tanh", "abs", "piecewise_linear"])
 def test_finite_depth(label: str, depth: int) -> None:
@@ -185,6 +191,7 @@ def nearly_parallel(angle: float, ratio: float, norm: float, sign: float) -> np.
     return np.array([x, sign * (1 + ratio) * (x + angle * away)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "bias2"),
     [
@@ -221,6 +228,7 @@ def explicit_errors(labels: tuple[str, ...], X: np.ndarray) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 @pytest.mark.parametrize(
     "labels",
@@ -232,6 +240,7 @@ def test_opposite_and_equal_rows_through_layers(labels: tuple[str, ...], sign: f
         assert max(explicit_errors(labels, nearly_parallel(0.0, 0.0, norm, sign))) <= RELATIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "elu"])
 @pytest.mark.parametrize("p", [3, 64, 301])
 def test_duplicates_are_the_diagonal(name: str, p: int) -> None:
@@ -261,6 +270,7 @@ def test_a_large_matrix_is_its_pairs(label: str) -> None:
         assert ntk[i, j] == pytest.approx(small_ntk[0, 1], rel=RELATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 300])
 def test_every_pair_is_computed_once(n: int) -> None:
     """Of a symmetric kernel one triangle is computed: n(n-1)/2 pairs, also in the tiles on the diagonal."""
@@ -269,6 +279,7 @@ def test_every_pair_is_computed_once(n: int) -> None:
     assert info.careful_pairs == n * (n - 1) // 2
 
 
+@pytest.mark.slow
 def test_custom_activation_in_a_deq() -> None:
     """A callable equal to a built-in gives its kernel, kinks declared."""
     X = wild_rows(3.0)[[0, 1, 2, 3, 4, 6]]
@@ -278,6 +289,7 @@ def test_custom_activation_in_a_deq() -> None:
         assert error <= tolerance(Oracle.CUSTOM_CALLABLE).rtol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "relu", "hard_tanh", "cos"])
 def test_the_evidence_is_true(label: str) -> None:
     """The bound that comes with the kernel holds, and says something."""

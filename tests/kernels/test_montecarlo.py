@@ -112,6 +112,7 @@ def deq_draws(request: pytest.FixtureRequest) -> tuple[nsd.DEQ, np.ndarray, np.n
     return nsd.DEQ(made(phi), sigma_a2, sigma_b2=sigma_b2), ck, ntk
 
 
+@pytest.mark.slow
 def test_random_deqs_have_the_exact_kernels(deq_draws: tuple[nsd.DEQ, np.ndarray, np.ndarray]) -> None:
     model, ck, ntk = deq_draws
     assert_within_noise(nsd.conjugate_kernel(model, X), ck, bias=BIAS, resolution=0.02)
@@ -134,6 +135,7 @@ def test_random_deqs_refute_wrong_formulas(deq_draws: tuple[nsd.DEQ, np.ndarray,
             assert_within_noise(kernel, draws, bias=BIAS, resolution=0.02)
 
 
+@pytest.mark.slow
 def test_random_explicit_networks_have_the_exact_kernels() -> None:
     layers = [oracles.reference(label) for label in ("relu", "tanh")]
     draws = [draw_explicit(layers, seed) for seed in range(DRAWS)]
@@ -146,6 +148,7 @@ def test_random_explicit_networks_have_the_exact_kernels() -> None:
         assert_within_noise(nsd.conjugate_kernel(model, X), np.array([one[1] for one in draws]), bias=BIAS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

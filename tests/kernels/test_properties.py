@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import oracles
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -75,6 +76,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, relative: float = RELA
     np.testing.assert_allclose(actual, expected, rtol=0, atol=allowed)
 
 
+@pytest.mark.slow
 @given(readings, models(), rows())
 def test_kernels_are_positive_semi_definite(reading: str, model: nsd.DEQ, X: np.ndarray) -> None:
     found = kernel(reading, model, X)
@@ -82,6 +84,7 @@ def test_kernels_are_positive_semi_definite(reading: str, model: nsd.DEQ, X: np.
     assert np.linalg.eigvalsh(found)[0] >= -RELATIVE * np.trace(found)
 
 
+@pytest.mark.slow
 @given(readings, models(), rows(), st.integers(0, 2**32 - 1))
 def test_rotations_change_nothing(reading: str, model: nsd.DEQ, X: np.ndarray, seed: int) -> None:
     p = X.shape[1]
@@ -89,12 +92,14 @@ def test_rotations_change_nothing(reading: str, model: nsd.DEQ, X: np.ndarray, s
     assert_same(kernel(reading, model, X @ rotation), kernel(reading, model, X))
 
 
+@pytest.mark.slow
 @given(readings, models(), rows(), st.integers(0, 2**32 - 1))
 def test_permuting_rows_permutes_the_kernel(reading: str, model: nsd.DEQ, X: np.ndarray, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(X))
     assert_same(kernel(reading, model, X[order]), kernel(reading, model, X)[np.ix_(order, order)])
 
 
+@pytest.mark.slow
 @given(readings, st.sampled_from(HOMOGENEOUS), variances, rows(), st.sampled_from((2.0**-12, 1e-3, 7.0, 1e3)))
 def test_homogeneous_activations_have_homogeneous_kernels(
     reading: str, label: str, sigma_a2: float, X: np.ndarray, scale: float
@@ -103,6 +108,7 @@ def test_homogeneous_activations_have_homogeneous_kernels(
     assert_same(kernel(reading, model, scale * X), scale**2 * kernel(reading, model, X))
 
 
+@pytest.mark.slow
 @given(readings, models(), rows(), st.integers(1, 4))
 def test_blocks_of_a_kernel_are_kernels_of_blocks(
     reading: str, model: nsd.DEQ, X: np.ndarray, cut: int
@@ -116,6 +122,7 @@ def test_blocks_of_a_kernel_are_kernels_of_blocks(
     assert_same(again, whole)
 
 
+@pytest.mark.slow
 @given(readings, models(), rows(3))
 def test_the_rectangular_kernel_of_x_with_itself_is_the_square_one(
     reading: str, model: nsd.DEQ, X: np.ndarray
@@ -123,6 +130,7 @@ def test_the_rectangular_kernel_of_x_with_itself_is_the_square_one(
     assert_same(kernel(reading, model, X, X.copy()), kernel(reading, model, X))
 
 
+@pytest.mark.slow
 @given(activations, rows())
 def test_without_recurrence_a_deq_is_one_layer(label: str, X: np.ndarray) -> None:
     deq, layer = nsd.DEQ(made(label), 0.0, sigma_b2=1.0), nsd.Explicit([made(label)])
@@ -135,6 +143,7 @@ def test_without_recurrence_a_deq_is_one_layer(label: str, X: np.ndarray) -> Non
     assert_same(nsd.tangent_kernel(almost, X), nsd.tangent_kernel(layer, X))
 
 
+@pytest.mark.slow
 @given(models(), rows())
 def test_the_diagonal_is_the_second_moment_at_its_variance(model: nsd.DEQ, X: np.ndarray) -> None:
     """q = Lambda_ii solves q = sigma_a2 S(q) + sigma_b2 |x|^2 + bias2, and G_ii = S(q)."""
@@ -152,6 +161,7 @@ def test_preactivations_and_features_are_affinely_related(model: nsd.DEQ, X: np.
     assert_same(covariance, expected, 10 * ROUNDING)
 
 
+@pytest.mark.slow
 @given(models(), rows())
 def test_each_pair_solves_its_equation(model: nsd.DEQ, X: np.ndarray) -> None:
     """G_ij = F(Lambda_ii, Lambda_jj, Lambda_ij), by the bivariate expectation."""
@@ -162,6 +172,7 @@ def test_each_pair_solves_its_equation(model: nsd.DEQ, X: np.ndarray) -> None:
     assert_same(nsd.conjugate_kernel(model, X), value)
 
 
+@pytest.mark.slow
 @given(models(), rows())
 def test_the_three_tangent_kernels_are_readings_of_one(model: nsd.DEQ, X: np.ndarray) -> None:
     """With r = 1/(1 - sigma_a2 D), D = F'(Lambda): Theta = G + r D Lambda, K = r G, Pi = r Lambda.
@@ -173,6 +184,7 @@ def test_the_three_tangent_kernels_are_readings_of_one(model: nsd.DEQ, X: np.nda
     assert_same(covariance + model.sigma_a2 * (theta - feature), pi)
 
 
+@pytest.mark.slow
 @given(models(), rows())
 def test_the_diagonal_of_the_tangent_kernels(model: nsd.DEQ, X: np.ndarray) -> None:
     """On the diagonal D = E1(q); rows of variance 0 have no slope to speak of."""
@@ -187,6 +199,7 @@ def test_the_diagonal_of_the_tangent_kernels(model: nsd.DEQ, X: np.ndarray) -> N
     np.testing.assert_allclose(pi[kept], q[kept] / rest, rtol=RELATIVE)
 
 
+@pytest.mark.slow
 @given(readings, activations, rows(4))
 def test_finite_depth_tends_to_infinite_depth(reading: str, label: str, X: np.ndarray) -> None:
     """The rate is sigma_a2 max(S', D) <= 0.1: 12 layers reach rounding, 3 do not."""
@@ -199,6 +212,7 @@ def test_finite_depth_tends_to_infinite_depth(reading: str, label: str, X: np.nd
     assert errors[1] <= RELATIVE * size
 
 
+@pytest.mark.slow
 @given(models(), rows())
 def test_one_pass_gives_both_kernels(model: nsd.DEQ, X: np.ndarray) -> None:
     ck, ntk = nsd.kernels.both_kernels(model, X)[:2]
@@ -206,6 +220,7 @@ def test_one_pass_gives_both_kernels(model: nsd.DEQ, X: np.ndarray) -> None:
     assert_same(ntk, nsd.tangent_kernel(model, X))
 
 
+@pytest.mark.slow
 @given(st.lists(activations, min_size=1, max_size=3), rows(4))
 def test_explicit_networks_share_the_properties(labels: list[str], X: np.ndarray) -> None:
     """Positive semi-definite, and each layer's kernel is F of the one before."""

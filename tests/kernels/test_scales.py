@@ -49,6 +49,7 @@ def errors(phi: Reference, sigma_a2: float, X: np.ndarray, chosen: list[int]) ->
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_every_activation_at_every_scale(phi: Reference, scale: float) -> None:
@@ -58,6 +59,7 @@ def test_every_activation_at_every_scale(phi: Reference, scale: float) -> None:
     assert max(errors(phi, 0.2, rows_of(scale), [0, 3, 13])) <= RELATIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes"])
 @pytest.mark.parametrize("label", ["tanh", "gelu", "hard_tanh", "softsign", "mish", "sin"])
 def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
@@ -72,12 +74,14 @@ def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
         np.testing.assert_array_equal(kernel, kernel.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "hard_tanh", "gelu"])
 def test_breast_cancer_is_exact(label: str) -> None:
     X = datasets.load_breast_cancer().data
     assert max(errors(oracles.reference(label), 0.5, X, [0, 17, 400])) <= RELATIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9, 1e-12])
 def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
     """hard_tanh at norm 1 with rows that nearly coincide, against 34 digits."""
@@ -90,6 +94,7 @@ def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
         assert abs(kernel[i, j] - exact) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "elu", "hard_tanh"])
 def test_norms_over_six_decades_and_a_zero_row(label: str) -> None:
     """Groups of norms have a table for every two; a zero row belongs to none."""
@@ -101,6 +106,7 @@ def test_norms_over_six_decades_and_a_zero_row(label: str) -> None:
     np.testing.assert_array_equal(ntk[5], np.zeros(len(X)))
 
 
+@pytest.mark.slow
 def test_a_row_without_signal_under_an_activation_that_does_not_vanish() -> None:
     """φ(0) ≠ 0: F = φ(0) E[φ(v)], whatever the table says."""
     X = rows_of(30.0)
@@ -113,6 +119,7 @@ def test_a_row_without_signal_under_an_activation_that_does_not_vanish() -> None
     assert slope > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("tanh", "relu"), ("gelu", "hard_tanh"), ("softsign",)])
 def test_explicit_networks_on_raw_rows(labels: tuple[str, ...]) -> None:
     layers, X = [oracles.reference(label) for label in labels], rows_of(50.0)
@@ -125,6 +132,7 @@ def test_explicit_networks_on_raw_rows(labels: tuple[str, ...]) -> None:
             assert abs(kernel[i, j] - value) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["tanh", "gelu", "hard_tanh", "erf"])
 def test_blocks_and_depths_agree(label: str) -> None:
     """Rectangular kernels are blocks of the square one; a deep unrolled DEQ is the DEQ; all readings."""
@@ -138,6 +146,7 @@ def test_blocks_and_depths_agree(label: str) -> None:
         assert np.max(np.abs(deep - whole) / size) <= RELATIVE
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(("tanh", "gelu", "hard_tanh", "softsign", "sigmoid")),
@@ -156,6 +165,7 @@ def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
     assert np.max(np.abs(turned - kernel[np.ix_(order, order)])) <= RELATIVE * np.max(kernel)
 
 
+@pytest.mark.slow
 def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
     shape = nsd.activation("gelu").shape
     table = SolutionTable(shape, 0.0, Range((2.0, 5.0), (2.0, 5.0), -12, 4))
@@ -188,6 +198,7 @@ def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
             assert scale * slope[k, i, j] == pytest.approx(exact[1], rel=1e-7, abs=1e-11)
 
 
+@pytest.mark.slow
 def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with kinks away from zero has no table; before its pairs are integrated it is said how long."""
     monkeypatch.setattr(pair_solver, "PATIENCE", 0.0)

@@ -99,6 +99,7 @@ def _oracle(phi: Activation) -> Oracle:
     return Oracle.CUSTOM_CALLABLE if phi.shape.__class__.__name__ == "Custom" else Oracle.CLOSED_FORM
 
 
+@pytest.mark.slow
 @EVERY
 @PRECISION
 def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: torch.dtype) -> None:

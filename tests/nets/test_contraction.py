@@ -31,6 +31,7 @@ def _exact(net: DEQNet, lipschitz: float = 1.0) -> float:
     return float(np.sqrt(net.spec.sigma_a2 / net.width) * norm * lipschitz)
 
 
+@pytest.mark.slow
 @WIDTHS
 @pytest.mark.parametrize("seed", range(3))
 def test_the_estimate_is_within_a_percent_from_below(width: int, seed: int) -> None:
@@ -40,6 +41,7 @@ def test_the_estimate_is_within_a_percent_from_below(width: int, seed: int) -> N
     assert_close(net.contraction(exact=True), exact, Oracle.CLOSED_FORM, dtype=np.float32)
 
 
+@pytest.mark.slow
 @WIDTHS
 def test_the_estimate_follows_a_matrix_that_is_replaced(width: int) -> None:
     tracker = NormTracker()
@@ -102,6 +104,7 @@ def test_contraction_changes_nothing_and_keeps_no_graph() -> None:
 # --- project ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     bound=st.sampled_from([0.5, 0.8, 0.95, 0.99]),
     width=st.sampled_from([10, 60, 150]),

@@ -60,6 +60,7 @@ def test_rectangular_is_a_block_of_the_whole(make):
     assert_close(part.ck, whole.ck[:4, 2:], Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_frozen_weights_count_and_many_rows_come_in_blocks():
     spec, X = nsd.DEQ("tanh", 0.2), rows(1100, 5)
     trained = DEQNet(spec, 5, 20, 2, dtype=DOUBLE, solver=TIGHT)
@@ -74,6 +75,7 @@ def test_no_gradient_is_recorded():
     assert not found.ntk.requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [nsd.DEQ("tanh", 0.2), nsd.DEQ("relu", 0.3, 0.7, bias2=0.2)], ids=str)
 def test_tends_to_the_exact_tangent_kernel_like_the_root_of_the_width(model):
     """Sixteen times the width, a quarter of the error: averaged over seeds, between a third and a fifth."""

@@ -75,6 +75,7 @@ def _assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], relative
 # --- the gradient ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @ACTIVATION
 @BIAS
 @pytest.mark.parametrize("method", ["iteration", "anderson"])
@@ -88,6 +89,7 @@ def test_implicit_gradients_are_those_of_the_unrolled_iteration(name: str, bias2
     assert net.last_adjoint.residuals.shape == (7,)
 
 
+@pytest.mark.slow
 @ACTIVATION
 def test_implicit_gradients_are_central_differences_of_a_dense_solve(name: str) -> None:
     net = _net(name, 0.5, width=6)
@@ -113,6 +115,7 @@ def test_implicit_gradients_are_central_differences_of_a_dense_solve(name: str) 
         assert_close(found, expected, Oracle.FINITE_DIFFERENCE, scale=scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "custom"])
 def test_gradcheck(name: str) -> None:
     net = _net(name, 0.5, width=4)
@@ -142,6 +145,7 @@ def test_float32_gradients_have_float32_accuracy() -> None:
 # --- through the splitting -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu", "custom"])
 def test_large_batches_have_the_gradients_of_small_ones(name: str) -> None:
     # More rows than eight times the width: the splitting is used, forward and backward.
@@ -230,6 +234,7 @@ def test_a_change_of_precision_between_large_batches(train: str) -> None:
     assert relative_residuals(net, X, net.features(X)).max() <= 1e-10
 
 
+@pytest.mark.slow
 def test_weights_passed_in_turn_do_not_meet_each_others_splitting() -> None:
     # Each matrix is freed before the next one is made: it may come to lie at the same address.
     net, X = _net(train="readout"), gaussian_rows(150, 4, 1)
@@ -255,6 +260,7 @@ def test_an_optimiser_step_is_seen_by_large_batches() -> None:
 # --- phantom gradients -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @ACTIVATION
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("rows", [6, 150], ids=["plain", "split"])

@@ -66,6 +66,7 @@ class Linear:
 # --- what is reported is true ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     width=st.sampled_from([1, 2, 3, 7, 20, 64, 100]),
     sigma_a2=st.sampled_from([0.0, 0.02, 0.1, 0.2]),
@@ -97,6 +98,7 @@ def test_the_residual_is_at_most_what_is_reported(
     assert not report.residuals.requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 0.3, 1.0, 10.0])
 @pytest.mark.parametrize("phi", ["tanh", "relu", "gelu", "identity"])
 @METHOD
@@ -111,6 +113,7 @@ def test_the_splitting_does_not_flatter_the_residual(phi: str, scale: float, met
         assert true.max() <= tolerance
 
 
+@pytest.mark.slow
 def test_narrow_networks_meet_the_tolerance_too() -> None:
     # Rates of two or three units jump from step to step: the last one says little about the next.
     for seed in range(40):
@@ -163,6 +166,7 @@ def test_float32_reaches_its_default_tolerance() -> None:
 # --- every way to the same point -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ACTIVATIONS)
 @METHOD
 @pytest.mark.parametrize("train", ["all", "readout"])
@@ -173,6 +177,7 @@ def test_every_method_finds_the_equilibrium_of_a_dense_solve(phi: str, method: s
     assert_close(as_array(net.features(X))[:10], dense_equilibrium(net, X[:10]), Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_auto_leaves_iteration_for_anderson_when_the_map_is_slow() -> None:
     # tanh near the origin at spectral radius 0.9: more than 200 steps of iteration for ten digits.
     X = 0.01 * gaussian_rows(30, 5, 5)
@@ -219,6 +224,7 @@ def test_the_rate_is_the_slowest_samples() -> None:
 # --- rows are problems of their own ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @METHOD
 def test_rows_that_converge_early_stop_costing(method: str) -> None:
     # tanh: a large input saturates and converges at once, a small one takes its time.
@@ -248,6 +254,7 @@ def test_row_steps_are_the_rows_that_were_evaluated() -> None:
     assert problem.widths[-1] < 6
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(1, 30),
     phi=st.sampled_from(["tanh", "relu", "gelu"]),
@@ -356,6 +363,7 @@ def test_what_a_frozen_network_saw_first_does_not_decide_whether_it_converges(
 # --- failure ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @METHOD
 def test_an_expanding_map_is_reported_in_every_way(method: str) -> None:
     X = gaussian_rows(6, 5, 1)

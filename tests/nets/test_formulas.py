@@ -24,6 +24,7 @@ def formula(text: str) -> Activation:
 INNER = {"log": "1 + x**2", "log1p": "x**2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_function_has_its_slope_and_curvature(name: str) -> None:
     phi = formula(f"{name}({INNER.get(name, 'x')}) + min(x, 0.3) * 2 - abs(x) / 3 + x**0")
@@ -50,6 +51,7 @@ def test_both_networks_of_one_function_are_one() -> None:
     assert_close(gradients[0], gradients[1], Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_gradients_through_the_equilibrium_are_differences() -> None:
     phi = formula("clip(x, -1, 1) + 0.2 * abs(x**2 - 0.5) * exp(-x**2)")
     net = DEQNet(DEQ(phi, 0.05), 4, 12, 2, seed=3, dtype=torch.float64)

@@ -185,6 +185,7 @@ def test_weights_have_entries_of_variance_one(kind: str) -> None:
     assert len({float(value.flatten()[0]) for value in tensors}) == len(tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_features_approach_the_exact_kernel_like_one_over_the_root_of_the_width(name: str) -> None:
     spec, rows, seeds = DEQ(name, 0.2), gaussian_rows(8, 10, 4), 20
@@ -243,6 +244,7 @@ def test_a_copy_is_equal_and_independent(kind: str) -> None:
         assert len(twin.last_solve.residuals) == 2
 
 
+@pytest.mark.slow
 @KINDS
 @TRAIN
 def test_pickles(kind: str, train: str) -> None:

@@ -92,6 +92,7 @@ def _gradients(net: Net) -> list[torch.Tensor]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["all", "readout"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
@@ -123,6 +124,7 @@ def test_a_checkpoint_is_continued_by_its_own_kind_alone(kind: Any, tmp_path: Pa
     assert fit(make(kind), (X, LABELS), epochs=2, **settings).resumed == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["all", "readout"])
 def test_a_race_trains_every_kind(mode: str) -> None:
     settings = RaceSettings(width=WIDTH, epochs=2, seeds=1, mode=mode, batch_size=20)

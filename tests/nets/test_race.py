@@ -51,6 +51,7 @@ def result() -> Race:
     return race(DEQ_SPEC, TRAIN, TEST, seeds=3, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_each_model_runs_with_each_seed_and_learns(result: Race) -> None:
     assert [(run.model, run.seed) for run in result.runs] == [(m, s) for s in range(3) for m in MODELS]
     assert [standing.model for standing in result.standings] == list(MODELS)
@@ -71,6 +72,7 @@ def test_models_are_made_as_said(result: Race) -> None:
     assert [standing.fingerprint for standing in result.standings] == [fingerprint(spec) for spec in expected]
 
 
+@pytest.mark.slow
 def test_twins_of_full_training_are_designed_for_the_tangent_kernel() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, mode="all", models=("twin",), **SETTINGS)
     assert result.design.kernel == "ntk"
@@ -107,6 +109,7 @@ def test_a_run_is_a_training_of_its_own(result: Race) -> None:
     assert [row.loss for row in history.rows] == [row.loss for row in expected.rows]
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_spread_and_no_second_deq() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **SETTINGS)
     assert [standing.accuracy_sd for standing in result.standings] == [None, None]
@@ -133,6 +136,7 @@ def test_checkpoints_of_a_model_that_looks_alike_are_refused(tmp_path: Path) -> 
         race(DEQ("relu", 0.20000001), TRAIN, TEST, **settings)
 
 
+@pytest.mark.slow
 def test_checkpoints_are_gone_on_from(result: Race, tmp_path: Path) -> None:
     fewer = SETTINGS | {"epochs": 2}
     race(DEQ_SPEC, TRAIN, TEST, seeds=3, lr=result.lr, checkpoint_dir=tmp_path, **fewer)
@@ -143,6 +147,7 @@ def test_checkpoints_are_gone_on_from(result: Race, tmp_path: Path) -> None:
         assert run.history.rows[-1].loss == expected.history.rows[-1].loss
 
 
+@pytest.mark.slow
 def test_progress_counts_all_runs() -> None:
     seen: list[tuple[int, int, str]] = []
     race(

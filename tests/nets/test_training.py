@@ -94,6 +94,7 @@ def plain_loop(net: Net, optimizer: str, loss: str, epochs: int, batch_size: int
     return net
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("mode", ["all", "readout"])
@@ -132,6 +133,7 @@ def test_gradient_of_the_readout_is_that_of_autograd(
     assert_close(tally.mean_loss, value.item() / rows, Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 def test_full_batch_descent_does_not_depend_on_the_batch_size() -> None:
     nets = [deq(dtype=torch.float64) for _ in range(2)]
     for net, batch_size in zip(nets, (7, 50), strict=True):
@@ -191,6 +193,7 @@ def test_real_targets_have_a_loss_and_no_accuracy() -> None:
 
 
 # --- learning rates ----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_default_rate_of_descent_is_half_of_where_it_diverges() -> None:
     def last_losses(factor: float) -> list[float]:
         net = explicit("readout", dtype=torch.float64)
@@ -203,6 +206,7 @@ def test_default_rate_of_descent_is_half_of_where_it_diverges() -> None:
     assert np.diff(last_losses(2.05))[-1] > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("mode", ["all", "readout"])
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
@@ -231,6 +235,7 @@ def killer(after: int) -> Any:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("mode", ["all", "readout"])
 @pytest.mark.parametrize("after", [0, 9])
@@ -252,6 +257,7 @@ def test_resumed_training_ends_bit_for_bit_the_same(
     assert resumed.lr == expected.lr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["all", "readout"])
 def test_what_a_network_keeps_from_earlier_batches_does_not_show(mode: str, tmp_path: Path) -> None:
     """Batches far larger than the width: the solver prepares for the weights it last met, as the test part met them."""
@@ -277,6 +283,7 @@ def test_what_a_network_keeps_from_earlier_batches_does_not_show(mode: str, tmp_
     assert same_weights(whole, used)
 
 
+@pytest.mark.slow
 def test_an_interrupted_module_can_be_trained_on(tmp_path: Path) -> None:
     whole, interrupted = deq(), deq()
     fit(whole, TRAIN, lr=0.5, epochs=4, batch_size=16)
@@ -310,6 +317,7 @@ fit(net, (train["X"], train["y"]), lr=0.5, epochs=100000, batch_size=16, optimiz
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     file = tmp_path / "training.pt"
     np.savez(tmp_path / "train.npz", X=TRAIN[0], y=TRAIN[1])
@@ -349,6 +357,7 @@ OTHER: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "words"), OTHER.values(), ids=list(OTHER))
 def test_a_checkpoint_of_another_training_is_refused(
     change: dict[str, Any], words: str, tmp_path: Path
@@ -383,6 +392,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=list(ALIKE))
 def test_a_training_does_not_go_on_with_a_model_that_looks_alike(
     one: Activation, other: Activation, tmp_path: Path
@@ -397,6 +407,7 @@ def test_a_training_does_not_go_on_with_a_model_that_looks_alike(
     assert fit(net_of(one), TRAIN, TEST, epochs=2, **settings).resumed == 1
 
 
+@pytest.mark.slow
 def test_a_callable_may_be_renamed(tmp_path: Path) -> None:
     def renamed(x: np.ndarray) -> np.ndarray:
         return np.arctan(x)
@@ -505,6 +516,7 @@ def test_loss_of_contraction_is_said_and_training_goes_on() -> None:
     assert all(row.contraction >= 1.0 for row in history.rows)
 
 
+@pytest.mark.slow
 def test_a_contractive_module_stays_contractive() -> None:
     kept, free = deq(contractive=0.75), deq()
     for net in (kept, free):

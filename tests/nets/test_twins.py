@@ -29,6 +29,7 @@ def norm_of(X: torch.Tensor) -> float:
     return float(X.double().square().sum(dim=1).mean().sqrt())
 
 
+@pytest.mark.slow
 def test_unpacks_into_a_network_and_its_design(X):
     spec = nsd.DEQ("tanh", 0.2)
     net = DEQNet(spec, 80, 64, 3, train="readout", dtype=torch.float32)
@@ -46,6 +47,7 @@ def test_the_kernel_follows_what_is_trained(X, train, kernel):
     assert explicit_twin(net, X, evidence=False).design.kernel == kernel
 
 
+@pytest.mark.slow
 def test_the_distance_is_that_of_the_exact_kernels(X):
     spec = nsd.DEQ("relu", 0.2).centred(norm_of(X))
     net = DEQNet(spec, 80, 32, 2, train="readout")
@@ -65,6 +67,7 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
     assert "times faster forward" in str(found.evidence)
 
 
+@pytest.mark.slow
 def test_both_kernels_by_multipliers(X):
     net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, dtype=torch.float32)
     found = explicit_twin(net, X, "both", samples=200, batch=16)
@@ -74,6 +77,7 @@ def test_both_kernels_by_multipliers(X):
     assert found.evidence.distance < 0.3 * found.evidence.plain_distance
 
 
+@pytest.mark.slow
 def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_kernel(X):
     net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, train="readout")
     found = explicit_twin(net, X, "both", evidence=False)
@@ -81,6 +85,7 @@ def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_
     assert found.network.multipliers == [1.0] * len(found.design.multipliers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk", "ntk_paper", "both"])
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
@@ -97,6 +102,7 @@ def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
         assert torch.isfinite(weight.grad).all()
 
 
+@pytest.mark.slow
 def test_an_activation_with_a_mean_is_said(X):
     net = DEQNet(nsd.DEQ("relu", 0.2), 80, 16, 1)
     with pytest.warns(RuntimeWarning, match="Build the network from spec.centred"):

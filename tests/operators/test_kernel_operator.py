@@ -159,6 +159,7 @@ def test_solutions_are_those_of_the_matrix(preconditioner: str | None, samples, 
         single.__array__(np.dtype("float32"), copy=False)
 
 
+@pytest.mark.slow
 def test_the_equivalent_saves_iterations() -> None:
     X, _ = nsd.GaussianMixture.paper(100).sample(400, seed=0)
     deq = nsd.DEQ("tanh", 0.2)

@@ -38,6 +38,7 @@ def test_statistics_in_chunks_are_those_of_all_rows(samples, tmp_path: Path) -> 
         mixture_statistics(samples, labels[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 def test_the_streamed_equivalent_is_the_one_in_memory(samples, tmp_path: Path, kernel: str) -> None:

@@ -125,6 +125,7 @@ def test_the_catalogue_has_the_experiments_in_their_order() -> None:
     assert list(EXPERIMENTS) == list(TINY)
 
 
+@pytest.mark.slow
 @every
 def test_rows_have_their_fields(name: str) -> None:
     rows = rows_of(name)
@@ -134,6 +135,7 @@ def test_rows_have_their_fields(name: str) -> None:
     json.dumps(rows, allow_nan=False)
 
 
+@pytest.mark.slow
 @every
 def test_the_same_rows_in_any_order(name: str) -> None:
     """Tasks are run again, the last one first: none depends on another, nor on chance."""
@@ -170,6 +172,7 @@ def test_what_is_told(name: str) -> None:
     assert EXPERIMENTS[name].expectations(TINY[name], []) == []
 
 
+@pytest.mark.slow
 @every
 def test_they_can_be_drawn(name: str) -> None:
     pytest.importorskip("notsodeep.figures")
@@ -229,6 +232,7 @@ def assembled(model: DEQ, X: Any, y: Any, mixture: GaussianMixture) -> Any:
     return a.linear * X @ X.T + V @ C @ V.T + identity * np.eye(len(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_its_rows_can_be_drawn(name: str) -> None:
     drawing = draw(name, rows_of(name))
@@ -297,6 +301,7 @@ def test_other_scalings_are_other_numbers() -> None:
     assert row["absolute"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_random_networks_tend_to_the_exact_kernel() -> None:
     sample = mixture_sample(30, 40, 0)
     model = DEQ("arctan", 0.1).centred(sample.tau0)
@@ -339,6 +344,7 @@ def test_one_leaky_layer_as_printed() -> None:
     assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
 def test_the_paper_s_number_stands_in_the_row_of_the_paper_s_setting(name: str, stated: float) -> None:
     experiment = EXPERIMENTS[name]

@@ -27,6 +27,7 @@ def test_every_figure_has_sample_rows() -> None:
     assert set(SAMPLES) == set(DRAWINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_figure_is_legible_in_a_paper(name: str) -> None:
     drawn = draw(name, SAMPLES[name])
@@ -47,6 +48,7 @@ def test_a_figure_is_legible_in_a_paper(name: str) -> None:
             assert -1.0 <= box.x0 <= box.x1 <= drawn.bbox.x1 + 1.0, f"{text.get_text()} leaves the picture"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_same_rows_give_the_same_file(ending: str, tmp_path: Path) -> None:
     files = [
@@ -88,6 +90,7 @@ def test_histograms_count_every_eigenvalue_on_common_bins() -> None:
     assert "0.131" in axes.get_title()
 
 
+@pytest.mark.slow
 def test_a_paper_s_number_stands_beside_ours() -> None:
     rows = [row for row in SAMPLES["iclr-1"] if row["data"] == "mnist"]
     assert "0.131 (paper 1.57)" in figures.plot_spectra(rows, sources=("deq", "equivalent")).get_title()
@@ -151,6 +154,7 @@ def test_equal_eigenvalues_can_be_drawn() -> None:
     assert axes.patches[0].get_data().values.sum() == 2
 
 
+@pytest.mark.slow
 def test_names_are_never_formulas(tmp_path: Path) -> None:
     rows = [row | {"activation": r"$\frac{$", "data": "$x$ <b>"} for row in errors(("asymptotic",), ("ntk",))]
     assert figures.save(draw("icml-error", rows), tmp_path / "a.svg").stat().st_size > 1000

@@ -55,6 +55,7 @@ settings = st.builds(
 PLAIN = Settings("a", True, 1, 0.5, ("x",), ((1, 2.0),))
 
 
+@pytest.mark.slow
 @given(settings)
 def test_toml_and_back(spec: Settings) -> None:
     text = spec.to_toml()
@@ -107,6 +108,7 @@ def test_a_number_means_the_same_however_it_is_written() -> None:
     assert loose.hash() == strict.hash()
 
 
+@pytest.mark.slow
 def test_the_hash_is_the_same_in_another_process_and_stays() -> None:
     code = (
         "from dataclasses import dataclass\nfrom notsodeep.papers import Spec\n"

@@ -75,6 +75,7 @@ def see_it_through(root: Path) -> None:
     assert kept == {LOCK, PROVENANCE, ROWS, SPEC}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_kill_9_at_random_moments(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
@@ -93,6 +94,7 @@ def test_kill_9_at_random_moments(tmp_path: Path, seed: int) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 def test_kill_9_before_the_first_row(tmp_path: Path) -> None:
     moments = random.Random(2)
     for _ in range(4):
@@ -123,6 +125,7 @@ def alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_kill_9_takes_the_other_processes_along(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=2)
@@ -135,6 +138,7 @@ def test_kill_9_takes_the_other_processes_along(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_ctrl_c_is_for_the_first_process_alone(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=2)
@@ -147,6 +151,7 @@ def test_ctrl_c_is_for_the_first_process_alone(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_ends_with_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
@@ -170,6 +175,7 @@ def test_ctrl_c_ends_with_what_is_finished(
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files_is_said_and_loses_nothing(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (350_000, 350_000))
@@ -188,6 +194,7 @@ def test_a_limit_on_the_size_of_files_is_said_and_loses_nothing(tmp_path: Path) 
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_rows_file_cut_in_half_is_repaired(tmp_path: Path) -> None:
     outcome = reproduce(Toy(), spec=SETTINGS, root=tmp_path)
     path = outcome.folder / ROWS
@@ -199,6 +206,7 @@ def test_a_rows_file_cut_in_half_is_repaired(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 def test_two_runs_at_once(tmp_path: Path) -> None:
     first = start(tmp_path)
     wait_until(lambda: size(rows_file(tmp_path)) > 0, first)
@@ -210,6 +218,7 @@ def test_two_runs_at_once(tmp_path: Path) -> None:
     see_it_through(tmp_path)
 
 
+@pytest.mark.slow
 def test_many_runs_at_once_do_the_work_of_one(tmp_path: Path) -> None:
     crowd = [start(tmp_path) for _ in range(4)]
     errors = [process.communicate(timeout=120)[1] for process in crowd]

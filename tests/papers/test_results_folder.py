@@ -153,6 +153,7 @@ def repaired(folder: Path) -> tuple[set[str], list[str]]:
     return kept, notes
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_repaired(folder: Path, tmp_path: Path) -> None:
     content = (folder / ROWS).read_bytes()
     ends = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]

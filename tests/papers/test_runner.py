@@ -43,6 +43,7 @@ def provenance(outcome: Outcome) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_rows_are_those_of_the_experiment(tmp_path: Path, jobs: int) -> None:
     outcome = reproduce(Toy(), spec=SETTINGS, root=tmp_path, jobs=jobs)
@@ -127,6 +128,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [task["session"] for task in record["tasks"]] == [1] * stopped + [2] * (6 - stopped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(
     ("kind", "error", "words"),
@@ -157,6 +159,7 @@ def test_an_error_names_its_task_and_keeps_the_rest(
     assert without_seconds(whole.rows) == expected_rows(SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TROUBLE, "size=3 seed=1:killed")
     with pytest.raises(InputError, match=r"memory.*fewer --jobs"):
@@ -167,6 +170,7 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # --- where tasks run ---------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_several_jobs_are_other_processes_of_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +230,7 @@ def test_settings_decide_what_is_needed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # --- what is told ------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_names_the_task_and_ends_at_the_end(tmp_path: Path, jobs: int) -> None:
     told: list[tuple[int, int, str]] = []
@@ -301,6 +306,7 @@ def test_rows_that_are_not_json_name_their_task(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "toy" / SETTINGS.hash() / ROWS).exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_result_is_handled_ends_the_run(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     told: list[int] = []

@@ -60,6 +60,7 @@ def test_blocks_have_the_numbers_of_the_whole(name: str, samples: np.ndarray) ->
         assert info.error_bound == pytest.approx(evidence_of_parts(model, samples, of, block), rel=0.5)
 
 
+@pytest.mark.slow
 def test_rectangles_and_finite_depth(samples: np.ndarray) -> None:
     model = MODELS["tanh"]
     X, Y = samples[:170], samples[100:]
@@ -88,6 +89,7 @@ def test_the_blocking_does_not_matter(block: int, n: int, kind: str, seed: int) 
     assert_same_kernel(nsd.DEQ(kind, 0.2), rows, "ck", block)
 
 
+@pytest.mark.slow
 def test_threads_of_dask_give_the_same(samples: np.ndarray, tmp_path: Path) -> None:
     model = MODELS["tanh"]
     expected = kernels.conjugate_kernel(model, samples)

@@ -102,6 +102,7 @@ def test_a_choice_is_computed_once():
     assert computations.spectrum_of(choice) is computations.spectrum_of(replace(choice, family="smooth"))
 
 
+@pytest.mark.slow
 @by_name
 def test_every_choice_has_words_for_what_is_seen(choice: Choice):
     made, found = computations.design_of(choice), computations.spectrum_of(choice)

@@ -39,6 +39,7 @@ def same_design(one: Design, other: Design) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [CHOICES[name] for name in IN_PYTHON], ids=IN_PYTHON)
 def test_the_python_computes_what_is_shown(choice: Choice, folder, capsys):
     session: dict = {}
@@ -59,6 +60,7 @@ def test_the_python_computes_what_is_shown(choice: Choice, folder, capsys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [CHOICES[name] for name in AS_COMMANDS], ids=AS_COMMANDS)
 def test_the_commands_print_what_is_shown(choice: Choice, folder):
     design_words, spectrum_words = command_words(choice)

@@ -229,6 +229,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_the_rows(typed: Typed, monkeypatch:
     assert read_outcome(Toy(), Path("results/toy", QUICK.hash())).finished
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
     code = (
         "import toy_experiment as toy\nfrom notsodeep.papers import EXPERIMENTS\n"

@@ -80,6 +80,7 @@ def test_the_page_shows_what_was_run_and_how_to_repeat_it(tmp_path: Path) -> Non
     assert read.open == []
 
 
+@pytest.mark.slow
 def test_full_size_and_own_settings_have_their_own_commands(tmp_path: Path) -> None:
     run_plain(tmp_path, "full")
     run_hostile(tmp_path)
