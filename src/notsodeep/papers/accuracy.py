@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, values_of
 from notsodeep.records import chosen
@@ -86,33 +86,22 @@ class AccuracyExperiment(Experiment[A]):
 
         data, name = task["data"], task["activation"]
         parts = parts_of(data, spec.samples, data_dir)
-        rows = accuracy_rows(
-            three_networks(name, spec.sigma_a2, parts.tau0, spec.designed),
-            parts,
-            width=task["width"],
-            seed=task["seed"],
-            epochs=spec.epochs,
-            batch_size=spec.batch_size,
-            lr=LEARNING_RATES[data],
-        )
+        models = three_networks(name, spec.sigma_a2, parts.tau0, spec.designed)
+        training = {"lr": LEARNING_RATES[data], "epochs": spec.epochs, "batch_size": spec.batch_size}
+        rows = accuracy_rows(models, parts, task["width"], training | {"seed": task["seed"]})
         return [{**row, "data": data, "activation": name} for row in rows]
 
     def expectations(self, spec: A, rows: Sequence[Row]) -> list[Expectation]:
         """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
         trained = chosen(rows, kind="accuracy")
-        return [
-            expectation
-            for data in values_of(trained, "data")
-            for name in values_of(chosen(trained, data=data), "activation")
-            for expectation in _two_claims(chosen(trained, data=data, activation=name), data, name)
-        ]
+        return claims_by(_two_claims, trained, data=spec.data, activation=spec.activations)
 
 
-def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
+def _two_claims(rows: list[Row], data: str, activation: str) -> Iterator[Expectation]:
     widths = sorted(values_of(rows, "width"))
     widest = chosen(rows, width=widths[-1])
     twin, plain = accuracy_gap(widest, "twin"), accuracy_gap(widest, "plain")
-    where = f"{name} on {data}, m = {widths[-1]}"
+    where = f"{activation} on {data}, m = {widths[-1]}"
     yield Expectation(
         f"accuracy of the DEQ − of its designed network, {where}",
         "closely matches",

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import DEQ, Model
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import exponent, mean, values_of
 from notsodeep.records import chosen
@@ -63,6 +65,9 @@ class Aistats1(Experiment[Aistats1Spec]):
         ("sphere", "mnist", "cifar10"), 1000, 1000, 0.08, (250, 500, 1000, 2000), seeds=1, steps=120, every=6
     )
 
+    def models(self, spec: Aistats1Spec) -> list[Model]:
+        return [DEQ(activation("relu", amplitude=2.0**0.5), spec.sigma_w2, 1.0)]
+
     def tasks(self, spec: Aistats1Spec) -> list[Task]:
         """One for each data set, width and seed; the widest network is trained once, the others twice."""
 
@@ -94,12 +99,7 @@ class Aistats1(Experiment[Aistats1Spec]):
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
         trained = chosen(rows, kind="training")
-        found = [
-            expectation
-            for data in values_of(trained, "data")
-            for rate in _RATES
-            for expectation in _wider(chosen(trained, data=data, rate=rate), data, rate)
-        ]
+        found = claims_by(_wider, trained, data=values_of(trained, "data"), rate=_RATES)
         if trained:
             largest = max(row["largest_norm"] for row in trained)
             found.append(

@@ -92,21 +92,26 @@ def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None 
 
 
 def _activations(rows: Rows, *fields: str) -> list[Panel]:
-    groups = grouped(chosen(rows, kind="activation"), *fields)
-    return [(title("activations", *key), partial(plot_activations, group)) for key, group in groups.items()]
+    return _panels(chosen(rows, kind="activation"), fields, plot_activations, "activations")
+
+
+def _panels(
+    rows: Rows, fields: Sequence[str], plot: Callable[..., Any], *words: str, **options: Any
+) -> list[Panel]:
+    """One panel for each group of rows with the same values of these fields, which are its title."""
+    groups = grouped(rows, *fields)
+    return [(title(*words, *key), partial(plot, group, **options)) for key, group in groups.items()]
 
 
 def _draw_aistats(rows: Rows) -> Figure:
     found = needed(rows, "training")
     names = [name for (name,) in grouped(found, "data")]
-    panels: list[Panel] = []
-    for rate in [rate for (rate,) in grouped(found, "rate")]:
-        for name in names:
-            part = chosen(found, kind="training", data=name, rate=rate)
-            panels.append((title(name, rate), partial(plot_losses, part)))
-    for name in names:
-        panels.append((title(name), partial(plot_norms, chosen(found, kind="training", data=name))))
-    return arrange(panels, len(names), 2.0)
+    panels: list[Panel] = [
+        (title(name, rate), partial(plot_losses, chosen(found, data=name, rate=rate)))
+        for (rate,) in grouped(found, "rate")
+        for name in names
+    ]
+    return arrange([*panels, *_panels(found, ["data"], plot_norms)], len(names), 2.0)
 
 
 def _draw_hld(rows: Rows) -> Figure:
@@ -131,24 +136,18 @@ def _draw_matching(rows: Rows) -> Figure:
 
 def _draw_accuracy(rows: Rows) -> Figure:
     found = needed(rows, "accuracy")
-    names = [name for (name,) in grouped(found, "data")]
-    panels: list[Panel] = []
-    for (activation,), group in grouped(found, "activation").items():
-        for name in names:
-            if part := chosen(group, kind="accuracy", data=name):
-                panels.append((title(activation, name), partial(plot_accuracy, part)))
-    return arrange(panels, columns=min(3, len(names)))
+    by_activation = [row for group in grouped(found, "activation").values() for row in group]
+    panels = _panels(by_activation, ("activation", "data"), plot_accuracy)
+    return arrange(panels, columns=min(3, len(grouped(found, "data"))))
 
 
 def _draw_error(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "error"), "data", "kernel")
-    return arrange([(title(*key), partial(plot_errors, group)) for key, group in groups.items()], columns=3)
+    return arrange(_panels(needed(rows, "error"), ("data", "kernel"), plot_errors), columns=3)
 
 
 def _draw_refined(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "error"), "data", "kernel", "activation")
-    panels = [(title(*key), partial(plot_errors, group, by=("form",))) for key, group in groups.items()]
-    return arrange(panels, columns=2)
+    fields = ("data", "kernel", "activation")
+    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=("form",)), columns=2)
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
@@ -179,8 +178,7 @@ def _draw_twins(rows: Rows) -> Figure:
 
 
 def _draw_width(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "width"), "kernel")
-    panels = [(title(*key), partial(plot_widths, group)) for key, group in groups.items()]
+    panels = _panels(needed(rows, "width"), ["kernel"], plot_widths)
     if chosen(rows, kind="draws"):
         panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
     return arrange(panels, columns=2)

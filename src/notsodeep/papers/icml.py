@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import exponent, mean
 from notsodeep.records import chosen
@@ -71,34 +71,24 @@ class IcmlError(Experiment[IcmlErrorSpec]):
         )
 
     def run(self, spec: IcmlErrorSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import mixture_sample
 
-        n, name = task["n"], task["activation"]
-        sample = mixture_sample(n, round(spec.ratio * n), task["seed"])
-        model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
-        rows = error_rows(model, sample, spec.kernels, ("asymptotic",))
-        return [{**row, "activation": name} for row in rows]
+        sample = mixture_sample(task["n"], round(spec.ratio * task["n"]), task["seed"])
+        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels, ("asymptotic",)))
 
     def expectations(self, spec: IcmlErrorSpec, rows: Sequence[Row]) -> list[Expectation]:
-        return [
-            expectation
-            for kernel in spec.kernels
-            for name in spec.activations
-            for expectation in _decay(
-                chosen(rows, kind="error", kernel=kernel, activation=name), kernel, name
-            )
-        ]
+        errors = chosen(rows, kind="error")
+        return claims_by(_decay, errors, kernel=spec.kernels, activation=spec.activations)
 
 
-def _decay(rows: list[Row], kernel: str, name: str) -> Iterator[Expectation]:
-    fitted = exponent(rows, "n") if rows else None
+def _decay(rows: list[Row], kernel: str, activation: str) -> Iterator[Expectation]:
+    fitted = exponent(rows, "n")
     if fitted is None:
         return
     first, last = (chosen(rows, n=n) for n in (rows[0]["n"], rows[-1]["n"]))
     yield Expectation(
-        f"exponent of ‖K − K̄‖/‖K‖ in n, {name}, {kernel}",
+        f"exponent of ‖K − K̄‖/‖K‖ in n, {activation}, {kernel}",
         -0.5 if kernel != "ntk" else None,
         str(fitted),
         bool(fitted.slope <= -0.5 + _SLACK),
@@ -170,22 +160,16 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
         return list(matching_rows(DEQ(name, spec.sigma_a2).centred(tau0), sample, tau0, name))
 
     def expectations(self, spec: IcmlMatchingSpec, rows: Sequence[Row]) -> list[Expectation]:
-        return [
-            expectation
-            for name in spec.activations
-            for data in ("mixture", spec.real)
-            for expectation in _matched(chosen(rows, kind="distance", activation=name, data=data), name, data)
-        ]
+        distances, data = chosen(rows, kind="distance"), ("mixture", spec.real)
+        return claims_by(_matched, distances, activation=spec.activations, data=data)
 
 
-def _matched(rows: list[Row], name: str, data: str) -> Iterator[Expectation]:
+def _matched(rows: list[Row], activation: str, data: str) -> Iterator[Expectation]:
     twins, plains = chosen(rows, second="twin"), chosen(rows, second="plain")
-    if not twins:
-        return
     apart = [row["spectra_apart"] for row in twins if "spectra_apart" in row]
     spectra = f"eigenvalues apart by at most {max(apart):.2g} of the largest; " if apart else ""
     yield Expectation(
-        f"relative distance of the kernels of a {name} DEQ and its designed network, {data}",
+        f"relative distance of the kernels of a {activation} DEQ and its designed network, {data}",
         "close",
         mean(twins, "relative"),
         bool(mean(twins, "relative") <= _MATCHED),

@@ -29,6 +29,7 @@ from notsodeep.papers.measures import (
     eigenvalues,
     exact,
     leaky_layer_for,
+    mixture_sample,
     norm_apart,
     norm_of,
     printed_leaky_layer_for,
@@ -55,15 +56,19 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def error_rows(model: DEQ, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]) -> Iterator[Row]:
+def error_rows(
+    name: str, sigma_a2: float, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]
+) -> Iterator[Row]:
     """‖K − K̄‖ of several kernels and forms of the equivalent; each exact kernel is computed once."""
+    model = DEQ(name, sigma_a2).centred(sample.tau0)
     for kernel in kernels:
         whole = exact(model, sample, kernel)
         norm = norm_of(whole)
         for form in forms:
             operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **FORMS[form])
             apart = distance(whole, operator, norm)
-            yield {"kind": "error", **sample.record, "kernel": kernel, "form": form, **apart}
+            about = {"kernel": kernel, "form": form, **apart, "activation": name}
+            yield {"kind": "error", **sample.record, **about}
 
 
 def _name(model: DEQ) -> str:
@@ -230,9 +235,7 @@ def prediction_rows(
     name: str, sigma_a2: float, n: int, p: int, kernel: str, seed: int, forms: tuple[str, ...]
 ) -> Iterator[Row]:
     """The exact eigenvalues of one draw beside those predicted from the mixture alone."""
-    mixture = GaussianMixture.paper(p)
-    X, y = mixture.sample(n, seed)
-    sample = Sample("mixture", X, MixtureStatistics.of(mixture, X, y), seed)
+    mixture, sample = GaussianMixture.paper(p), mixture_sample(n, p, seed)
     model = DEQ(name, sigma_a2).centred(sample.tau0)
     found = eigenvalues(exact(model, sample, kernel))
     about = {"activation": name}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
 from notsodeep.records import chosen
@@ -82,45 +82,27 @@ class Refined(Experiment[RefinedSpec]):
     def tasks(self, spec: RefinedSpec) -> list[Task]:
         cases = [("mixture", n, seed) for n in spec.sizes for seed in range(spec.seeds)]
         cases += [(spec.real, n, 0) for n in spec.real_sizes]
+        key = "{data} {activation} n={n} seed={seed}"
         return [
-            Task.named(
-                "{data} {activation} n={n} seed={seed}",
-                0.05 + (n / 1000) ** 2,
-                data=data,
-                activation=name,
-                n=n,
-                seed=seed,
-            )
+            Task.named(key, 0.05 + (n / 1000) ** 2, data=data, activation=name, n=n, seed=seed)
             for name in spec.activations
             for data, n, seed in cases
         ]
 
     def run(self, spec: RefinedSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import sample_of
 
-        n, name = task["n"], task["activation"]
-        sample = sample_of(task["data"], n, round(spec.ratio * n), task["seed"], data_dir)
-        model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
-        return [{**row, "activation": name} for row in error_rows(model, sample, spec.kernels, spec.forms)]
+        sample = sample_of(task["data"], task["n"], round(spec.ratio * task["n"]), task["seed"], data_dir)
+        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels, spec.forms))
 
     def expectations(self, spec: RefinedSpec, rows: Sequence[Row]) -> list[Expectation]:
         errors = chosen(rows, kind="error")
-        return [
-            expectation
-            for data in ("mixture", spec.real)
-            for kernel in spec.kernels
-            for name in spec.activations
-            for expectation in _improved(
-                chosen(errors, data=data, kernel=kernel, activation=name), data, kernel, name
-            )
-        ]
+        data = ("mixture", spec.real)
+        return claims_by(_improved, errors, data=data, kernel=spec.kernels, activation=spec.activations)
 
 
-def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Expectation]:
-    if not rows:
-        return
+def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Iterator[Expectation]:
     n = max(values_of(rows, "n"))
     last = {form: mean(chosen(rows, n=n, form=form), "relative") for form in values_of(rows, "form")}
     best = last["refined-exact-square"]
@@ -130,7 +112,7 @@ def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Ex
         f"{form} {value:.2g}" for form, value in last.items() if form != "refined-exact-square"
     )
     yield Expectation(
-        f"relative error of the refined equivalent, {name}, {kernel}, {data}, n = {n}",
+        f"relative error of the refined equivalent, {activation}, {kernel}, {data}, n = {n}",
         None,
         best,
         bool(best < last["asymptotic"]),
@@ -193,8 +175,7 @@ class Spectrum(Experiment[SpectrumSpec]):
         return list(prediction_rows(name, spec.sigma_a2, spec.n, p, kernel, seed, spec.forms))
 
     def expectations(self, spec: SpectrumSpec, rows: Sequence[Row]) -> list[Expectation]:
-        predicted = {form: chosen(rows, kind="prediction", form=form) for form in spec.forms}
-        return [one for form, own in predicted.items() if own for one in _predicted(own, form)]
+        return claims_by(_predicted, chosen(rows, kind="prediction"), form=spec.forms)
 
 
 def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
@@ -271,34 +252,16 @@ class Twins(Experiment[TwinsSpec]):
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
         from notsodeep.papers.training_rows import race_rows
 
-        rows = race_rows(
-            spec.data,
-            task["activation"],
-            task["mode"],
-            sigma_a2=spec.sigma_a2,
-            width=spec.width,
-            seeds=spec.seeds,
-            epochs=spec.epochs,
-            samples=spec.samples,
-            data_dir=data_dir,
-        )
-        return list(rows)
+        return list(race_rows(spec, task["activation"], task["mode"], data_dir))
 
     def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
         races = chosen(rows, kind="race")
-        return [
-            expectation
-            for name in spec.activations
-            for mode in spec.modes
-            for expectation in _raced(chosen(races, activation=name, mode=mode), name, mode)
-        ]
+        return claims_by(_raced, races, activation=spec.activations, mode=spec.modes)
 
 
-def _raced(rows: list[Row], name: str, mode: str) -> Iterator[Expectation]:
+def _raced(rows: list[Row], activation: str, mode: str) -> Iterator[Expectation]:
     deq, twin, plain = (chosen(rows, model=model) for model in ("deq", "twin", "plain"))
-    if not deq:
-        return
-    where = f"{name}, {mode} trained"
+    where = f"{activation}, {mode} trained"
     gap = accuracy_gap(rows, "twin")
     yield Expectation(
         f"accuracy of the DEQ − of its twin, {where}",
@@ -426,27 +389,25 @@ class Width(Experiment[WidthSpec]):
         return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: WidthSpec, rows: Sequence[Row]) -> list[Expectation]:
-        single = chosen(rows, kind="width")
-        found = [
-            one
-            for name in spec.activations
-            for model in ("deq", "twin")
-            for kernel in ("features", "ntk")
-            for one in _decay(
-                chosen(single, activation=name, model=model, kernel=kernel),
-                "width",
-                f"error of one {model}'s {kernel} kernel in the width, {name}",
-            )
+        names, models, kernels = spec.activations, ("deq", "twin"), ("features", "ntk")
+        single, averaged = chosen(rows, kind="width"), chosen(rows, kind="draws")
+        return [
+            *claims_by(_wider, single, activation=names, model=models, kernel=kernels),
+            *claims_by(_more_draws, averaged, activation=names),
         ]
-        for name in spec.activations:
-            averaged = chosen(rows, kind="draws", activation=name)
-            what = f"noise of an average of networks of width {spec.draws_width} in their number, {name}"
-            found += _decay(averaged, "draws", what)
-        return found
+
+
+def _wider(rows: list[Row], activation: str, model: str, kernel: str) -> Iterator[Expectation]:
+    return _decay(rows, "width", f"error of one {model}'s {kernel} kernel in the width, {activation}")
+
+
+def _more_draws(rows: list[Row], activation: str) -> Iterator[Expectation]:
+    networks = f"networks of width {rows[0]['width']}"
+    return _decay(rows, "draws", f"noise of an average of {networks} in their number, {activation}")
 
 
 def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
-    fitted = exponent(rows, over) if rows else None
+    fitted = exponent(rows, over)
     if fitted is None:
         return
     largest = max(values_of(rows, over))

@@ -152,11 +152,8 @@ def random_sphere_rows(n: int, d: int, sigma_a2: float, width: int, draws: int) 
 def width_rows(model: str, spec: DEQ | Explicit, sample: Sample, width: int, seed: int) -> Iterator[Row]:
     """The kernels of one random network against their limits."""
     sizes = (sample.X.shape[1], width, 1)
-    net: Net
-    if isinstance(spec, DEQ):
-        net = DEQNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
-    else:
-        net = ExplicitNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
+    kind = DEQNet if isinstance(spec, DEQ) else ExplicitNet
+    net: Net = kind(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)  # type: ignore[arg-type]
     found = empirical_kernels(net, torch.as_tensor(sample.X))
     for kernel, matrix in (("features", found.ck), ("ntk", found.ntk)):
         apart = distance(exact(spec, sample, kernel), matrix.numpy())

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import EXTRA_OF, missing
@@ -91,32 +91,46 @@ def _raised(result: Done | _Failed) -> Done:
 def _run_in_processes(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, jobs: int
 ) -> Iterator[Done]:
-    with _interrupt_event() as interrupted, _lines_to_workers(experiment, spec, data_dir, jobs) as idle:
-        waiting, busy = deque(tasks), set[Connection]()
-        while waiting or busy:
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _prepare_worker, (theirs,))
+    with _interrupt_event() as interrupted, ExitStack() as stack:
+        stack.callback(pool.shutdown, cancel_futures=True)
+        # Called before the shutdown, which then does not wait for tasks: without our end of the pipe workers exit.
+        stack.callback(ours.close)
+        # Workers are started as tasks are submitted. Ctrl-C is for this process alone: what is ignored when a process
+        # is started, it ignores for good.
+        with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
+            pending = {pool.submit(_attempt, experiment, spec, task, data_dir) for task in tasks}
+        while pending:
+            ended, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             try:
-                while waiting and idle:
-                    idle[-1].send(waiting.popleft())
-                    busy.add(idle.pop())
-                results = [(line, line.recv()) for line in _ready(busy)]
-            except (EOFError, OSError):
+                # What ended well is not lost to a failure that came with it.
+                for future in sorted(ended, key=_failed):
+                    yield _raised(future.result())
+            except BrokenProcessPool:
                 raise InputError(
                     f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
                     "finished is kept: run the same command again with fewer --jobs."
                 ) from None
-            for line, _ in results:
-                busy.remove(line)
-                idle.append(line)
-            # What ended well is not lost to a failure that came with it.
-            for _, result in sorted(results, key=lambda pair: isinstance(pair[1], _Failed)):
-                yield _raised(result)
             if interrupted.is_set():
                 raise KeyboardInterrupt
 
 
-def _ready(lines: Iterable[Connection]) -> list[Connection]:
-    """Those with something to read, after a while maybe none: time to look for Ctrl-C."""
-    return cast("list[Connection]", wait(list(lines), timeout=0.2))
+def _failed(future: Future[Done | _Failed]) -> bool:
+    return future.exception() is not None or isinstance(future.result(), _Failed)
+
+
+def _prepare_worker(line: Connection) -> None:
+    """End this process when the one that started it closes its end of the line, or is gone."""
+    # Windows hands down no ignored signals.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end_with_parent() -> None:
+        line.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 @contextmanager
@@ -141,52 +155,6 @@ def _interrupts(handler: Callable[..., None] | signal.Handlers) -> Iterator[None
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _lines_to_workers(
-    experiment: Experiment[Any], spec: Spec, data_dir: Path | None, jobs: int
-) -> Iterator[list[Connection]]:
-    """A line to each of so many processes: tasks go in, results come out. They end with the block, at once."""
-    context = multiprocessing.get_context("spawn")
-    lines: list[Connection] = []
-    processes: list[SpawnProcess] = []
-    try:
-        # Ctrl-C is for this process alone: what is ignored here when they are started, they ignore for good.
-        with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
-            for _ in range(jobs):
-                ours, theirs = context.Pipe()
-                lines.append(ours)
-                processes.append(
-                    context.Process(target=_work, args=(theirs, experiment, spec, data_dir), daemon=True)
-                )
-                processes[-1].start()
-                theirs.close()
-        yield list(lines)
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
-        for line in lines:
-            line.close()
-
-
-def _work(line: Connection, experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
-    """One task after the other, until the process at the other end is gone."""
-    # Windows hands down no ignored signals.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):
-        while True:
-            line.send(_attempt(experiment, spec, line.recv(), data_dir))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 @contextmanager
