@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.validation import Array
+from notsodeep.validation import Array, squared_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class CentredRows:
     @property
     def quartic(self) -> float:
         """Σ ||x_i - x̄||⁴."""
-        return float(np.sum(_squared_norms(self.rows) ** 2))
+        return float(np.sum(squared_norms(self.rows) ** 2))
 
     def overlap(self, other: ClassMoments) -> float:
         """tr(W_a W_b), W = Σ (x_i - x̄)(x_i - x̄)ᵀ: ||R_a R_bᵀ||_F² or tr(R_a W_b R_aᵀ)."""
@@ -79,7 +79,7 @@ class ScatterMoments:
         """The class with samples X."""
         mean = X.mean(axis=0)
         centred = X - mean
-        norms = _squared_norms(centred)
+        norms = squared_norms(centred)
         return cls(len(X), mean, centred.T @ centred, norms @ centred, float(norms @ norms))
 
     @property
@@ -159,7 +159,3 @@ def covariance_square(moments: ClassMoments) -> float:
     n, total = moments.count, moments.total
     weighted = (n - 1) * (n - 2) * moments.overlap(moments) + total**2 - n * (n - 1) * moments.quartic
     return weighted / (n * (n - 1) * (n - 2) * (n - 3))
-
-
-def _squared_norms(rows: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))

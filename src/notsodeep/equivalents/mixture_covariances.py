@@ -90,7 +90,6 @@ class Commuting(Shapes):
         return np.asarray(1.0 + h @ self.values.T)
 
     def traces(self, h: Values) -> tuple[Values, Values]:
-        """Sums over the distinct tuples, in batches that bound the memory."""
         classes = h.shape[1]
         weighted = self.values * self.multiplicity[:, None] / self.p
         pairs = (weighted[:, :, None] * self.values[:, None, :]).reshape(-1, classes**2)
@@ -103,19 +102,15 @@ class Commuting(Shapes):
         return first, second.reshape(-1, classes, classes)
 
     def negative(self, h: Array) -> int:
-        """Counted with multiplicity."""
         return int(self.multiplicity[self._shifted(h) < 0].sum())
 
     def mean_form(self, h: Array) -> Array:
-        """A sum over the distinct tuples."""
         return np.asarray(np.tensordot(1.0 / self._shifted(h), self.gram, axes=1))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """A sum over the distinct tuples."""
         return np.asarray(np.tensordot((self.values @ rates) / self._shifted(h) ** 2, self.gram, axes=1))
 
     def spanned(self, members: Mask) -> int:
-        """Coordinates where one of the members has variance."""
         present = (self.values[:, members] > _NULL * self.largest).any(axis=1)
         return int(self.multiplicity[present].sum())
 
@@ -154,7 +149,6 @@ class General(Shapes):
         return matrix
 
     def traces(self, h: Values) -> tuple[Values, Values]:
-        """One inverse and K products for each h."""
         classes = range(h.shape[1])
         first, second = np.empty(h.shape, h.dtype), np.empty((*h.shape, h.shape[1]), h.dtype)
         for row, point in enumerate(h):
@@ -166,20 +160,16 @@ class General(Shapes):
         return first / self.p, second / self.p
 
     def negative(self, h: Array) -> int:
-        """By the eigenvalues."""
         return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
 
     def mean_form(self, h: Array) -> Array:
-        """By one linear system."""
         return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """By one linear system."""
         solved = np.linalg.solve(self._shifted(h), self.means.T)
         return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
 
     def spanned(self, members: Mask) -> int:
-        """The rank of the sum of the members."""
         spectrum = np.linalg.eigvalsh(self.matrices[members].sum(axis=0)) if members.any() else np.zeros(1)
         return int(np.count_nonzero(spectrum > _NULL * self.p * self.largest))
 

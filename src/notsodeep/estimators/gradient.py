@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +93,8 @@ class _FixedPoint:
         return 1.0 - self.model.sigma_a2 * self.slope
 
     @cached_property
-    def pairs(self) -> _Pairs:
+    def pairs(self) -> _Hinges | _Series:
+        """The derivatives of F and D for all pairs: in closed form where φ is piecewise linear, else by series."""
         phi = self.model.activation
         kind = _Series if phi.shape.pieces is None else _Hinges
         return kind(phi, self.variances, self.covariance)
@@ -154,22 +154,6 @@ def _both_sides(relative: Array, by_scale: Array) -> Array:
     return one + one.T
 
 
-class _Pairs(Protocol):
-    """Derivatives of F and D for all pairs (i, j), of which those in j are the transposes."""
-
-    @property
-    def by_scale(self) -> Array:
-        """2 q_i ∂F/∂q_i at fixed covariance, off the diagonal."""
-
-    @property
-    def slope_by_scale(self) -> Array:
-        """2 q_i ∂D/∂q_i at fixed correlation."""
-
-    @property
-    def curvature(self) -> Array:
-        """F'', zero where the correlation is ±1."""
-
-
 class _Hinges:
     """Piecewise-linear φ = b + m x + Σ_k w_k (x - κ_k)_+: everything in closed form.
 
@@ -206,7 +190,7 @@ class _Hinges:
 
     @cached_property
     def by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂F/∂q_i at fixed covariance for all pairs (i, j), off the diagonal; the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
         for kink, jump in zip(self.kinks, self.jumps, strict=True):
             mean, deviation = self._given(kink)
@@ -219,7 +203,7 @@ class _Hinges:
 
     @cached_property
     def slope_by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂D/∂q_i at fixed correlation for all pairs (i, j); the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
         for kink, jump in zip(self.kinks, self.jumps, strict=True):
             mean, deviation = self._given(kink)
@@ -232,7 +216,7 @@ class _Hinges:
 
     @cached_property
     def curvature(self) -> Array:
-        """See `_Pairs`."""
+        """F'', the second derivative of F in the covariance, for all pairs; zero where the correlation is ±1."""
         total = np.zeros_like(self.correlation)
         for kink, jump in zip(self.kinks, self.jumps, strict=True):
             mean, deviation = self._given(kink)
@@ -273,14 +257,14 @@ class _Series:
 
     @cached_property
     def by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂F/∂q_i at fixed covariance for all pairs (i, j), off the diagonal; the transpose is that in q_j."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 2)
         return _power_series(np.sqrt((k + 1.0) * (k + 2.0)) * table[:, 2:], table[:, :-2], self.correlation)
 
     @cached_property
     def slope_by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂D/∂q_i at fixed correlation for all pairs (i, j); the transpose is that in q_j."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 3)
         left = (k + 1.0) * np.sqrt((k + 2.0) * (k + 3.0)) * table[:, 3:]
@@ -298,7 +282,7 @@ class _Series:
 
     @cached_property
     def curvature(self) -> Array:
-        """See `_Pairs`."""
+        """F'', the second derivative of F in the covariance, for all pairs; zero where the correlation is ±1."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 2)
         total = _power_series((k + 1.0) * (k + 2.0) * table[:, 2:], table[:, 2:], self.correlation)

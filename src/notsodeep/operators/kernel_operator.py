@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
 from notsodeep.linalg.conjugate_gradients import Solution, conjugate_gradients
+from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (
@@ -42,7 +42,7 @@ from notsodeep.validation import Array, as_right_sides, one_of
 _SEPARATION = 0.1
 
 
-class KernelOperator(LinearOperator):
+class KernelOperator(SymmetricOperator):
     """A symmetric kernel matrix that is multiplied block by block; a `scipy.sparse.linalg.LinearOperator`.
 
         K = KernelOperator.of(deq, X, "ck")                       # blocks computed in every sweep
@@ -62,8 +62,7 @@ class KernelOperator(LinearOperator):
         if not blocks.grid.symmetric:
             raise InputError("A kernel between two sets of samples is no symmetric operator; leave Y out.")
         self.blocks, self.job, self.progress = blocks, job, progress
-        self.n = blocks.grid.rows
-        super().__init__(np.float64, (self.n, self.n))
+        super().__init__(blocks.grid.rows)
 
     @classmethod
     def of(
@@ -141,15 +140,6 @@ class KernelOperator(LinearOperator):
                 add_products(part, right[columns], below, result[rows], result[columns])
             report(grid.count, grid.count, lambda: "")
         return result
-
-    def _matvec(self, vector: Array) -> Array:
-        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
-
-    def _adjoint(self) -> KernelOperator:
-        return self
-
-    def _transpose(self) -> KernelOperator:
-        return self
 
     def columns(self, chosen: NDArray[np.intp]) -> Array:
         """These columns of the matrix, in one sweep."""
@@ -253,6 +243,3 @@ class KernelOperator(LinearOperator):
             job.model, job.left, job.kernels[0], around="mean", tolerance=_SEPARATION
         )
         return first if rank == 0 else first.corrected(self, rank, seed)
-
-
-__all__ = ["KernelOperator"]

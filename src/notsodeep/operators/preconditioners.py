@@ -50,6 +50,3 @@ def make_preconditioner(
     count = min(NYSTROM_COLUMNS if rank is None else rank, n)
     chosen = np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
     return Nystrom(kernel.columns(chosen), chosen, ridge)
-
-
-__all__ = ["make_preconditioner"]

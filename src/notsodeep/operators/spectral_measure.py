@@ -121,6 +121,3 @@ def _quadrature(n: int, alphas: Array, betas: Array, lengths: NDArray[np.int_]) 
         nodes[probe, :length], weights[probe, :length] = values, vectors[0] ** 2
         nodes[probe, length:] = values[-1]
     return SpectralMeasure(n, nodes, weights)
-
-
-__all__ = ["Estimate", "SpectralMeasure", "spectral_measure"]

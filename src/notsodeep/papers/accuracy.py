@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, values_of
 from notsodeep.records import chosen
 
@@ -22,26 +22,20 @@ _SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0
 
 
 @dataclass(frozen=True)
-class AccuracySpec(Spec):
+class AccuracySpec(DEQSpec):
     """Readout training of three networks of the same width.
 
     Attributes:
-        sigma_a2: of the DEQ.
         data: the data sets.
-        activations: of the DEQs.
         widths: of all networks.
-        seeds: of weights and shuffling, 0, 1, …
         epochs: of SGD.
         batch_size: of SGD.
         samples: of the training part; all if None.
         designed: "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars.
     """
 
-    sigma_a2: float
     data: tuple[str, ...]
-    activations: tuple[str, ...]
     widths: tuple[int, ...]
-    seeds: int
     epochs: int
     batch_size: int
     samples: int | None
@@ -58,7 +52,17 @@ CUT = (
 
 def both_sizes(kind: type[A], activations: tuple[str, ...], designed: str) -> tuple[A, A]:
     """The quick and the full settings."""
-    quick = kind(0.2, ("digits",), activations, (32, 128, 512), 3, 20, 32, None, designed)
+    quick = kind(
+        0.2,
+        activations,
+        3,
+        ("digits",),
+        (32, 128, 512),
+        epochs=20,
+        batch_size=32,
+        samples=None,
+        designed=designed,
+    )
     data, widths = ("mnist", "fashion_mnist", "cifar10_vgg19"), (32, 128, 512, 1024)
     return quick, replace(quick, data=data, widths=widths, seeds=2, batch_size=128)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from notsodeep.fingerprint import digest, fingerprint
 from notsodeep.models import DEQ, Model
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment_settings import DEQSpec, Spec
 from notsodeep.records import chosen
 
 # Keys are strings; values are scalars, or lists and dictionaries of them. NaN and infinity are not JSON: None.
@@ -150,8 +150,7 @@ class Experiment(ABC, Generic[S]):
 
     def models(self, spec: S) -> list[Model]:
         """The models that the rows are about, or that those are made from; by default a DEQ for each activation."""
-        names, sigma_a2 = getattr(spec, "activations", ()), getattr(spec, "sigma_a2", 0.0)
-        return [DEQ(name, sigma_a2) for name in names]
+        return [DEQ(name, spec.sigma_a2) for name in spec.activations] if isinstance(spec, DEQSpec) else []
 
     def fingerprint(self, spec: S) -> str:
         """A hash of the models: rows are not used again when what the settings name has become another model."""

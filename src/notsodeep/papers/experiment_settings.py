@@ -86,6 +86,21 @@ class Spec:
         return cls(**settings, **dict.fromkeys(left_out))
 
 
+@dataclass(frozen=True)
+class DEQSpec(Spec):
+    """What most experiments set.
+
+    Attributes:
+        sigma_a2: variance of the recurrent weights of the DEQs.
+        activations: their activations, by name.
+        seeds: number of repetitions: draws of the mixture, or of weights and shuffling.
+    """
+
+    sigma_a2: float
+    activations: tuple[str, ...]
+    seeds: int
+
+
 def _refuse_unknown(where: str, what: str, found: dict[str, Any], known: set[str]) -> None:
     unknown = sorted(set(found) - known)
     if unknown:

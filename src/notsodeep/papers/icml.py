@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import exponent, mean
 from notsodeep.records import chosen
 
@@ -23,24 +23,18 @@ _MATCHED = 0.02
 
 
 @dataclass(frozen=True)
-class IcmlErrorSpec(Spec):
+class IcmlErrorSpec(DEQSpec):
     """Error of the asymptotic equivalents on the papers' mixture.
 
     Attributes:
-        sigma_a2: of the DEQs.
         ratio: p/n.
-        activations: of the DEQs.
         kernels: which kernels.
         sizes: the n.
-        seeds: draws of the mixture.
     """
 
-    sigma_a2: float
     ratio: float
-    activations: tuple[str, ...]
     kernels: tuple[str, ...]
     sizes: tuple[int, ...]
-    seeds: int
 
 
 class IcmlError(Experiment[IcmlErrorSpec]):
@@ -53,11 +47,11 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     cut = "The paper does not list its activations: ReLU, tanh, Swish and Leaky-ReLU are taken."
     quick = IcmlErrorSpec(
         0.2,
-        0.8,
-        activations=("relu", "tanh", "swish", "leaky_relu"),
+        ("relu", "tanh", "swish", "leaky_relu"),
+        seeds=3,
+        ratio=0.8,
         kernels=("features", "ntk", "ntk_paper"),
         sizes=(200, 400, 800),
-        seeds=3,
     )
     full = replace(quick, sizes=(250, 500, 1000, 2000, 4000), seeds=5)
 
@@ -101,24 +95,19 @@ def _decay(rows: list[Row], kernel: str, activation: str) -> Iterator[Expectatio
 
 
 @dataclass(frozen=True)
-class IcmlMatchingSpec(Spec):
+class IcmlMatchingSpec(DEQSpec):
     """Kernels of DEQs beside those of the networks designed for them.
 
     Attributes:
-        sigma_a2: of the DEQs.
         activations: tanh is matched by one hard-tanh layer, ReLU by two Leaky-ReLU layers.
         n: samples of the mixture.
         p: their dimension.
-        seeds: draws of the mixture.
         real: the real data set; its classes are 6 and 8.
         real_n: samples of it; all if None.
     """
 
-    sigma_a2: float
-    activations: tuple[str, ...]
     n: int
     p: int
-    seeds: int
     real: str
     real_n: int | None
 
@@ -131,8 +120,8 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
     summary = "Kernels of a tanh DEQ and one hard-tanh layer, of a ReLU DEQ and two Leaky-ReLU layers"
     minutes = MappingProxyType({"quick": 0.1, "full": 2.0})
     cut = "The paper states neither n nor p: those of ICLR's figure are taken, and 6000 samples of MNIST."
-    quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), 400, 500, seeds=2, real="digits", real_n=None)
-    full = IcmlMatchingSpec(0.2, ("tanh", "relu"), 800, 1000, seeds=5, real="mnist", real_n=6000)
+    quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), seeds=2, n=400, p=500, real="digits", real_n=None)
+    full = replace(quick, seeds=5, n=800, p=1000, real="mnist", real_n=6000)
 
     def tasks(self, spec: IcmlMatchingSpec) -> list[Task]:
         draws = [("mixture", seed, spec.n) for seed in range(spec.seeds)]

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from notsodeep.models import DEQ
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
 from notsodeep.records import chosen
 
@@ -24,28 +25,22 @@ _SLACK = 0.1
 
 
 @dataclass(frozen=True)
-class RefinedSpec(Spec):
+class RefinedSpec(DEQSpec):
     """Asymptotic and refined equivalents beside the exact kernels.
 
     Attributes:
-        sigma_a2: of the DEQs.
         ratio: p/n of the mixture.
-        activations: of the DEQs.
         kernels: which kernels.
         forms: which equivalents; `spectra.FORMS` explains them.
         sizes: the n of the mixture.
-        seeds: draws of the mixture.
         real: the real data set; its classes are 6 and 8.
         real_sizes: the n of it.
     """
 
-    sigma_a2: float
     ratio: float
-    activations: tuple[str, ...]
     kernels: tuple[str, ...]
     forms: tuple[str, ...]
     sizes: tuple[int, ...]
-    seeds: int
     real: str
     real_sizes: tuple[int, ...]
 
@@ -61,12 +56,12 @@ class Refined(Experiment[RefinedSpec]):
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = RefinedSpec(
         0.2,
-        0.8,
-        activations=("tanh", "relu", "swish"),
+        ("tanh", "relu", "swish"),
+        seeds=2,
+        ratio=0.8,
         kernels=("features",),
         forms=("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3"),
         sizes=(200, 400, 800),
-        seeds=2,
         real="digits",
         real_sizes=(100, 200),
     )
@@ -124,26 +119,20 @@ def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Itera
 
 
 @dataclass(frozen=True)
-class SpectrumSpec(Spec):
+class SpectrumSpec(DEQSpec):
     """Spectra predicted from the mixture alone beside exact ones.
 
     Attributes:
-        sigma_a2: of the DEQs.
-        activations: of the DEQs.
         kernels: which kernels.
         forms: "asymptotic" is the limit, "refined" adds what is known of finite n and p.
         n: samples.
         ratios: the p/n.
-        seeds: draws of the mixture.
     """
 
-    sigma_a2: float
-    activations: tuple[str, ...]
     kernels: tuple[str, ...]
     forms: tuple[str, ...]
     n: int
     ratios: tuple[float, ...]
-    seeds: int
 
 
 class Spectrum(Experiment[SpectrumSpec]):
@@ -154,7 +143,7 @@ class Spectrum(Experiment[SpectrumSpec]):
     summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
     minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
     quick = SpectrumSpec(
-        0.2, ("tanh", "relu"), ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,), seeds=1
+        0.2, ("tanh", "relu"), 1, ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,)
     )
     full = replace(quick, activations=("tanh", "relu", "swish"), n=2000, ratios=(0.8, 1.25), seeds=2)
 
@@ -207,27 +196,21 @@ def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
 
 
 @dataclass(frozen=True)
-class TwinsSpec(Spec):
+class TwinsSpec(DEQSpec):
     """Races of DEQ, twin and plain network.
 
     Attributes:
-        sigma_a2: of the DEQs.
         data: the data set.
         samples: of its training part; all if None.
-        activations: of the DEQs.
         modes: "readout" or "all": what is trained.
         width: of all networks.
-        seeds: of weights and shuffling.
         epochs: of SGD.
     """
 
-    sigma_a2: float
     data: str
     samples: int | None
-    activations: tuple[str, ...]
     modes: tuple[str, ...]
     width: int
-    seeds: int
     epochs: int
 
 
@@ -240,7 +223,7 @@ class Twins(Experiment[TwinsSpec]):
     minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
     timed = True
     quick = TwinsSpec(
-        0.2, "digits", None, ("tanh", "relu"), ("readout", "all"), width=128, seeds=2, epochs=10
+        0.2, ("tanh", "relu"), 2, "digits", samples=None, modes=("readout", "all"), width=128, epochs=10
     )
     full = replace(quick, data="mnist", samples=10_000, width=512, seeds=3)
 
@@ -250,9 +233,13 @@ class Twins(Experiment[TwinsSpec]):
         return grid(key, lambda mode, **_: costs[mode], activation=spec.activations, mode=spec.modes)
 
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        from notsodeep.nets.race import RaceSettings
         from notsodeep.papers.training_rows import race_rows
 
-        return list(race_rows(spec, task["activation"], task["mode"], data_dir))
+        name, mode = task["activation"], task["mode"]
+        settings = RaceSettings(width=spec.width, mode=mode, seeds=spec.seeds, epochs=spec.epochs)
+        rows = race_rows(DEQ(name, spec.sigma_a2), settings, spec.data, spec.samples, data_dir)
+        return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
         races = chosen(rows, kind="race")
@@ -299,26 +286,20 @@ def _median(rows: list[Row], field: str) -> float:
 
 
 @dataclass(frozen=True)
-class WidthSpec(Spec):
+class WidthSpec(DEQSpec):
     """Kernels of random networks against their limits.
 
     Attributes:
-        sigma_a2: of the DEQs.
         data: the data set; its classes are 6 and 8.
         n: samples.
-        activations: of the DEQs.
         widths: of single networks.
-        seeds: how many single networks at each width.
         draws_width: width of the networks that are averaged.
         draws: how many are averaged.
     """
 
-    sigma_a2: float
     data: str
     n: int
-    activations: tuple[str, ...]
     widths: tuple[int, ...]
-    seeds: int
     draws_width: int
     draws: tuple[int, ...]
 
@@ -334,11 +315,11 @@ class Width(Experiment[WidthSpec]):
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = WidthSpec(
         0.2,
-        "digits",
-        150,
         ("relu", "tanh"),
-        (125, 250, 500, 1000),
         seeds=3,
+        data="digits",
+        n=150,
+        widths=(125, 250, 500, 1000),
         draws_width=250,
         draws=(1, 4, 16, 64),
     )
@@ -373,7 +354,6 @@ class Width(Experiment[WidthSpec]):
 
     def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:
         from notsodeep.designs import design
-        from notsodeep.models import DEQ
         from notsodeep.papers.measures import real_sample
         from notsodeep.papers.random_network_rows import draws_rows, width_rows
 

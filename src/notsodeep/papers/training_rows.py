@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import leaky_layer_for
-
-if TYPE_CHECKING:
-    from notsodeep.papers.ours import TwinsSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,31 +106,31 @@ def accuracy_rows(
         }
 
 
-def race_rows(spec: TwinsSpec, name: str, mode: str, data_dir: Path | None) -> Iterator[Row]:
+def race_rows(
+    deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
+) -> Iterator[Row]:
     """DEQ, twin and plain network trained alike: accuracy, agreement, time and memory."""
-    train = load(spec.data, split="train", n=spec.samples, data_dir=data_dir)
-    test = load(spec.data, split="test", data_dir=data_dir)
-    settings = RaceSettings(width=spec.width, mode=mode, seeds=spec.seeds, epochs=spec.epochs)
-    result = race(DEQ(name, spec.sigma_a2), (train.X, train.y), (test.X, test.y), settings)
+    train = load(data, split="train", n=samples, data_dir=data_dir)
+    test = load(data, split="test", data_dir=data_dir)
+    result = race(deq, (train.X, train.y), (test.X, test.y), settings)
     standings = {standing.model: standing for standing in result.standings}
     deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
     for run in result.runs:
         # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
-        other = (run.seed + 1) % spec.seeds if run.model == "deq" else run.seed
+        other = (run.seed + 1) % settings.seeds if run.model == "deq" else run.seed
         times = [row.seconds for row in run.history.rows]
         yield {
             "kind": "race",
-            "data": spec.data,
-            "activation": name,
-            "mode": mode,
-            "width": spec.width,
+            "data": data,
+            "mode": settings.mode,
+            "width": settings.width,
             "seed": run.seed,
             "model": run.model,
             "network": standings[run.model].network,
             "fingerprint": standings[run.model].fingerprint,
             "accuracy": run.accuracy,
             "agreement": None
-            if run.model == "deq" and spec.seeds < 2
+            if run.model == "deq" and settings.seeds < 2
             else float(np.mean(run.predictions == deqs[other])),
             "lr": result.lr,
             "stopped": run.history.stopped,

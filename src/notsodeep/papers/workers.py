@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,16 +37,6 @@ class Done:
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Failed:
-    """Why a task failed, as text: not every exception can be sent from one process to another."""
-
-    task: Task
-    kind: type[Exception]
-    problem: str
-    remedy: str | None = None
-
-
 def run_tasks(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, *, jobs: int
 ) -> Iterator[Done]:
@@ -60,32 +50,24 @@ def run_tasks(
     """
     if jobs == 1:
         for task in tasks:
-            yield _raised(_attempt(experiment, spec, task, data_dir))
+            yield _run_task(experiment, spec, task, data_dir)
     elif tasks:
         yield from _run_in_processes(experiment, spec, tasks, data_dir, min(jobs, len(tasks)))
 
 
-def _attempt(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path | None) -> Done | _Failed:
-    start = time.perf_counter()
+def _run_task(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path | None) -> Done:
+    """Run one task; its errors name it, and are of kinds that can be sent from one process to another."""
+    start, name = time.perf_counter(), f"Task {task.key!r}:"
     try:
         return Done(task, experiment.run(spec, task, data_dir), time.perf_counter() - start)
     except ConvergenceError as error:
-        return _Failed(task, ConvergenceError, str(error).removesuffix(error.remedy).strip(), error.remedy)
+        raise ConvergenceError(f"{name} {error.args[0]}", error.remedy) from None
     except InputError as error:
-        return _Failed(task, InputError, str(error))
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRA_OF:
-            return _Failed(task, RuntimeError, traceback.format_exc())
-        return _Failed(task, InputError, str(missing(error.name, "The experiment")))
-    except Exception:
-        return _Failed(task, RuntimeError, traceback.format_exc())
-
-
-def _raised(result: Done | _Failed) -> Done:
-    if isinstance(result, Done):
-        return result
-    problem = f"Task {result.task.key!r}: {result.problem}"
-    raise result.kind(problem) if result.remedy is None else result.kind(problem, result.remedy)
+        raise InputError(f"{name} {error}") from None
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
+            raise InputError(f"{name} {missing(error.name, 'The experiment')}") from None
+        raise RuntimeError(f"{name} {traceback.format_exc()}") from None
 
 
 def _run_in_processes(
@@ -101,13 +83,13 @@ def _run_in_processes(
         # Workers are started as tasks are submitted. Ctrl-C is for this process alone: what is ignored when a process
         # is started, it ignores for good.
         with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
-            pending = {pool.submit(_attempt, experiment, spec, task, data_dir) for task in tasks}
+            pending = {pool.submit(_run_task, experiment, spec, task, data_dir) for task in tasks}
         while pending:
             ended, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             try:
                 # What ended well is not lost to a failure that came with it.
-                for future in sorted(ended, key=_failed):
-                    yield _raised(future.result())
+                for future in sorted(ended, key=lambda future: future.exception() is not None):
+                    yield future.result()
             except BrokenProcessPool:
                 raise InputError(
                     f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
@@ -115,10 +97,6 @@ def _run_in_processes(
                 ) from None
             if interrupted.is_set():
                 raise KeyboardInterrupt
-
-
-def _failed(future: Future[Done | _Failed]) -> bool:
-    return future.exception() is not None or isinstance(future.result(), _Failed)
 
 
 def _prepare_worker(line: Connection) -> None:

@@ -55,6 +55,3 @@ class Grid:
     def mirrored(self, cell: Cell) -> bool:
         """Whether a block stands for its mirror image as well."""
         return self.symmetric and cell[0] != cell[1]
-
-
-__all__ = ["Cell", "Grid"]

@@ -215,6 +215,3 @@ def _kept(target: Target) -> str:
         where = " and ".join(str(store.path) for store in target.stores)
         return f"{done} of {total} blocks are finished and kept in {where}; the same call goes on there."
     return f"{done} of {total} blocks were finished; with out='G.zarr' they would have been kept."
-
-
-__all__ = ["connected", "run_on_cluster", "sent_bytes", "tasks_and_memory"]

@@ -140,6 +140,3 @@ def check_block(block: int, budget: int, p: int, storage: str) -> int:
 def _up(n: int) -> int:
     """The next multiple of the size of a tile."""
     return -(-n // TILE) * TILE
-
-
-__all__ = ["FORMAT", "STORAGES", "Job", "block_bytes", "check_block", "fitting_block", "make_job"]

@@ -253,19 +253,3 @@ def chunks(n: int, p: int) -> Iterator[slice]:
     step = max(CHUNK // (8 * p), 1)
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
-
-
-__all__ = [
-    "ArrayRows",
-    "MappedRows",
-    "Rows",
-    "SurveyedRows",
-    "anchors",
-    "chunks",
-    "is_elsewhere",
-    "open_rows",
-    "plain_rows",
-    "rows_of",
-    "sample_size",
-    "survey",
-]

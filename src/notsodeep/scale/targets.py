@@ -68,5 +68,3 @@ class OnDisk:
 
 
 Target = InMemory | OnDisk
-
-__all__ = ["InMemory", "OnDisk", "Target"]
