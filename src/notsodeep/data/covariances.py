@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, as_count, as_floats, as_number, frozen
+from notsodeep.validation import Array, as_count, as_floats, as_number, frozen, squared_norms
 
 # Rounding in a matrix product such as A @ A.T leaves asymmetries and negative eigenvalues of order p eps.
 _ROUNDING = 1e-10
@@ -156,7 +156,7 @@ class Factor(Covariance):
         return float(np.vdot(self.factor, self.factor))
 
     def diagonal(self) -> Array:
-        return np.asarray(np.einsum("ij,ij->i", self.factor, self.factor))
+        return squared_norms(self.factor)
 
     def to_dense(self) -> Array:
         return self.factor @ self.factor.T

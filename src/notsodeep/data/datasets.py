@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from notsodeep.data.dataset_files import check_md5, md5, parse_idx, read_bytes, read_npz
 from notsodeep.errors import InputError
-from notsodeep.validation import as_count
+from notsodeep.validation import as_count, one_of
 
 Split = Literal["train", "test"]
 Precision = Literal["float64", "float32"]
@@ -125,13 +125,9 @@ def load(
         dtype: of X.
         verify: compare the IDX files with their published checksums.
     """
-    if name not in _READERS:
-        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
-    if split not in get_args(Split):
-        raise InputError(f"split must be 'train' or 'test'; it came as {split!r}.")
-    if dtype not in get_args(Precision):
-        raise InputError(f"dtype must be 'float64' or 'float32'; it came as {dtype!r}.")
-    raw = _READERS[name](name, split, _folder(data_dir), verify)
+    one_of(split, get_args(Split), "split")
+    one_of(dtype, get_args(Precision), "dtype")
+    raw = _reader(name)(name, split, _folder(data_dir), verify)
     labels = raw.y.astype(np.intp)
     chosen = _draw(labels, _of_classes(labels, classes, name), n, seed)
     samples = raw.X[chosen].reshape(len(chosen), -1).astype(dtype)
@@ -142,8 +138,7 @@ def load(
 def parse_spec(spec: str) -> tuple[str, tuple[int, ...] | None]:
     """The name and the classes in a text such as "mnist:6,8" or "digits": what `load` takes."""
     name, colon, listed = spec.partition(":")
-    if name not in _READERS:
-        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
+    _reader(name)
     if not colon:
         return name, None
     try:
@@ -288,3 +283,9 @@ _READERS: Mapping[str, Callable[[str, Split, Path | None, bool], _Raw]] = {
     "cifar10_vgg19": _read_cifar10_vgg19,
 }
 NAMES = tuple(_READERS)
+
+
+def _reader(name: str) -> Callable[[str, Split, Path | None, bool], _Raw]:
+    if name not in _READERS:
+        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
+    return _READERS[name]

@@ -1,4 +1,4 @@
-"""The samples grouped by class and norm: what the spectrum of a kernel feels of n and p being finite.
+"""The samples grouped by class and norm: how finite n and p change the spectrum of a kernel.
 
 The asymptotic form (4.7) gives every sample the scale τ0. Its largest errors are of order p^{-1/2} and known:
 
@@ -53,9 +53,9 @@ class Groups:
 
     Attributes:
         member: the class of each group.
-        sizes: its number of samples.
-        squares: its squared norm ||x||².
-        noise_squares: the part of it that is not the mean's.
+        sizes: the number of samples in each group.
+        squares: the squared norm ||x||² of the samples of each group.
+        noise_squares: the part of that which does not come from the mean of the class.
     """
 
     member: IntArray
@@ -72,18 +72,15 @@ class Groups:
             fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
             along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
             deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2) * (not one_norm)
-            counts = _parts(int(stats.sizes[label]), gmm.classes)
+            size = int(stats.sizes[label])
+            number = min(size, max(_LEAST_GROUPS, _GROUPS // gmm.classes))
+            counts = largest_remainder(np.full(number, 1.0 / number), size)
             norms = np.maximum(noise + deviation * _centres(len(counts)), _SMALLEST_NORM * noise)
             member.append(np.full(len(counts), label))
             sizes.append(counts)
             noise_squares.append(norms)
             squares.append(norms + fixed)
         return cls(*(np.concatenate(part) for part in (member, sizes, squares, noise_squares)))
-
-
-def _parts(size: int, classes: int) -> IntArray:
-    number = min(size, max(_LEAST_GROUPS, _GROUPS // classes))
-    return largest_remainder(np.full(number, 1.0 / number), size)
 
 
 def _centres(number: int) -> Array:
@@ -225,14 +222,10 @@ def _at_norms(model: DEQ | Explicit, norms: Array, kernel: str) -> tuple[Array, 
 
 
 def _scalars(model: DEQ | Explicit, norms: Array, kernel: str) -> Array:
-    local = [_at_norm(model, float(norm), kernel) for norm in norms]
-    return np.array([(one.linear, one.diagonal) for one in local])
-
-
-def _at_norm(model: DEQ | Explicit, tau: float, kernel: str) -> Coefficients:
-    """The scalars at another norm.
+    """The scalars α₁ and γ² at each norm, shape (norms, 2).
 
     To first order in τ² - τ0² it is the same whether the activation stays centred at τ0 or moves along:
     docs/theory.md (2.11).
     """
-    return coefficients(model.centred(tau), tau, kernel)
+    local = [coefficients(model.centred(tau), tau, kernel) for tau in map(float, norms)]
+    return np.array([(one.linear, one.diagonal) for one in local])

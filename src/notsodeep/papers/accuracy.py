@@ -23,23 +23,14 @@ _SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0
 
 @dataclass(frozen=True)
 class AccuracySpec(DEQSpec):
-    """Readout training of three networks of the same width.
+    """Readout training of three networks of the same width."""
 
-    Attributes:
-        data: the data sets.
-        widths: of all networks.
-        epochs: of SGD.
-        batch_size: of SGD.
-        samples: of the training part; all if None.
-        designed: "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars.
-    """
-
-    data: tuple[str, ...]
-    widths: tuple[int, ...]
-    epochs: int
-    batch_size: int
-    samples: int | None
-    designed: str
+    data: tuple[str, ...]  # the data sets
+    widths: tuple[int, ...]  # of all networks
+    epochs: int  # of SGD
+    batch_size: int  # of SGD
+    samples: int | None  # of the training part; all if None
+    designed: str  # "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars
 
 
 A = TypeVar("A", bound=AccuracySpec)

@@ -24,27 +24,16 @@ _RATES = {
 
 @dataclass(frozen=True)
 class Aistats1Spec(Spec):
-    """Full-batch gradient descent on all weights.
+    """Full-batch gradient descent on all weights."""
 
-    Attributes:
-        data: "sphere", or real data sets whose classes 0 and 1 are taken.
-        n: samples.
-        d: dimension of the sphere.
-        sigma_w2: σ_w² of docs/theory.md (8.11).
-        widths: of the networks.
-        seeds: of the weights.
-        steps: of gradient descent.
-        every: number of steps between two that are recorded.
-    """
-
-    data: tuple[str, ...]
-    n: int
-    d: int
-    sigma_w2: float
-    widths: tuple[int, ...]
-    seeds: int
-    steps: int
-    every: int
+    data: tuple[str, ...]  # "sphere", or real data sets whose classes 0 and 1 are taken
+    n: int  # number of samples
+    d: int  # dimension of the sphere
+    sigma_w2: float  # σ_w² of docs/theory.md (8.11)
+    widths: tuple[int, ...]  # of the networks
+    seeds: int  # of the weights
+    steps: int  # of gradient descent
+    every: int  # number of steps between two that are recorded
 
 
 class Aistats1(Experiment[Aistats1Spec]):

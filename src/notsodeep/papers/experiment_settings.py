@@ -88,17 +88,11 @@ class Spec:
 
 @dataclass(frozen=True)
 class DEQSpec(Spec):
-    """What most experiments set.
+    """What most experiments set."""
 
-    Attributes:
-        sigma_a2: variance of the recurrent weights of the DEQs.
-        activations: their activations, by name.
-        seeds: number of repetitions: draws of the mixture, or of weights and shuffling.
-    """
-
-    sigma_a2: float
-    activations: tuple[str, ...]
-    seeds: int
+    sigma_a2: float  # variance of the recurrent weights of the DEQs
+    activations: tuple[str, ...]  # their activations, by name
+    seeds: int  # number of repetitions: draws of the mixture, or of weights and shuffling
 
 
 def _refuse_unknown(where: str, what: str, found: dict[str, Any], known: set[str]) -> None:

@@ -25,25 +25,15 @@ _MATCHED = 0.02
 
 @dataclass(frozen=True)
 class Hld1Spec(Spec):
-    """Spectra of CK and NTK on the unit sphere.
+    """Spectra of CK and NTK on the unit sphere."""
 
-    Attributes:
-        sigma_a2: of the DEQ.
-        n: samples whose spectra are drawn.
-        ratio: d/n.
-        sizes: other n at which the distance is measured.
-        seeds: draws of the samples.
-        width: of the random networks behind the Monte-Carlo kernel.
-        draws: number of these networks.
-    """
-
-    sigma_a2: float
-    n: int
-    ratio: float
-    sizes: tuple[int, ...]
-    seeds: int
-    width: int
-    draws: int
+    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    n: int  # samples whose spectra are drawn
+    ratio: float  # d/n
+    sizes: tuple[int, ...]  # other n at which the distance is measured
+    seeds: int  # number of draws of the samples
+    width: int  # of the random networks behind the Monte-Carlo kernel
+    draws: int  # number of these networks
 
 
 class Hld1(Experiment[Hld1Spec]):

@@ -30,29 +30,17 @@ _DISTRIBUTED = 0.03
 
 @dataclass(frozen=True)
 class SpectraSpec(Spec):
-    """Spectra on the papers' mixture and on two classes of a real data set.
+    """Spectra on the papers' mixture and on two classes of a real data set."""
 
-    Attributes:
-        sigma_a2: of the DEQ.
-        n: samples of the mixture.
-        p: their dimension.
-        seeds: draws of the mixture.
-        real: the real data set; its classes are 6 and 8.
-        real_n: samples of it; all if None.
-        width: of the random networks behind the Monte-Carlo kernels.
-        draws: of these networks, on the mixture.
-        real_draws: the same on the real data.
-    """
-
-    sigma_a2: float
-    n: int
-    p: int
-    seeds: int
-    real: str
-    real_n: int | None
-    width: int
-    draws: int
-    real_draws: int
+    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    n: int  # samples of the mixture
+    p: int  # their dimension
+    seeds: int  # number of draws of the mixture
+    real: str  # the real data set; its classes are 6 and 8
+    real_n: int | None  # samples of it; all if None
+    width: int  # of the random networks behind the Monte-Carlo kernels
+    draws: int  # of these networks, on the mixture
+    real_draws: int  # the same on the real data
 
 
 S = TypeVar("S", bound=SpectraSpec)

@@ -24,17 +24,11 @@ _MATCHED = 0.02
 
 @dataclass(frozen=True)
 class IcmlErrorSpec(DEQSpec):
-    """Error of the asymptotic equivalents on the papers' mixture.
+    """Error of the asymptotic equivalents on the papers' mixture."""
 
-    Attributes:
-        ratio: p/n.
-        kernels: which kernels.
-        sizes: the n.
-    """
-
-    ratio: float
-    kernels: tuple[str, ...]
-    sizes: tuple[int, ...]
+    ratio: float  # p/n
+    kernels: tuple[str, ...]  # which kernels
+    sizes: tuple[int, ...]  # numbers of samples
 
 
 class IcmlError(Experiment[IcmlErrorSpec]):
@@ -96,20 +90,12 @@ def _decay(rows: list[Row], kernel: str, activation: str) -> Iterator[Expectatio
 
 @dataclass(frozen=True)
 class IcmlMatchingSpec(DEQSpec):
-    """Kernels of DEQs beside those of the networks designed for them.
+    """Kernels of DEQs beside those of the networks designed for them."""
 
-    Attributes:
-        activations: tanh is matched by one hard-tanh layer, ReLU by two Leaky-ReLU layers.
-        n: samples of the mixture.
-        p: their dimension.
-        real: the real data set; its classes are 6 and 8.
-        real_n: samples of it; all if None.
-    """
-
-    n: int
-    p: int
-    real: str
-    real_n: int | None
+    n: int  # samples of the mixture
+    p: int  # their dimension
+    real: str  # the real data set; its classes are 6 and 8
+    real_n: int | None  # samples of it; all if None
 
 
 class IcmlMatching(Experiment[IcmlMatchingSpec]):

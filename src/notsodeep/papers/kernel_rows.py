@@ -19,7 +19,6 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
     CLASSES,
-    SCALARS_OF,
     Matrix,
     Sample,
     activation_row,
@@ -28,6 +27,7 @@ from notsodeep.papers.measures import (
     distance_row,
     eigenvalues,
     exact,
+    kernel_name,
     leaky_layer_for,
     mixture_sample,
     norm_apart,
@@ -65,7 +65,7 @@ def error_rows(
         whole = exact(model, sample, kernel)
         norm = norm_of(whole)
         for form in forms:
-            operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **FORMS[form])
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **FORMS[form])
             apart = distance(whole, operator, norm)
             about = {"kernel": kernel, "form": form, **apart, "activation": name}
             yield {"kind": "error", **sample.record, **about}
@@ -91,7 +91,7 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
         if drawn:
             yield spectrum_row(sample.record, kernel, "deq", _name(model), eigenvalues(whole))
         for source, form in forms.items():
-            operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **form)
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **form)
             main = kernel == "preactivations" and source == "equivalent"
             reading = f"{symbol}, {form['form']}"
             yield distance_row(sample.record, (whole, operator), kernel, ("deq", source), reading, main=main)
@@ -209,7 +209,7 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
     found = exact_kernel_of(made.network, X)
     ways: dict[str, tuple[str, Matrix]] = {
         "twin": ("one quadratic layer", found),
-        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, SCALARS_OF[kernel])),
+        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, kernel_name(kernel))),
     }
     for source, (label, matrix) in ways.items():
         yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
@@ -242,7 +242,7 @@ def prediction_rows(
     if seed == 0:
         yield {**spectrum_row(sample.record, kernel, "deq", f"DEQ, {name}", found), **about}
     for form in forms:
-        predicted = limiting_density(model, mixture, n, SCALARS_OF[kernel], form=form, points=_GRID)
+        predicted = limiting_density(model, mixture, n, kernel_name(kernel), form=form, points=_GRID)
         expected = predicted.quantiles()
         row: Row = {
             "kind": "prediction",

@@ -26,23 +26,14 @@ _SLACK = 0.1
 
 @dataclass(frozen=True)
 class RefinedSpec(DEQSpec):
-    """Asymptotic and refined equivalents beside the exact kernels.
+    """Asymptotic and refined equivalents beside the exact kernels."""
 
-    Attributes:
-        ratio: p/n of the mixture.
-        kernels: which kernels.
-        forms: which equivalents; `spectra.FORMS` explains them.
-        sizes: the n of the mixture.
-        real: the real data set; its classes are 6 and 8.
-        real_sizes: the n of it.
-    """
-
-    ratio: float
-    kernels: tuple[str, ...]
-    forms: tuple[str, ...]
-    sizes: tuple[int, ...]
-    real: str
-    real_sizes: tuple[int, ...]
+    ratio: float  # p/n of the mixture
+    kernels: tuple[str, ...]  # which kernels
+    forms: tuple[str, ...]  # which equivalents; `kernel_rows.FORMS` explains them
+    sizes: tuple[int, ...]  # numbers of samples of the mixture
+    real: str  # the real data set; its classes are 6 and 8
+    real_sizes: tuple[int, ...]  # numbers of samples of the real data set
 
 
 class Refined(Experiment[RefinedSpec]):
@@ -120,19 +111,12 @@ def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Itera
 
 @dataclass(frozen=True)
 class SpectrumSpec(DEQSpec):
-    """Spectra predicted from the mixture alone beside exact ones.
+    """Spectra predicted from the mixture alone beside exact ones."""
 
-    Attributes:
-        kernels: which kernels.
-        forms: "asymptotic" is the limit, "refined" adds what is known of finite n and p.
-        n: samples.
-        ratios: the p/n.
-    """
-
-    kernels: tuple[str, ...]
-    forms: tuple[str, ...]
-    n: int
-    ratios: tuple[float, ...]
+    kernels: tuple[str, ...]  # which kernels
+    forms: tuple[str, ...]  # "asymptotic" is the limit, "refined" adds what is known of finite n and p
+    n: int  # number of samples
+    ratios: tuple[float, ...]  # ratios p/n
 
 
 class Spectrum(Experiment[SpectrumSpec]):
@@ -197,21 +181,13 @@ def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
 
 @dataclass(frozen=True)
 class TwinsSpec(DEQSpec):
-    """Races of DEQ, twin and plain network.
+    """Races of DEQ, twin and plain network."""
 
-    Attributes:
-        data: the data set.
-        samples: of its training part; all if None.
-        modes: "readout" or "all": what is trained.
-        width: of all networks.
-        epochs: of SGD.
-    """
-
-    data: str
-    samples: int | None
-    modes: tuple[str, ...]
-    width: int
-    epochs: int
+    data: str  # the data set
+    samples: int | None  # of its training part; all if None
+    modes: tuple[str, ...]  # "readout" or "all": what is trained
+    width: int  # of all networks
+    epochs: int  # of SGD
 
 
 class Twins(Experiment[TwinsSpec]):
@@ -287,21 +263,13 @@ def _median(rows: list[Row], field: str) -> float:
 
 @dataclass(frozen=True)
 class WidthSpec(DEQSpec):
-    """Kernels of random networks against their limits.
+    """Kernels of random networks against their limits."""
 
-    Attributes:
-        data: the data set; its classes are 6 and 8.
-        n: samples.
-        widths: of single networks.
-        draws_width: width of the networks that are averaged.
-        draws: how many are averaged.
-    """
-
-    data: str
-    n: int
-    widths: tuple[int, ...]
-    draws_width: int
-    draws: tuple[int, ...]
+    data: str  # the data set; its classes are 6 and 8
+    n: int  # number of samples
+    widths: tuple[int, ...]  # of single networks
+    draws_width: int  # width of the networks that are averaged
+    draws: tuple[int, ...]  # how many are averaged
 
 
 class Width(Experiment[WidthSpec]):

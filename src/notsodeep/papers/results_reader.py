@@ -47,17 +47,14 @@ def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tupl
         for spec in sorted((root / experiment.name).glob(f"*/{SPEC}")):
             folder = spec.parent
             try:
-                results.append(_read(experiment, folder))
+                outcome = read_outcome(experiment, folder)
+                size, command = _command(experiment, outcome.spec, folder)
+                picture, provenance = _picture(folder), read_provenance(folder)
+                results.append(Result(experiment, outcome, provenance, size, command, picture))
             except (InputError, KeyError, TypeError, ValueError) as error:
                 problems.append(f"{folder} is left out: {error}")
         found += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
     return found, problems
-
-
-def _read(experiment: Experiment[Any], folder: Path) -> Result:
-    outcome = read_outcome(experiment, folder)
-    size, command = _command(experiment, outcome.spec, folder)
-    return Result(experiment, outcome, read_provenance(folder), size, command, _picture(folder))
 
 
 def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from notsodeep.papers.provenance import new_session, now
 from notsodeep.papers.results_folder import ROWS, SPEC, Record, Store, open_store, read_provenance, read_rows
 from notsodeep.papers.workers import Done, run_tasks
 from notsodeep.progress import Report, silent
+from notsodeep.validation import as_count, one_of
 
 # A few rows show that a data set is there and sound.
 _PROBE_ROWS = 10
@@ -81,8 +82,7 @@ def reproduce(
         ConvergenceError: if a task did not converge. What was finished is kept in either case.
     """
     settings = checked_spec(experiment, size, spec, seeds)
-    if jobs < 1:
-        raise InputError(f"jobs must be at least 1; it came as {jobs}.")
+    as_count(jobs, "jobs")
     tasks = _unique(experiment, settings)
     folder = Path(root) / experiment.name / settings.hash()
     processes = 1 if experiment.timed else jobs
@@ -91,7 +91,9 @@ def reproduce(
     known = read_rows(folder / ROWS, settings.hash(), tasks, models).records if resume else {}
     if len(known) < len(tasks):
         # Before a folder is made for rows that cannot be computed.
-        _refuse_without_data(experiment, settings, data)
+        reason = absent_data(experiment, settings, data, fetch=True)
+        if reason is not None:
+            raise InputError(f"{experiment.name} cannot run: {reason}")
     with open_store(folder, settings, tasks, models=models, fresh=not resume) as store:
         todo = [task for task in tasks if task.key not in store.records]
         session = _Session(store, experiment, settings, processes, len(tasks))
@@ -132,10 +134,9 @@ def checked_spec(
                 "Settings of one's own say their seeds themselves: leave seeds out, or the settings."
             )
         return spec
-    if size not in get_args(Size):
-        raise InputError(f"size must be 'quick' or 'full'; it came as {size!r}.")
-    if seeds is not None and seeds < 1:
-        raise InputError(f"seeds must be at least 1; it came as {seeds}.")
+    one_of(size, get_args(Size), "size")
+    if seeds is not None:
+        as_count(seeds, "seeds")
     made: Spec = experiment.spec(cast(Size, size), seeds)
     return made
 
@@ -161,12 +162,6 @@ def absent_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None, 
         except InputError as error:
             return f"it needs {name}. {error}"
     return None
-
-
-def _refuse_without_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
-    reason = absent_data(experiment, spec, data_dir, fetch=True)
-    if reason is not None:
-        raise InputError(f"{experiment.name} cannot run: {reason}")
 
 
 def _unique(experiment: Experiment[Any], spec: Spec) -> list[Task]:

@@ -19,7 +19,7 @@ from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.sample_sources import SurveyedRows, anchors
-from notsodeep.validation import Array
+from notsodeep.validation import Array, as_count
 
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
@@ -126,15 +126,14 @@ def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -
 
 def check_block(block: int, budget: int, p: int, storage: str) -> int:
     """The block size that the user or a store asks for, if it is a whole number and fits into the budget."""
-    if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
-        raise InputError(f"block must be a whole number from 1 on, got {block!r}.")
-    needed = block_bytes(int(block), p, storage)
+    block = as_count(block, "block")
+    needed = block_bytes(block, p, storage)
     if needed > budget:
         raise InputError(
             f"Blocks of {block} × {block} take {in_words(needed)}, and {in_words(max(budget, 0))} are left for "
             "them. Raise max_memory, or use smaller blocks (in a new store: blocks are fixed when it is made)."
         )
-    return int(block)
+    return block
 
 
 def _up(n: int) -> int:

@@ -87,7 +87,7 @@ def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = Fa
             well as they see the store; without a store it is a temporary file of this machine.
         sent: whether workers need the rows. Without a store a dask array is then computed into memory and sent.
     """
-    if not _is_dask(X):
+    if not is_elsewhere(X, "dask"):
         yield plain_rows(X, name)
         return
     _check(X.shape, X.dtype, name)
@@ -106,7 +106,7 @@ def plain_rows(X: Any, name: str = "X") -> Rows:
     """The rows of an array in memory, of an np.memmap or of a zarr array."""
     if isinstance(X, MappedRows | ArrayRows):
         return X
-    if not isinstance(X, np.memmap) and not _is_zarr(X):
+    if not isinstance(X, np.memmap) and not is_elsewhere(X, "zarr"):
         X = as_real(X, name)
     _check(X.shape, X.dtype, name)
     mapped = _mapped(X) if isinstance(X, np.memmap) else None
@@ -133,17 +133,9 @@ def open_rows(path: str | Path) -> Rows:
     return plain_rows(array, str(path))
 
 
-def is_elsewhere(X: Any) -> bool:
-    """Whether X is a zarr or dask array, which cannot be used as an array in memory."""
-    return _is_zarr(X) or _is_dask(X)
-
-
-def _is_zarr(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "zarr"
-
-
-def _is_dask(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "dask"
+def is_elsewhere(X: Any, *packages: str) -> bool:
+    """Whether X is an array of zarr or dask (or of the named one of them), which is not an array in memory."""
+    return type(X).__module__.split(".")[0] in (packages or ("zarr", "dask"))
 
 
 def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
