@@ -16,14 +16,10 @@ from notsodeep.validation import Array, squared_norms
 
 @dataclass(frozen=True, eq=False)
 class CentredRows:
-    """The samples of a class less their mean x̄.
-
-    Attributes:
-        rows: x_i - x̄, shape (count, p).
-    """
+    """The samples of a class less their mean x̄."""
 
     mean: Array
-    rows: Array
+    rows: Array  # x_i - x̄, shape (count, p)
 
     @classmethod
     def of(cls, X: Array) -> CentredRows:
@@ -55,19 +51,13 @@ class CentredRows:
 
 @dataclass(frozen=True, eq=False)
 class ScatterMoments:
-    """Central moments of a class, in a form that adds up over chunks.
-
-    Attributes:
-        scatter: W = Σ d dᵀ, d = x_i - x̄, shape (p, p).
-        cubic: Σ ||d||² d, shape (p,); used only when the mean moves in a merge.
-        quartic: Σ ||d||⁴.
-    """
+    """Central moments of a class, in a form that adds up over chunks."""
 
     count: int
     mean: Array
-    scatter: Array
-    cubic: Array
-    quartic: float
+    scatter: Array  # W = Σ d dᵀ, d = x_i - x̄, shape (p, p)
+    cubic: Array  # Σ ||d||² d, shape (p,); used only when the mean moves in a merge
+    quartic: float  # Σ ||d||⁴
 
     @classmethod
     def empty(cls, p: int) -> ScatterMoments:

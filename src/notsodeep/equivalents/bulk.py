@@ -34,24 +34,15 @@ class Bulk:
     z = high sin²(θ/2) where the interval begins at 0 and the density is infinite there. Then
     h(θ) = density · dz/dθ is smooth, and Chebyshev series on a few panels give it to rounding; panels are
     halved where bulks almost touch or one is much narrower than the other.
-
-    Attributes:
-        low: the lower edge, in units where τ0 = 1.
-        high: the upper edge.
-        mass: its share of the eigenvalues, exact.
-        breaks: the ends of the panels in θ, shape (P+1,).
-        series: the Chebyshev coefficients of h on each panel, shape (P, M).
-        error: how far the integral of h is from the mass.
-        residual: the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes.
     """
 
-    low: float
-    high: float
-    mass: float
-    breaks: Array
-    series: Array
-    error: float
-    residual: float
+    low: float  # the lower edge, in units where τ0 = 1
+    high: float  # the upper edge
+    mass: float  # its share of the eigenvalues, exact
+    breaks: Array  # the ends of the panels in θ, shape (P+1,)
+    series: Array  # the Chebyshev coefficients of h on each panel, shape (P, M)
+    error: float  # how far the integral of h is from the mass
+    residual: float  # the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes
 
     def position(self, theta: Array) -> Array:
         """The z of θ."""

@@ -49,19 +49,12 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Classes cut into parts of equal norm.
+    """Classes cut into parts of equal norm."""
 
-    Attributes:
-        member: the class of each group.
-        sizes: the number of samples in each group.
-        squares: the squared norm ||x||² of the samples of each group.
-        noise_squares: the part of that which does not come from the mean of the class.
-    """
-
-    member: IntArray
-    sizes: IntArray
-    squares: Array
-    noise_squares: Array
+    member: IntArray  # the class of each group
+    sizes: IntArray  # the number of samples in each group
+    squares: Array  # the squared norm ||x||² of the samples of each group
+    noise_squares: Array  # the part of that which does not come from the mean of the class
 
     @classmethod
     def of(cls, gmm: GaussianMixture, stats: ClassStatistics, *, one_norm: bool = False) -> Groups:
@@ -91,19 +84,12 @@ def _centres(number: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`.
+    """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`."""
 
-    Attributes:
-        noise: the samples without their means, in groups.
-        perturbation: what the means, t, T and the norms of the groups add.
-        origin: the place of z = 0 on the scale of the kernel.
-        stretch: the length of a unit of z there.
-    """
-
-    noise: Noise
-    perturbation: Perturbation
-    origin: float
-    stretch: float
+    noise: Noise  # the samples without their means, in groups
+    perturbation: Perturbation  # what the means, t, T and the norms of the groups add
+    origin: float  # the place of z = 0 on the scale of the kernel
+    stretch: float  # the length of a unit of z there
 
 
 def refined(

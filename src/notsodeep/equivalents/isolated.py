@@ -41,32 +41,20 @@ _NO_ACTION = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Isolated:
-    """One isolated eigenvalue.
+    """One isolated eigenvalue."""
 
-    Attributes:
-        z: where it stands, on the scale of the noise in units of τ0.
-        alignment: squared projections of its eigenvector on the normalised indicators of the K classes.
-    """
-
-    z: float
-    alignment: Array
+    z: float  # where it stands, on the scale of the noise in units of τ0
+    alignment: Array  # squared projections of its eigenvector on the normalised indicators of the K classes
 
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """What a kernel has beyond its noise: means, t, T and ψ, docs/theory.md (6.5).
+    """What a kernel has beyond its noise: means, t, T and ψ, docs/theory.md (6.5)."""
 
-    Attributes:
-        noise: the classes without their means.
-        trace_part: α₃T.
-        norm_part: √α₂ t.
-        norm_weights: α₂ · 2 n_a T_aa/p, the weights of ψ in each class.
-    """
-
-    noise: Noise
-    trace_part: Array
-    norm_part: Array
-    norm_weights: Array
+    noise: Noise  # the classes without their means
+    trace_part: Array  # α₃T
+    norm_part: Array  # √α₂ t
+    norm_weights: Array  # α₂ · 2 n_a T_aa/p, the weights of ψ in each class
 
     @classmethod
     def of(cls, noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> Perturbation:

@@ -63,19 +63,13 @@ class Shapes(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Commuting(Shapes):
-    """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter.
-
-    Attributes:
-        values: the eigenvalues of the C_a, shape (D, K).
-        multiplicity: how often each K-tuple occurs, shape (D,).
-        gram: Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K).
-    """
+    """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter."""
 
     p: int
     largest: float
-    values: Array
-    multiplicity: IntArray
-    gram: Array
+    values: Array  # the eigenvalues of the C_a, shape (D, K)
+    multiplicity: IntArray  # how often each K-tuple occurs, shape (D,)
+    gram: Array  # Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K)
     resolution: ClassVar[float] = 1e-14
 
     @classmethod
@@ -117,19 +111,13 @@ class Commuting(Shapes):
 
 @dataclass(frozen=True, eq=False)
 class General(Shapes):
-    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p.
-
-    Attributes:
-        matrices: the C_a in the space they span, shape (K, r, r).
-        means: the parts of the μ_a in it, shape (K, r).
-        rest: the inner products of what is left of the μ_a, shape (K, K).
-    """
+    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p."""
 
     p: int
     largest: float
-    matrices: Array
-    means: Array
-    rest: Array
+    matrices: Array  # the C_a in the space they span, shape (K, r, r)
+    means: Array  # the parts of the μ_a in it, shape (K, r)
+    rest: Array  # the inner products of what is left of the μ_a, shape (K, K)
     # Near an atom at 0 the matrices that are inverted may have a condition number of the inverse distance.
     resolution: ClassVar[float] = 1e-7
 

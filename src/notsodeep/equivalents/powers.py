@@ -41,17 +41,11 @@ _NEGLIGIBLE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ClassValues:
-    """Where the inner products of two classes concentrate.
+    """Where the inner products of two classes concentrate."""
 
-    Attributes:
-        labels: the class of each sample, shape (n,).
-        mean: u_ab, the mean of c_ij, shape (K, K).
-        variance: v_ab, its variance, shape (K, K).
-    """
-
-    labels: NDArray[np.intp]
-    mean: Array
-    variance: Array
+    labels: NDArray[np.intp]  # the class of each sample, shape (n,)
+    mean: Array  # u_ab, the mean of c_ij, shape (K, K)
+    variance: Array  # v_ab, its variance, shape (K, K)
 
     @classmethod
     def of(cls, X: Array, stats: MixtureStatistics | None) -> ClassValues:

@@ -49,24 +49,15 @@ class Noise:
     """WWᵀ + diag(offsets) + independent entries, for groups of samples, in units where τ0 = 1.
 
     A group is a class, or a part of one whose samples have the same size.
-
-    Attributes:
-        shapes: the covariances and means of the classes.
-        sizes: the number of samples of each group.
-        member: the class of each group.
-        scale: what multiplies the covariance of the class in the group.
-        mean_scale: what multiplies its mean.
-        offset: what is added on the diagonal, not negative.
-        scatter: p times the variances of the independent entries, between groups.
     """
 
-    shapes: Shapes
-    sizes: IntArray
-    member: IntArray
-    scale: Array
-    mean_scale: Array
-    offset: Array
-    scatter: Array
+    shapes: Shapes  # the covariances and means of the classes
+    sizes: IntArray  # the number of samples of each group
+    member: IntArray  # the class of each group
+    scale: Array  # what multiplies the covariance of the class in the group
+    mean_scale: Array  # what multiplies its mean
+    offset: Array  # what is added on the diagonal, not negative
+    scatter: Array  # p times the variances of the independent entries, between groups
 
     @classmethod
     def of_classes(cls, shapes: Shapes, sizes: IntArray) -> Noise:
@@ -190,17 +181,11 @@ def radius(noise: Noise, g: Values) -> Array:
 # --- solving -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class AxisSolution:
-    """Solutions at real points.
+    """Solutions at real points."""
 
-    Attributes:
-        g: shape (Z, K), complex; the imaginary part is 0 outside the support.
-        outside: which of the points lie outside the support.
-        residual: the largest residual of any of them.
-    """
-
-    g: Values
-    outside: Mask
-    residual: float
+    g: Values  # shape (Z, K), complex; the imaginary part is 0 outside the support
+    outside: Mask  # which of the points lie outside the support
+    residual: float  # the largest residual of any of them
 
 
 def solve_on_axis(noise: Noise, x: Array, guess: Values | None = None) -> AxisSolution:

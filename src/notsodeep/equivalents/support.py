@@ -42,19 +42,12 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """An interval without spectrum.
+    """An interval without spectrum."""
 
-    Attributes:
-        above: the number of eigenvalues above it.
-        inside: a solution in it.
-        low: the lower edge, a fold; None for the gap that begins at 0.
-        high: the upper edge, a fold; None for the gap that has no end.
-    """
-
-    above: int
-    inside: Point
-    low: Point | None
-    high: Point | None
+    above: int  # the number of eigenvalues above it
+    inside: Point  # a solution in it
+    low: Point | None  # the lower edge, a fold; None for the gap that begins at 0
+    high: Point | None  # the upper edge, a fold; None for the gap that has no end
 
     def at(self, noise: Noise, z: float) -> Array:
         """The solution at a z of the gap, followed from the known one."""

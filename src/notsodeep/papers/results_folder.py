@@ -89,17 +89,13 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a rows file holds.
+    """What a rows file holds."""
 
-    Attributes:
-        records: of the tasks asked for, by key.
-        unusable: lines that are damaged, repeated, of other settings or models, or of tasks that are no more.
-        sound: whether the file is exactly the records, line by line.
-    """
-
-    records: dict[str, Record]
-    unusable: int
-    sound: bool
+    records: dict[str, Record]  # of the tasks asked for, by key
+    unusable: (
+        int  # lines that are damaged, repeated, of other settings or models, or of tasks that are no more
+    )
+    sound: bool  # whether the file is exactly the records, line by line
 
 
 def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task], models: str = "") -> Reading:

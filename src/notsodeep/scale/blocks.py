@@ -11,19 +11,12 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Grid:
-    """An n × m matrix cut into blocks; of a symmetric one only those on and below the diagonal.
+    """An n × m matrix cut into blocks; of a symmetric one only those on and below the diagonal."""
 
-    Attributes:
-        rows: n.
-        columns: m.
-        block: rows and columns of a block; those at the end are smaller.
-        symmetric: whether the upper half is the mirror image of the lower one.
-    """
-
-    rows: int
-    columns: int
-    block: int
-    symmetric: bool
+    rows: int  # n
+    columns: int  # m
+    block: int  # rows and columns of a block; those at the end are smaller
+    symmetric: bool  # whether the upper half is the mirror image of the lower one
 
     @property
     def height(self) -> int:

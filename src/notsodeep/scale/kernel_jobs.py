@@ -35,25 +35,15 @@ _TABLE_BYTES = 40_000
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed.
+    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed."""
 
-    Attributes:
-        model: the model.
-        kernels: the kernels that are computed; all of them share one pass.
-        left: samples of the rows.
-        right: samples of the columns; None for the same.
-        anchors: squared norms that all blocks share.
-        grid: how the matrices are cut into blocks.
-        storage: the precision in which blocks are kept.
-    """
-
-    model: Model
-    kernels: tuple[Kernel, ...]
-    left: SurveyedRows
-    right: SurveyedRows | None
-    anchors: Array
-    grid: Grid
-    storage: str
+    model: Model  # the model
+    kernels: tuple[Kernel, ...]  # the kernels that are computed; all of them share one pass
+    left: SurveyedRows  # samples of the rows
+    right: SurveyedRows | None  # samples of the columns; None for the same
+    anchors: Array  # squared norms that all blocks share
+    grid: Grid  # how the matrices are cut into blocks
+    storage: str  # the precision in which blocks are kept
 
     def samples(self, rows: slice) -> Samples:
         """These samples of the rows of the matrix."""

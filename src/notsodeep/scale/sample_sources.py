@@ -177,21 +177,13 @@ def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SurveyedRows:
-    """Samples, and what one pass over all of them has found: everything that blocks must agree on.
+    """Samples, and what one pass over all of them has found: everything that blocks must agree on."""
 
-    Attributes:
-        rows: the samples.
-        squares: their squared norms as `Model.squared_norms` gives them, first axis: samples.
-        fingerprint: a hash of the samples as float64, in their order.
-        direction: the sum of the samples, each flattened and divided by its norm.
-        nonzero: the number of samples that are not zero.
-    """
-
-    rows: Rows
-    squares: Array
-    fingerprint: str
-    direction: Array
-    nonzero: int
+    rows: Rows  # the samples
+    squares: Array  # their squared norms as `Model.squared_norms` gives them, first axis: samples
+    fingerprint: str  # a hash of the samples as float64, in their order
+    direction: Array  # the sum of the samples, each flattened and divided by its norm
+    nonzero: int  # the number of samples that are not zero
 
     @property
     def count(self) -> int:

@@ -59,17 +59,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One finished block.
+    """One finished block."""
 
-    Attributes:
-        cell: the place of the block.
-        checksum: the checksum of its bytes.
-        info: how it was obtained.
-    """
-
-    cell: Cell
-    checksum: str
-    info: KernelInfo
+    cell: Cell  # the place of the block
+    checksum: str  # the checksum of its bytes
+    info: KernelInfo  # how it was obtained
 
     def encoded(self) -> bytes:
         """The line of the journal, led by a checksum of the rest."""
