@@ -71,7 +71,6 @@ class _Raw:
 class _Idx:
     """A data set of four IDX files, with their MD5 by split (images, labels), and its name on OpenML."""
 
-    folder: str
     checksums: Mapping[Split, tuple[str, str]]
     openml: str
     openml_test_counts: tuple[int, ...]
@@ -79,7 +78,6 @@ class _Idx:
 
 _IDX = {
     "mnist": _Idx(
-        "mnist",
         {
             "train": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432"),
             "test": ("9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
@@ -88,7 +86,6 @@ _IDX = {
         (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     ),
     "fashion_mnist": _Idx(
-        "fashion_mnist",
         {
             "train": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe"),
             "test": ("bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
@@ -210,15 +207,15 @@ def _read_idx(name: str, split: Split, folder: Path | None, verify: bool) -> _Ra
         return _from_openml(known.openml, split, known.openml_test_counts)
     checksums, arrays = {}, []
     for (kind, axes), published in zip(_IDX_KINDS, known.checksums[split], strict=True):
-        path = folder / known.folder / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz"
+        path = folder / name / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz"
         content = read_bytes(path)
         checksums[path.name] = md5(content)
         arrays.append(parse_idx(content, path, axes=axes))
         if verify:
             check_md5(path, checksums[path.name], published)
     images, labels = arrays
-    _refuse_unequal(images, labels, folder / known.folder)
-    return _Raw(images, labels, _PIXEL, str(folder / known.folder), checksums, verify)
+    _refuse_unequal(images, labels, folder / name)
+    return _Raw(images, labels, _PIXEL, str(folder / name), checksums, verify)
 
 
 def _read_cifar10(name: str, split: Split, folder: Path | None, verify: bool) -> _Raw:

@@ -21,7 +21,7 @@ pairs that are almost parallel and not equal lose digits, down to three.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -183,17 +183,17 @@ class _Hinges:
         """√(1 - ρ²), never so small that rounding in the mean of v, divided by it, would count."""
         return np.sqrt(np.maximum((1.0 - self.correlation) * (1.0 + self.correlation), _NARROWEST**2))
 
-    def _given(self, kink: float) -> tuple[Array, Array]:
-        """Mean and standard deviation of v given u = kink."""
-        mean = self.correlation * (kink / self.scales)[:, None] * self.scales
-        return mean, self.spread * self.scales
+    def _given_kinks(self) -> Iterator[tuple[float, float, Array, Array]]:
+        """Each kink of φ with its jump of the slope, and the mean and standard deviation of v given u = kink."""
+        for kink, jump in zip(self.kinks, self.jumps, strict=True):
+            mean = self.correlation * (kink / self.scales)[:, None] * self.scales
+            yield kink, jump, mean, self.spread * self.scales
 
     @cached_property
     def by_scale(self) -> Array:
         """2 q_i ∂F/∂q_i at fixed covariance for all pairs (i, j), off the diagonal; the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             expected = self.start + self.first_slope * mean
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 place = (mean - other) / deviation
@@ -205,8 +205,7 @@ class _Hinges:
     def slope_by_scale(self) -> Array:
         """2 q_i ∂D/∂q_i at fixed correlation for all pairs (i, j); the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             expected = np.full_like(mean, self.first_slope)
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 expected += opening * special.ndtr((mean - other) / deviation)
@@ -218,8 +217,7 @@ class _Hinges:
     def curvature(self) -> Array:
         """F'', the second derivative of F in the covariance, for all pairs; zero where the correlation is ±1."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             density = jump * bell(kink / self.scales) / self.scales
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 total += density[:, None] * opening * bell((mean - other) / deviation) / deviation

@@ -91,10 +91,6 @@ def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None 
     ]
 
 
-def _activations(rows: Rows, *fields: str) -> list[Panel]:
-    return _panels(chosen(rows, kind="activation"), fields, plot_activations, "activations")
-
-
 def _panels(
     rows: Rows, fields: Sequence[str], plot: Callable[..., Any], *words: str, **options: Any
 ) -> list[Panel]:
@@ -114,24 +110,17 @@ def _draw_aistats(rows: Rows) -> Figure:
     return arrange([*panels, *_panels(found, ["data"], plot_norms)], len(names), 2.0)
 
 
-def _draw_hld(rows: Rows) -> Figure:
-    return arrange([*_spectra(rows, ("kernel",), ("deq", "twin")), *_activations(rows, "kernel")], columns=2)
+def _draw_twin_spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> Figure:
+    """Spectra of models and of the networks designed for them, and below them the activations of both."""
+    activations = chosen(rows, kind="activation")
+    below = _panels(activations, fields, plot_activations, "activations")
+    return arrange([*_spectra(rows, fields, sources), *below], columns=2)
 
 
 def _draw_iclr_1(rows: Rows) -> Figure:
     first = _spectra(rows, ("data",), ("deq", "equivalent"))
     second = _spectra(rows, ("data",), ("deq", "refined", "monte-carlo"))
     return arrange([*first, *second], columns=2)
-
-
-def _draw_iclr_2(rows: Rows) -> Figure:
-    return arrange([*_spectra(rows, ("data",), ("deq", "twin")), *_activations(rows, "data")], columns=2)
-
-
-def _draw_matching(rows: Rows) -> Figure:
-    return arrange(
-        [*_spectra(rows, ("activation", "data")), *_activations(rows, "activation", "data")], columns=2
-    )
 
 
 def _draw_accuracy(rows: Rows) -> Figure:
@@ -141,13 +130,8 @@ def _draw_accuracy(rows: Rows) -> Figure:
     return arrange(panels, columns=min(3, len(grouped(found, "data"))))
 
 
-def _draw_error(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "error"), ("data", "kernel"), plot_errors), columns=3)
-
-
-def _draw_refined(rows: Rows) -> Figure:
-    fields = ("data", "kernel", "activation")
-    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=("form",)), columns=2)
+def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> Figure:
+    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=(by,)), columns)
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
@@ -186,14 +170,14 @@ def _draw_width(rows: Rows) -> Figure:
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
-    "hld-1": _draw_hld,
+    "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
     "iclr-1": _draw_iclr_1,
-    "iclr-2": _draw_iclr_2,
+    "iclr-2": partial(_draw_twin_spectra, fields=("data",), sources=("deq", "twin")),
     "iclr-3": _draw_accuracy,
-    "icml-error": _draw_error,
-    "icml-matching": _draw_matching,
+    "icml-error": partial(_draw_errors, fields=("data", "kernel"), by="activation", columns=3),
+    "icml-matching": partial(_draw_twin_spectra, fields=("activation", "data")),
     "icml-accuracy": _draw_accuracy,
-    "refined": _draw_refined,
+    "refined": partial(_draw_errors, fields=("data", "kernel", "activation"), by="form", columns=2),
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
     "width": _draw_width,
