@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from notsodeep.errors import InputError
 
@@ -62,6 +65,48 @@ def atomic_append(path: Path, content: bytes) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give a file new content, which is on the disk before it takes the place of the old one."""
+    with explained_errors(path.parent), atomic_write(path) as temporary:
+        atomic_append(temporary, content)
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove what a killed run left of files with these endings that it was writing; the folder must be locked."""
+    for name in names:
+        for path in folder.glob(f".?*{Path(name).suffix}"):
+            path.unlink(missing_ok=True)
+
+
+def journal_line(content: dict[str, Any], **options: Any) -> bytes:
+    """A line of a journal: JSON, led by a checksum of the rest of the line.
+
+    Args:
+        content: what the line says.
+        **options: of `json.dumps`.
+    """
+    body = json.dumps(content, **options).encode()
+    return _line_head(body) + body[1:] + b"\n"
+
+
+def read_journal_line(line: bytes) -> Any:
+    """The content of a line without its newline; None if the line is not as it was written."""
+    size = len(_line_head(b""))
+    if line[:size] == _line_head(b"{" + line[size:]):
+        return json.loads(b"{" + line[size:])
+    # Stores of kernels once had the checksum before the JSON.
+    head, _, body = line.partition(b" ")
+    return json.loads(body) if head == _checksum(body) else None
+
+
+def _line_head(body: bytes) -> bytes:
+    return b'{"sha256": "%s", ' % _checksum(body)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest()[:16].encode()
 
 
 def free_path(path: Path, overwrite: bool = False) -> Path:
@@ -142,16 +187,3 @@ def _holder(folder: Path) -> str:
 def timestamp() -> str:
     """The time in UTC as part of a file's name."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
-__all__ = [
-    "LOCK",
-    "LOCK_HOLDER",
-    "atomic_append",
-    "atomic_write",
-    "explained_errors",
-    "folder_lock",
-    "free_path",
-    "remove_folder",
-    "timestamp",
-]

@@ -42,32 +42,23 @@ _TANGENT_ALIASES = {
 }
 
 
-def as_kernel(word: str, argument: str = "kernel", allowed: tuple[Kernel, ...] = tuple(Kernel)) -> Kernel:
-    """The kernel with this name.
-
-    Args:
-        word: "ck", "ck_preactivations", "ntk", "ntk_paper" or "ntk_preactivations".
-        argument: the name of the caller's argument, for the error message.
-        allowed: the kernels that the caller can work with.
-    """
-    return _find(word, argument, {str(kernel): kernel for kernel in allowed}, {})
+def as_kernel(word: str) -> Kernel:
+    """The kernel with this name: "ck", "ck_preactivations", "ntk", "ntk_paper" or "ntk_preactivations"."""
+    return _find("kernel", word, tuple(Kernel), {})
 
 
-def as_conjugate_kernel(word: str, argument: str = "of") -> Kernel:
+def as_conjugate_kernel(word: str) -> Kernel:
     """The conjugate kernel with this name, or with the alias "features" or "preactivations"."""
-    return _find(word, argument, {str(kernel): kernel for kernel in CONJUGATE}, _CONJUGATE_ALIASES)
+    return _find("of", word, CONJUGATE, _CONJUGATE_ALIASES)
 
 
-def as_tangent_kernel(word: str, argument: str = "of") -> Kernel:
+def as_tangent_kernel(word: str) -> Kernel:
     """The tangent kernel with this name, or with the alias "network", "paper" or "preactivations"."""
-    return _find(word, argument, {str(kernel): kernel for kernel in TANGENT}, _TANGENT_ALIASES)
+    return _find("of", word, TANGENT, _TANGENT_ALIASES)
 
 
-def _find(word: str, argument: str, names: dict[str, Kernel], aliases: dict[str, Kernel]) -> Kernel:
-    known = {**aliases, **names}
+def _find(argument: str, word: str, kernels: tuple[Kernel, ...], aliases: dict[str, Kernel]) -> Kernel:
+    known = {**aliases, **{str(kernel): kernel for kernel in kernels}}
     if isinstance(word, str) and word in known:
         return known[word]
     raise InputError(f"{argument}={word!r} is not known. Choose one of: {', '.join(known)}.")
-
-
-__all__ = ["CONJUGATE", "TANGENT", "Kernel", "as_conjugate_kernel", "as_kernel", "as_tangent_kernel"]

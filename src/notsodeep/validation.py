@@ -161,16 +161,6 @@ def check_row_shape(
         )
 
 
-def as_rows_like(Y: Any, X: Array, name: str = "Y") -> Array:
-    """Rows with as many features as X."""
-    rows = as_rows(Y, name)
-    if rows.shape[1] != X.shape[1]:
-        raise InputError(
-            f"{name} has {rows.shape[1]} features and X has {X.shape[1]}; they must be the same."
-        )
-    return rows
-
-
 def common_norm(rows: Array, advice: str) -> float:
     """The norm that all rows share, as on a sphere.
 

@@ -27,9 +27,11 @@ from toy_experiment import (
 
 from notsodeep.data.datasets import DATA_VARIABLE
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import custom_activation
+from notsodeep.models import DEQ, Model
 from notsodeep.papers.experiment import Task
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.results_folder import PROVENANCE, ROWS, open_store
+from notsodeep.papers.results_folder import PROVENANCE, ROWS, open_store, read_rows
 from notsodeep.papers.runner import Outcome, absent_data, read_outcome, remaining, reproduce
 from notsodeep.progress import News
 
@@ -104,6 +106,39 @@ def test_a_changed_setting_never_mixes_with_old_rows(tmp_path: Path) -> None:
     assert second.reused == 0
     assert without_seconds(second.rows) == expected_rows(other)
     assert read_outcome(Toy(), first.folder).rows == first.rows
+
+
+def test_models_that_look_alike_do_not_share_results(tmp_path: Path) -> None:
+    """Two callables of one name, in experiments with the same settings and tasks."""
+
+    def toy(slope: float) -> Toy:
+        def kinked(x: Any) -> Any:
+            return np.where(x > 0.0, x, slope * x)
+
+        class Modelled(Toy):
+            def models(self, spec: ToySpec) -> list[Model]:
+                return [DEQ(custom_activation(kinked, kinks=(0.0,)), 0.2)]
+
+        return Modelled()
+
+    assert str(toy(0.1).models(SETTINGS)) == str(toy(0.2).models(SETTINGS))
+    first = reproduce(toy(0.1), spec=SETTINGS, root=tmp_path)
+    assert reproduce(toy(0.1), spec=SETTINGS, root=tmp_path).reused == 6
+    assert read_outcome(toy(0.2), first.folder).done == 0
+    other = reproduce(toy(0.2), spec=SETTINGS, root=tmp_path)
+    assert other.folder == first.folder
+    assert (other.reused, other.done) == (0, 6)
+    assert "models" in other.notes[0]
+
+
+def test_rows_without_a_fingerprint_are_those_of_an_earlier_version(tmp_path: Path) -> None:
+    outcome = reproduce(Toy(), spec=SETTINGS, root=tmp_path)
+    models = Toy().fingerprint(SETTINGS)
+    records = read_rows(outcome.folder / ROWS, SETTINGS.hash(), TASKS, models).records
+    assert {record.models for record in records.values()} == {models}
+    earlier = b"".join(replace(record, models="").encoded() for record in records.values())
+    (outcome.folder / ROWS).write_bytes(earlier)
+    assert reproduce(Toy(), spec=SETTINGS, root=tmp_path).reused == 6
 
 
 # --- interrupted -------------------------------------------------------------------------------------

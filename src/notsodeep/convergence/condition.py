@@ -24,23 +24,14 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Start:
-    """What the condition asks of a network at initialisation, each number on its safe side.
+    """What the condition asks of a network at initialisation, each number on its safe side."""
 
-    Attributes:
-        least: λ_0 = λ_min(Zᵀ Z), from below; the other numbers from above.
-        recurrent: ||W(0)||₂.
-        inputs: ||U(0)||₂.
-        readout: ||a(0)||.
-        data: ||X||_F.
-        residual: ||ŷ(0) - y||.
-    """
-
-    least: float
-    recurrent: float
-    inputs: float
-    readout: float
-    data: float
-    residual: float
+    least: float  # λ_0 = λ_min(Zᵀ Z), from below; the other numbers from above
+    recurrent: float  # ||W(0)||₂
+    inputs: float  # ||U(0)||₂
+    readout: float  # ||a(0)||
+    data: float  # ||X||_F
+    residual: float  # ||ŷ(0) - y||
 
 
 @dataclass(frozen=True)

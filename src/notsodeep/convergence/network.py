@@ -72,14 +72,14 @@ class PaperNetwork:
             net.readout.detach()[0] / np.sqrt(width),
         )
 
-    def to_net(self, sigma_w2: float, *, train: str = "all") -> DEQNet:
+    def to_net(self, sigma_w2: float) -> DEQNet:
         """The same function as a `DEQNet` to be called with x/√d: the inverse of `of_net`."""
         if sigma_w2 <= 0:
             raise InputError(
                 "A DEQNet with sigma_w2 = 0 has no recurrent part; any other value holds the same function."
             )
         width, dimension = self.inputs.shape
-        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, train=train, dtype=self.inputs.dtype)
+        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, dtype=self.inputs.dtype)
         with torch.no_grad():
             net.recurrent.copy_(self.recurrent / np.sqrt(2.0 * sigma_w2 / width))
             net.inputs.copy_(self.inputs / np.sqrt(2.0 / dimension))

@@ -23,19 +23,12 @@ CHANCE = 0.01
 
 @dataclass(frozen=True)
 class Problem:
-    """The numbers of data and labels that the bounds depend on.
+    """The numbers of data and labels that the bounds depend on."""
 
-    Attributes:
-        gram: the population Gram matrix.
-        dimension: d.
-        sigma_w2: σ_w².
-        labels: ||y||.
-    """
-
-    gram: PopulationGram
-    dimension: int
-    sigma_w2: float
-    labels: float
+    gram: PopulationGram  # the population Gram matrix
+    dimension: int  # d
+    sigma_w2: float  # σ_w²
+    labels: float  # ||y||
 
     @property
     def n(self) -> int:

@@ -9,8 +9,7 @@ import torch
 from scipy import linalg
 from torch import Tensor
 
-from notsodeep.convergence.network import PRECISE, PaperNetwork
-from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.convergence.network import PaperNetwork
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,9 @@ def tangent_gram(features: Tensor, adjoints: Tensor, X: Tensor) -> Tensor:
     return gram + (adjoints @ adjoints.mT) * (gram + X @ X.mT)
 
 
-def tangent_spectrum(network: PaperNetwork, X: Tensor, solver: SolverOptions = PRECISE) -> TangentSpectrum:
+def tangent_spectrum(network: PaperNetwork, X: Tensor) -> TangentSpectrum:
     """The extreme eigenvalues of H for a network and samples (n, d)."""
-    features, adjoints = network.features_and_adjoints(X, solver)
-    return spectrum_of(features, adjoints, X)
+    return spectrum_of(*network.features_and_adjoints(X), X)
 
 
 def spectrum_of(features: Tensor, adjoints: Tensor, X: Tensor) -> TangentSpectrum:

@@ -63,7 +63,7 @@ def spectral_norm(A: Array) -> Enclosure:
     """||A||₂: from below by a Rayleigh quotient, from above by a Cholesky factorisation of t² I - AᵀA."""
     long, short = max(A.shape), min(A.shape)
     gram = A.T @ A if A.shape[1] == short else A @ A.T
-    square = _largest_eigenvalue(gram)
+    square = float(linalg.eigvalsh(gram)[-1]) if len(gram) <= _DENSE else _lanczos(gram)
     if square == 0.0:
         return Enclosure(0.0, 0.0, frobenius_norm(A).upper)
     product_error = gamma(long) * frobenius_norm(A).upper ** 2
@@ -102,10 +102,6 @@ def norm_estimate(A: Array) -> float:
     k = A.shape[1]
     square = LinearOperator((k, k), matvec=lambda v: A.T @ (A @ v), dtype=A.dtype)
     return float(np.sqrt(_lanczos(square)))
-
-
-def _largest_eigenvalue(gram: Array) -> float:
-    return float(linalg.eigvalsh(gram)[-1]) if len(gram) <= _DENSE else _lanczos(gram)
 
 
 def _lanczos(operator: Any) -> float:

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.validation import Array
+from notsodeep.validation import Array, squared_norms
 
 
 @dataclass(frozen=True, eq=False)
 class CentredRows:
-    """The samples of a class less their mean x̄.
-
-    Attributes:
-        rows: x_i - x̄, shape (count, p).
-    """
+    """The samples of a class less their mean x̄."""
 
     mean: Array
-    rows: Array
+    rows: Array  # x_i - x̄, shape (count, p)
 
     @classmethod
     def of(cls, X: Array) -> CentredRows:
@@ -44,7 +40,7 @@ class CentredRows:
     @property
     def quartic(self) -> float:
         """Σ ||x_i - x̄||⁴."""
-        return float(np.sum(_squared_norms(self.rows) ** 2))
+        return float(np.sum(squared_norms(self.rows) ** 2))
 
     def overlap(self, other: ClassMoments) -> float:
         """tr(W_a W_b), W = Σ (x_i - x̄)(x_i - x̄)ᵀ: ||R_a R_bᵀ||_F² or tr(R_a W_b R_aᵀ)."""
@@ -55,19 +51,13 @@ class CentredRows:
 
 @dataclass(frozen=True, eq=False)
 class ScatterMoments:
-    """Central moments of a class, in a form that adds up over chunks.
-
-    Attributes:
-        scatter: W = Σ d dᵀ, d = x_i - x̄, shape (p, p).
-        cubic: Σ ||d||² d, shape (p,); used only when the mean moves in a merge.
-        quartic: Σ ||d||⁴.
-    """
+    """Central moments of a class, in a form that adds up over chunks."""
 
     count: int
     mean: Array
-    scatter: Array
-    cubic: Array
-    quartic: float
+    scatter: Array  # W = Σ d dᵀ, d = x_i - x̄, shape (p, p)
+    cubic: Array  # Σ ||d||² d, shape (p,); used only when the mean moves in a merge
+    quartic: float  # Σ ||d||⁴
 
     @classmethod
     def empty(cls, p: int) -> ScatterMoments:
@@ -79,7 +69,7 @@ class ScatterMoments:
         """The class with samples X."""
         mean = X.mean(axis=0)
         centred = X - mean
-        norms = _squared_norms(centred)
+        norms = squared_norms(centred)
         return cls(len(X), mean, centred.T @ centred, norms @ centred, float(norms @ norms))
 
     @property
@@ -159,7 +149,3 @@ def covariance_square(moments: ClassMoments) -> float:
     n, total = moments.count, moments.total
     weighted = (n - 1) * (n - 2) * moments.overlap(moments) + total**2 - n * (n - 1) * moments.quartic
     return weighted / (n * (n - 1) * (n - 2) * (n - 3))
-
-
-def _squared_norms(rows: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, as_count, as_floats, as_number, frozen
+from notsodeep.validation import Array, as_count, as_floats, as_number, frozen, squared_norms
 
 # Rounding in a matrix product such as A @ A.T leaves asymmetries and negative eigenvalues of order p eps.
 _ROUNDING = 1e-10
@@ -78,26 +78,21 @@ class Isotropic(Covariance):
 
     @property
     def dimension(self) -> int:
-        """The dimension, which the variance alone does not tell."""
         return self.size
 
     def trace(self) -> float:
-        """The variance times p."""
         return self.variance * self.size
 
     def diagonal(self) -> Array:
-        """The variance, p times."""
         return np.full(self.size, self.variance)
 
     def to_dense(self) -> Array:
-        """The p × p array, for those who need it."""
         return self.variance * np.eye(self.size)
 
     def __matmul__(self, block: Array) -> Array:
         return self.variance * block
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Scaled standard normal vectors."""
         return math.sqrt(self.variance) * rng.standard_normal((n, self.size))
 
     def _product(self, other: Covariance) -> float:
@@ -119,26 +114,21 @@ class Diagonal(Covariance):
 
     @property
     def dimension(self) -> int:
-        """The number of variances."""
         return len(self.variances)
 
     def trace(self) -> float:
-        """The sum of the variances."""
         return float(self.variances.sum())
 
     def diagonal(self) -> Array:
-        """The variances themselves."""
         return self.variances
 
     def to_dense(self) -> Array:
-        """The p × p array, for those who need it."""
         return np.diag(self.variances)
 
     def __matmul__(self, block: Array) -> Array:
         return self.variances[:, None] * block
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Standard normal vectors, each coordinate scaled."""
         return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
 
     def _product(self, other: Covariance) -> float:
@@ -160,26 +150,21 @@ class Factor(Covariance):
 
     @property
     def dimension(self) -> int:
-        """The number of rows of L."""
         return int(self.factor.shape[0])
 
     def trace(self) -> float:
-        """The trace of the covariance, ||L||_F²."""
         return float(np.vdot(self.factor, self.factor))
 
     def diagonal(self) -> Array:
-        """The squared norms of the rows of L."""
-        return np.asarray(np.einsum("ij,ij->i", self.factor, self.factor))
+        return squared_norms(self.factor)
 
     def to_dense(self) -> Array:
-        """The covariance L Lᵀ as a matrix."""
         return self.factor @ self.factor.T
 
     def __matmul__(self, block: Array) -> Array:
         return self.factor @ (self.factor.T @ block)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """L z with z standard normal in r dimensions."""
         return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
 
     def _product(self, other: Covariance) -> float:
@@ -206,26 +191,21 @@ class Dense(Covariance):
 
     @property
     def dimension(self) -> int:
-        """The number of rows."""
         return int(self.matrix.shape[0])
 
     def trace(self) -> float:
-        """The sum of the diagonal."""
         return float(np.trace(self.matrix))
 
     def diagonal(self) -> Array:
-        """The diagonal, without a copy."""
         return self.matrix.diagonal()
 
     def to_dense(self) -> Array:
-        """A copy of the matrix."""
         return self.matrix.copy()
 
     def __matmul__(self, block: Array) -> Array:
         return self.matrix @ block
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """R z with R Rᵀ = C and z standard normal."""
         return rng.standard_normal((n, self.dimension)) @ self.root.T
 
     def _product(self, other: Covariance) -> float:

@@ -1,4 +1,4 @@
-"""Published data files, read with suspicion: each failure says which file, what is wrong and what to do."""
+"""Published data files, checked as they are read: each error says which file, what is wrong and what to do."""
 
 from __future__ import annotations
 

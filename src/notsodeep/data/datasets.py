@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from notsodeep.data.dataset_files import check_md5, md5, parse_idx, read_bytes, read_npz
 from notsodeep.errors import InputError
-from notsodeep.validation import as_count
+from notsodeep.validation import as_count, one_of
 
 Split = Literal["train", "test"]
 Precision = Literal["float64", "float32"]
@@ -71,7 +71,6 @@ class _Raw:
 class _Idx:
     """A data set of four IDX files, with their MD5 by split (images, labels), and its name on OpenML."""
 
-    folder: str
     checksums: Mapping[Split, tuple[str, str]]
     openml: str
     openml_test_counts: tuple[int, ...]
@@ -79,7 +78,6 @@ class _Idx:
 
 _IDX = {
     "mnist": _Idx(
-        "mnist",
         {
             "train": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432"),
             "test": ("9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
@@ -88,7 +86,6 @@ _IDX = {
         (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     ),
     "fashion_mnist": _Idx(
-        "fashion_mnist",
         {
             "train": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe"),
             "test": ("bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
@@ -125,13 +122,9 @@ def load(
         dtype: of X.
         verify: compare the IDX files with their published checksums.
     """
-    if name not in _READERS:
-        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
-    if split not in get_args(Split):
-        raise InputError(f"split must be 'train' or 'test'; it came as {split!r}.")
-    if dtype not in get_args(Precision):
-        raise InputError(f"dtype must be 'float64' or 'float32'; it came as {dtype!r}.")
-    raw = _READERS[name](name, split, _folder(data_dir), verify)
+    one_of(split, get_args(Split), "split")
+    one_of(dtype, get_args(Precision), "dtype")
+    raw = _reader(name)(name, split, _folder(data_dir), verify)
     labels = raw.y.astype(np.intp)
     chosen = _draw(labels, _of_classes(labels, classes, name), n, seed)
     samples = raw.X[chosen].reshape(len(chosen), -1).astype(dtype)
@@ -142,8 +135,7 @@ def load(
 def parse_spec(spec: str) -> tuple[str, tuple[int, ...] | None]:
     """The name and the classes in a text such as "mnist:6,8" or "digits": what `load` takes."""
     name, colon, listed = spec.partition(":")
-    if name not in _READERS:
-        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
+    _reader(name)
     if not colon:
         return name, None
     try:
@@ -215,15 +207,15 @@ def _read_idx(name: str, split: Split, folder: Path | None, verify: bool) -> _Ra
         return _from_openml(known.openml, split, known.openml_test_counts)
     checksums, arrays = {}, []
     for (kind, axes), published in zip(_IDX_KINDS, known.checksums[split], strict=True):
-        path = folder / known.folder / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz"
+        path = folder / name / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz"
         content = read_bytes(path)
         checksums[path.name] = md5(content)
         arrays.append(parse_idx(content, path, axes=axes))
         if verify:
             check_md5(path, checksums[path.name], published)
     images, labels = arrays
-    _refuse_unequal(images, labels, folder / known.folder)
-    return _Raw(images, labels, _PIXEL, str(folder / known.folder), checksums, verify)
+    _refuse_unequal(images, labels, folder / name)
+    return _Raw(images, labels, _PIXEL, str(folder / name), checksums, verify)
 
 
 def _read_cifar10(name: str, split: Split, folder: Path | None, verify: bool) -> _Raw:
@@ -288,3 +280,9 @@ _READERS: Mapping[str, Callable[[str, Split, Path | None, bool], _Raw]] = {
     "cifar10_vgg19": _read_cifar10_vgg19,
 }
 NAMES = tuple(_READERS)
+
+
+def _reader(name: str) -> Callable[[str, Split, Path | None, bool], _Raw]:
+    if name not in _READERS:
+        raise InputError(f"No data set is called {name!r}; there are {', '.join(NAMES)}.")
+    return _READERS[name]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, as_rows, frozen, root_mean_square_norm
+from notsodeep.validation import Array, as_rows, frozen, one_of, root_mean_square_norm
 
 Norm = Literal["mean_square", "mean"]
 
@@ -35,8 +35,7 @@ class Preprocessing:
             centre: subtract the training mean. The equivalents of docs/theory.md (4.7) expect it.
             norm: "mean_square" makes the mean of ||x||² one (so that τ0 ≈ 1), "mean" the mean of ||x||.
         """
-        if norm not in get_args(Norm):
-            raise InputError(f"norm must be one of {get_args(Norm)}; it came as {norm!r}.")
+        one_of(norm, get_args(Norm), "norm")
         samples = as_rows(X_train)
         mean = samples.mean(axis=0)
         shift = mean if centre else np.zeros_like(mean)

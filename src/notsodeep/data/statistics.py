@@ -1,4 +1,4 @@
-"""The statistics of a mixture that its kernels feel: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
+"""The statistics of a mixture that its kernels depend on: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
 
 Exact from a `GaussianMixture`, or estimated from labelled samples alone, at once or chunk by chunk:
 
@@ -32,7 +32,16 @@ from notsodeep.data.class_moments import (
 )
 from notsodeep.data.mixtures import GaussianMixture
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, IntArray, as_count, as_labels, as_rows, frozen, label_codes
+from notsodeep.validation import (
+    Array,
+    IntArray,
+    as_count,
+    as_labels,
+    as_rows,
+    frozen,
+    label_codes,
+    squared_norms,
+)
 
 # The unbiased estimate of tr(Σ²) averages over quadruples of different samples.
 _LEAST_PER_CLASS = 4
@@ -105,7 +114,7 @@ class ClassStatistics:
 
     def _psi(self, samples: Array, codes: IntArray) -> Array:
         residual = samples - self.means[codes]
-        squares = np.einsum("ij,ij->i", residual, residual)
+        squares = squared_norms(residual)
         if self.exact:
             return np.asarray(squares - self.traces[codes])
         n = self.sizes[codes]

@@ -1,4 +1,4 @@
-"""The density of the noise on each interval of its support, as a series that no broadening has touched."""
+"""The density of the noise on each interval of its support, as a Chebyshev series on the real line itself."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.polynomial import chebyshev
 
 from notsodeep.equivalents.mixture_covariances import Values
-from notsodeep.equivalents.resolvent import (
-    Noise,
-    interpolated,
-    solve_line,
-    solve_on_axis,
-)
+from notsodeep.equivalents.resolvent import Noise, interpolated, solve_line, solve_on_axis
 from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw
@@ -38,24 +34,15 @@ class Bulk:
     z = high sin²(θ/2) where the interval begins at 0 and the density is infinite there. Then
     h(θ) = density · dz/dθ is smooth, and Chebyshev series on a few panels give it to rounding; panels are
     halved where bulks almost touch or one is much narrower than the other.
-
-    Attributes:
-        low: the lower edge, in units where τ0 = 1.
-        high: the upper edge.
-        mass: its share of the eigenvalues, exact.
-        breaks: the ends of the panels in θ, shape (P+1,).
-        series: the Chebyshev coefficients of h on each panel, shape (P, M).
-        error: how far the integral of h is from the mass.
-        residual: the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes.
     """
 
-    low: float
-    high: float
-    mass: float
-    breaks: Array
-    series: Array
-    error: float
-    residual: float
+    low: float  # the lower edge, in units where τ0 = 1
+    high: float  # the upper edge
+    mass: float  # its share of the eigenvalues, exact
+    breaks: Array  # the ends of the panels in θ, shape (P+1,)
+    series: Array  # the Chebyshev coefficients of h on each panel, shape (P, M)
+    error: float  # how far the integral of h is from the mass
+    residual: float  # the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes
 
     def position(self, theta: Array) -> Array:
         """The z of θ."""
@@ -142,11 +129,6 @@ def _intervals(gaps: list[Gap], n: int, rank: int) -> list[tuple[float, float, f
     return list(zip(lows, highs, masses, strict=True))
 
 
-def _first_panels() -> Array:
-    breaks = np.linspace(0.0, np.pi, _PANELS + 1)
-    return np.stack([breaks[:-1], breaks[1:]], axis=1)
-
-
 def _halves(panels: Array) -> Array:
     start, stop = panels.T
     middle = (start + stop) / 2.0
@@ -160,11 +142,6 @@ def _panel_nodes(panels: Array) -> Array:
     return np.asarray((start + (stop - start) * (place + 1.0) / 2.0).ravel())
 
 
-def _series(values: Array) -> Array:
-    """The Chebyshev coefficients of values at the nodes, panel by panel."""
-    return chebyshev_coefficients(values[:, ::-1], axis=1)
-
-
 def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
     """Halve panels until the series on each of them has converged, or a point shows that there is a gap.
 
@@ -172,7 +149,7 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
     are halved there until a node falls into it.
     """
     low, high, _ = interval
-    panels = _first_panels()
+    panels = sliding_window_view(np.linspace(0.0, np.pi, _PANELS + 1), 2)
     solution = solve_line(noise, _position(low, high, _panel_nodes(panels)))
     known = _Table(_panel_nodes(panels), solution.g)
     done: list[Array] = []
@@ -183,7 +160,8 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
         density = solution.g.imag @ noise.sizes / (noise.n * np.pi)
         weight = density * _rate(low, high, _panel_nodes(panels))
         largest = max(largest, float(weight.max()))
-        series = _series(weight.reshape(len(panels), _ORDER))
+        # The nodes of a panel ascend, those of the transform descend.
+        series = chebyshev_coefficients(weight.reshape(len(panels), _ORDER)[:, ::-1], axis=1)
         ready = np.abs(series[:, -3:]).max(axis=1) <= _TAIL * largest
         ready |= panels[:, 1] - panels[:, 0] <= _SMALLEST
         done.append(np.concatenate([panels, series], axis=1)[ready])

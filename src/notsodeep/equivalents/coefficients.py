@@ -10,7 +10,7 @@ Two models with the same scalars have the same kernel, asymptotically, on every 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
@@ -183,9 +183,9 @@ def _loop_gain(model: DEQ, moments: LayerMoments) -> float:
 
 def _preactivations(model: DEQ, moments: LayerMoments, features: Coefficients) -> Coefficients:
     """The scalars of Λ = σ_a² G + σ_b² XXᵀ, docs/theory.md (4.10)."""
-    return _with(
+    return replace(
         features,
-        "ck_preactivations",
+        kernel="ck_preactivations",
         linear=model.sigma_a2 * features.linear + model.sigma_b2,
         norm=model.sigma_a2 * features.norm,
         trace=model.sigma_a2 * features.trace,
@@ -206,38 +206,32 @@ def _implicit_tangent(model: DEQ, moments: LayerMoments, features: Coefficients,
     rate = model.sigma_b2 / gain
     curved = moments.curvature**2 * rate**2 / gain**2
     if kernel == "ntk":
-        return _with(
+        return replace(
             features,
-            kernel,
+            kernel=kernel,
             linear=features.linear + moments.slope**2 * rate / gain,
             norm=features.norm / gain,
             trace=features.trace / gain + curved,
             diagonal=features.diagonal + moments.slope_energy * moments.q / remaining,
         )
     if kernel == "ntk_paper":
-        return _with(
+        return replace(
             features,
-            kernel,
+            kernel=kernel,
             linear=features.linear / gain,
             norm=features.norm / gain,
             trace=(features.trace + features.linear / gain * model.sigma_a2 * moments.curvature**2 * rate)
             / gain,
             diagonal=features.diagonal / remaining,
         )
-    return _with(
+    return replace(
         features,
-        kernel,
+        kernel=kernel,
         linear=rate / gain,
         norm=model.sigma_a2 * features.norm / gain,
         trace=model.sigma_a2 * (features.trace / gain + curved),
         diagonal=moments.q / remaining,
     )
-
-
-def _with(
-    base: Coefficients, kernel: str, *, linear: float, norm: float, trace: float, diagonal: float
-) -> Coefficients:
-    return Coefficients(linear, norm, trace, diagonal, base.tau0, kernel, base.tau_star, base.variance_slope)
 
 
 @scalars_of.register
@@ -256,7 +250,7 @@ def explicit_coefficients(
         )
     first, *others = [1.0] * (len(model.layers) + 1) if rates is None else rates
     features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
-    tangent = _with(features, kernel, linear=first, norm=0.0, trace=0.0, diagonal=first * tau0**2)
+    tangent = replace(features, kernel=kernel, linear=first, diagonal=first * tau0**2)
     for number, (phi, rate) in enumerate(zip(model.layers, others, strict=True), start=1):
         moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
         before, features = features, explicit_layer(features, moments)
@@ -267,13 +261,12 @@ def explicit_coefficients(
 def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficients:
     """The scalars of the features after one more layer, its moments taken at `features.diagonal`, (4.14)."""
     squared_slope, squared_curvature = moments.slope**2, moments.curvature**2
-    return Coefficients(
+    return replace(
+        features,
         linear=squared_slope * features.linear,
         norm=squared_slope * features.norm + squared_curvature * features.variance_slope**2 / 4.0,
         trace=squared_slope * features.trace + squared_curvature * features.linear**2 / 2.0,
         diagonal=moments.energy,
-        tau0=features.tau0,
-        kernel=features.kernel,
         tau_star=float(np.sqrt(moments.q)),
         variance_slope=moments.energy_slope * features.variance_slope,
     )
@@ -291,15 +284,14 @@ def explicit_tangent_layer(
     `rate` is the learning-rate multiplier of the weights that read the new layer.
     """
     squared_slope = moments.slope**2
-    return Coefficients(
+    return replace(
+        tangent,
         linear=rate * features.linear + squared_slope * tangent.linear,
         norm=rate * features.norm + squared_slope * tangent.norm,
         trace=rate * features.trace
         + squared_slope * tangent.trace
         + moments.curvature**2 * tangent.linear * before.linear,
         diagonal=rate * features.diagonal + moments.slope_energy * tangent.diagonal,
-        tau0=tangent.tau0,
-        kernel=tangent.kernel,
         tau_star=features.tau_star,
         variance_slope=features.variance_slope,
     )

@@ -17,7 +17,7 @@ from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalErr
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import Array, as_rows, squared_norms
 
 # Rows of cosines held at once; beyond so many samples the largest one is looked for in a part of them.
 _BLOCK = 1024
@@ -123,7 +123,7 @@ def is_high_dimensional(
         raise InputError(f"tolerance = {tolerance} must be positive and subsample = {subsample} at least 2.")
     stats = MixtureStatistics.estimate(rows, y)
     chosen = (DEQ("tanh", 0.2) if model is None else model).centred(stats.tau0)
-    squares = np.einsum("ij,ij->i", rows, rows)
+    squares = squared_norms(rows)
     typical, largest = _cosines(rows, squares)
     predicted = _predicted_error(chosen, rows, stats)
     part = np.sort(np.random.default_rng(seed).permutation(len(rows))[:subsample])
@@ -220,7 +220,7 @@ def _restricted(stats: MixtureStatistics, part: NDArray[np.intp]) -> MixtureStat
 def _cosines(X: Array, squares: Array) -> tuple[float, float]:
     """Root mean square and largest magnitude of the cosines between different samples."""
     directions = X / np.sqrt(floored(squares))[:, None]
-    lengths = np.einsum("ij,ij->i", directions, directions)
+    lengths = squared_norms(directions)
     smaller = directions.T @ directions if X.shape[1] <= len(X) else directions @ directions.T
     pairs = len(X) * (len(X) - 1)
     typical = float(np.sqrt(max(float(np.sum(smaller**2) - np.sum(lengths**2)), 0.0) / pairs))

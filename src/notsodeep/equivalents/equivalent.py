@@ -18,7 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import Model
-from notsodeep.validation import Array, as_rows, one_of
+from notsodeep.validation import Array, as_rows, one_of, squared_norms
 
 Form = Literal["asymptotic", "refined"]
 Square = Literal["mixture", "sketch", "exact"]
@@ -85,7 +85,9 @@ def equivalent(
     # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
     fewer = [_with_fewer_weights(term, tolerance) for term in merged(tuple(terms))]
     operator = StructuredOperator(0.0, fewer, dense, size=len(rows))
-    return operator.plus_diagonal(_diagonal(model, rows, kernel) - operator.diagonal())
+    squares = floored(squared_norms(rows))
+    diagonal = at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
+    return operator.plus_diagonal(diagonal - operator.diagonal())
 
 
 # --- asymptotic ---------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def _powers(
     model: Model, X: Array, kernel: str, order: int, around: float, tolerance: float
 ) -> dict[int, Separable]:
     """The functions in front of c_ij^k that are not negligible, as sums of products."""
-    squares = floored(np.einsum("ij,ij->i", X, X))
+    squares = floored(squared_norms(X))
 
     def in_cosines(nodes: Array) -> Array:
         """The series in powers of the cosine, whose coefficients stay bounded however short a row is."""
@@ -155,21 +157,16 @@ def _with_fewer_weights(term: Term, tolerance: float) -> Term:
     """A Gram term with as few D_r as needed: those of different powers are nearly dependent."""
     if not isinstance(term, GramTerm):
         return term
-    lengths = np.sqrt(floored(np.einsum("ij,ij->i", term.rows, term.rows)))[:, None]
+    lengths = np.sqrt(floored(squared_norms(term.rows)))[:, None]
     short = compressed(term.weights * lengths, term.scales, tolerance)
     return GramTerm(term.rows, short.weights / lengths, short.scales)
-
-
-def _diagonal(model: Model, X: Array, kernel: str) -> Array:
-    squares = floored(np.einsum("ij,ij->i", X, X))
-    return at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
 
 
 def _correlation(X: Array, around: Any) -> float:
     if around == "mean":
         if len(X) < 2:
             return 0.0
-        directions = X / np.sqrt(floored(np.einsum("ij,ij->i", X, X)))[:, None]
+        directions = X / np.sqrt(floored(squared_norms(X)))[:, None]
         total = directions.sum(axis=0)
         return float(total @ total - len(X)) / (len(X) * (len(X) - 1))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
+from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, as_rows
 
@@ -49,34 +50,24 @@ def equivalence_error(
     kernel: str = "ck",
     form: str = "asymptotic",
     *,
-    order: int = 2,
-    square: str = "mixture",
-    rank: int = 100,
-    seed: int = 0,
-    around: float | Literal["mean"] = 0.0,
     blockwise: bool = False,
     tolerance: float = 1e-3,
+    **options: Any,
 ) -> OperatorDistance:
     """The distance between the exact kernel and its equivalent, docs/theory.md (4.8).
 
     Args:
-        model: as in `equivalent`, which explains stats, kernel, form, order, square, rank, seed, around.
+        model: as in `equivalent`, which explains stats, kernel and form as well.
         X: samples in rows (n, p).
         stats: statistics of the classes.
         kernel: which kernel.
-        form: which equivalent.
-        order: of the refined form.
-        square: of the refined form.
-        rank: of its sketch.
-        seed: of its sketch.
-        around: of the refined form.
+        form: "asymptotic" or "refined".
         blockwise: never hold the n × n kernel; compute its rows in blocks at each pass (about ten of them).
         tolerance: relative accuracy of the two norms.
+        **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)
-    operator = equivalent(
-        model, rows, stats, kernel, form, order=order, square=square, rank=rank, seed=seed, around=around
-    )
+    operator = equivalent(model, rows, stats, kernel, form, **options)
     return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
 
 
@@ -102,12 +93,12 @@ def distance_to_exact(
     return OperatorDistance(apart / whole, apart, whole, tolerance)
 
 
-class _RowBlocks(LinearOperator):
+class _RowBlocks(SymmetricOperator):
     """The exact kernel as an operator that computes its rows when they are needed."""
 
     def __init__(self, model: DEQ | Explicit, X: Array, kernel: str) -> None:
         self._model, self._rows, self._kernel = model, X, kernel
-        super().__init__(np.float64, (len(X), len(X)))
+        super().__init__(len(X))
 
     def _matmat(self, block: Array) -> Array:
         result = np.empty((len(self._rows), block.shape[1]))
@@ -116,6 +107,3 @@ class _RowBlocks(LinearOperator):
             part = exact_kernel(self._model, self._rows[rows], self._rows, kernel=self._kernel)
             result[rows] = part @ block
         return result
-
-    def _adjoint(self) -> _RowBlocks:
-        return self

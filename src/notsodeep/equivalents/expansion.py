@@ -32,6 +32,7 @@ from functools import singledispatch
 from math import factorial
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from notsodeep.equivalents.coefficients import no_equivalent
@@ -79,11 +80,6 @@ def expand(model: Model, left: Array, right: Array, kernel: str, order: int, aro
     return series_of(model, left, right, point, order).of(kernel)
 
 
-def exact_diagonal(model: Model, squares: Array, kernel: str) -> Array:
-    """K_ii for samples of squared norms s_i."""
-    return diagonal_of(model, squares, kernel)
-
-
 @singledispatch
 def series_of(model: Model, left: Array, right: Array, point: Array, order: int) -> Readings:
     """The series of all kernels of one kind of model; another kind registers a function of its own here."""
@@ -91,8 +87,8 @@ def series_of(model: Model, left: Array, right: Array, point: Array, order: int)
 
 
 @singledispatch
-def diagonal_of(model: Model, squares: Array, kernel: str) -> Array:
-    """The diagonal of a kernel of one kind of model; another kind registers a function of its own here."""
+def exact_diagonal(model: Model, squares: Array, kernel: str) -> Array:
+    """K_ii for samples of squared norms s_i; another kind of model registers a function of its own here."""
     raise no_equivalent(model)
 
 
@@ -170,7 +166,7 @@ def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
     )
 
 
-@diagonal_of.register
+@exact_diagonal.register
 def _implicit_diagonal(model: DEQ, squares: Array, kernel: str) -> Array:
     q = _variances(model, squares)
     if kernel == "ck_preactivations":
@@ -218,7 +214,7 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
     return Readings(features, incoming, tangent, tangent, tangent)
 
 
-@diagonal_of.register
+@exact_diagonal.register
 def _explicit_diagonal(model: Explicit, squares: Array, kernel: str) -> Array:
     q = tangent = incoming = squares
     for phi in model.layers:
@@ -253,7 +249,7 @@ class _Duals:
         found = np.empty((count, *scale.shape))
         for k in range(count):
             ratios = _falling(np.arange(k, terms), k)
-            found[k] = _power_sum(products[k:] * ratios[:, None, None], rho) / scale**k
+            found[k] = polyval(rho, products[k:] * ratios[:, None, None], tensor=False) / scale**k
         return found
 
     def _products(self, terms: int) -> Array:
@@ -285,14 +281,6 @@ def _falling(k: NDArray[np.int_], j: int) -> Array:
     for i in range(j):
         product *= k - i
     return product
-
-
-def _power_sum(coefficients: Array, x: Array) -> Array:
-    """Σ_k coefficients[k] x^k by Horner's rule."""
-    total = np.zeros_like(x)
-    for coefficient in coefficients[::-1]:
-        total = total * x + coefficient
-    return total
 
 
 # --- truncated power series, in the first axis --------------------------------------------------------

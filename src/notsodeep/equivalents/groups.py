@@ -1,4 +1,4 @@
-"""The samples grouped by class and norm: what the spectrum of a kernel feels of n and p being finite.
+"""The samples grouped by class and norm: how finite n and p change the spectrum of a kernel.
 
 The asymptotic form (4.7) gives every sample the scale τ0. Its largest errors are of order p^{-1/2} and known:
 
@@ -49,19 +49,12 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Classes cut into parts of equal norm.
+    """Classes cut into parts of equal norm."""
 
-    Attributes:
-        member: the class of each group.
-        sizes: its number of samples.
-        squares: its squared norm ||x||².
-        noise_squares: the part of it that is not the mean's.
-    """
-
-    member: IntArray
-    sizes: IntArray
-    squares: Array
-    noise_squares: Array
+    member: IntArray  # the class of each group
+    sizes: IntArray  # the number of samples in each group
+    squares: Array  # the squared norm ||x||² of the samples of each group
+    noise_squares: Array  # the part of that which does not come from the mean of the class
 
     @classmethod
     def of(cls, gmm: GaussianMixture, stats: ClassStatistics, *, one_norm: bool = False) -> Groups:
@@ -72,18 +65,15 @@ class Groups:
             fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
             along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
             deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2) * (not one_norm)
-            counts = _parts(int(stats.sizes[label]), gmm.classes)
+            size = int(stats.sizes[label])
+            number = min(size, max(_LEAST_GROUPS, _GROUPS // gmm.classes))
+            counts = largest_remainder(np.full(number, 1.0 / number), size)
             norms = np.maximum(noise + deviation * _centres(len(counts)), _SMALLEST_NORM * noise)
             member.append(np.full(len(counts), label))
             sizes.append(counts)
             noise_squares.append(norms)
             squares.append(norms + fixed)
         return cls(*(np.concatenate(part) for part in (member, sizes, squares, noise_squares)))
-
-
-def _parts(size: int, classes: int) -> IntArray:
-    number = min(size, max(_LEAST_GROUPS, _GROUPS // classes))
-    return largest_remainder(np.full(number, 1.0 / number), size)
 
 
 def _centres(number: int) -> Array:
@@ -94,19 +84,12 @@ def _centres(number: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`.
+    """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`."""
 
-    Attributes:
-        noise: the samples without their means, in groups.
-        perturbation: what the means, t, T and the norms of the groups add.
-        origin: the place of z = 0 on the scale of the kernel.
-        stretch: the length of a unit of z there.
-    """
-
-    noise: Noise
-    perturbation: Perturbation
-    origin: float
-    stretch: float
+    noise: Noise  # the samples without their means, in groups
+    perturbation: Perturbation  # what the means, t, T and the norms of the groups add
+    origin: float  # the place of z = 0 on the scale of the kernel
+    stretch: float  # the length of a unit of z there
 
 
 def refined(
@@ -225,14 +208,10 @@ def _at_norms(model: DEQ | Explicit, norms: Array, kernel: str) -> tuple[Array, 
 
 
 def _scalars(model: DEQ | Explicit, norms: Array, kernel: str) -> Array:
-    local = [_at_norm(model, float(norm), kernel) for norm in norms]
-    return np.array([(one.linear, one.diagonal) for one in local])
-
-
-def _at_norm(model: DEQ | Explicit, tau: float, kernel: str) -> Coefficients:
-    """The scalars at another norm.
+    """The scalars α₁ and γ² at each norm, shape (norms, 2).
 
     To first order in τ² - τ0² it is the same whether the activation stays centred at τ0 or moves along:
     docs/theory.md (2.11).
     """
-    return coefficients(model.centred(tau), tau, kernel)
+    local = [coefficients(model.centred(tau), tau, kernel) for tau in map(float, norms)]
+    return np.array([(one.linear, one.diagonal) for one in local])

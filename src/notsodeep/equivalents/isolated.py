@@ -41,32 +41,20 @@ _NO_ACTION = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Isolated:
-    """One isolated eigenvalue.
+    """One isolated eigenvalue."""
 
-    Attributes:
-        z: where it stands, on the scale of the noise in units of τ0.
-        alignment: squared projections of its eigenvector on the normalised indicators of the K classes.
-    """
-
-    z: float
-    alignment: Array
+    z: float  # where it stands, on the scale of the noise in units of τ0
+    alignment: Array  # squared projections of its eigenvector on the normalised indicators of the K classes
 
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """What a kernel has beyond its noise: means, t, T and ψ, docs/theory.md (6.5).
+    """What a kernel has beyond its noise: means, t, T and ψ, docs/theory.md (6.5)."""
 
-    Attributes:
-        noise: the classes without their means.
-        trace_part: α₃T.
-        norm_part: √α₂ t.
-        norm_weights: α₂ · 2 n_a T_aa/p, the weights of ψ in each class.
-    """
-
-    noise: Noise
-    trace_part: Array
-    norm_part: Array
-    norm_weights: Array
+    noise: Noise  # the classes without their means
+    trace_part: Array  # α₃T
+    norm_part: Array  # √α₂ t
+    norm_weights: Array  # α₂ · 2 n_a T_aa/p, the weights of ψ in each class
 
     @classmethod
     def of(cls, noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> Perturbation:
@@ -84,7 +72,7 @@ class Perturbation:
         return np.block([[first, side], [side.T, np.array([[1.0 + self.norm_weights @ g]])]])
 
     def matrix_slope(self, g: Array, rates: Array) -> Array:
-        """Its derivative in z, from that of g."""
+        """The derivative of H in z, from the derivative `rates` of g."""
         first = self.noise.mean_form_slope(g, rates) + np.diag(rates / (self.noise.ratios * g**2))
         side = np.zeros((len(g), 1))
         return np.block([[first, side], [side.T, np.array([[self.norm_weights @ rates]])]])
@@ -96,7 +84,7 @@ class Perturbation:
         return np.asarray(np.sqrt(np.append(terms, 1.0 + self.norm_weights @ np.abs(g))))
 
     def signs(self, g: Array) -> Array:
-        """Ascending numbers with the signs of the eigenvalues of H, which is first scaled to order 1."""
+        """Numbers in ascending order with the signs of the eigenvalues of H, which is first scaled to order 1."""
         scale = self.scale(g)
         return np.asarray(np.linalg.eigvalsh(self.matrix(g) / scale / scale[:, None]))
 
@@ -119,12 +107,9 @@ class Perturbation:
 
     def ends(self, gap: Gap) -> tuple[Point, Point]:
         """The first and the last point where a gap is searched: its edges, or near 0 and above all."""
-        start = gap.low or self._near_zero(gap)
+        near_zero = _FROM_ZERO * (gap.high or gap.inside).z
+        start = gap.low or Point(near_zero, gap.at(self.noise, near_zero))
         return start, gap.high or self._beyond(gap, start.z)
-
-    def _near_zero(self, gap: Gap) -> Point:
-        z = _FROM_ZERO * (gap.high or gap.inside).z
-        return Point(z, gap.at(self.noise, z))
 
     def _beyond(self, gap: Gap, z: float) -> Point:
         while True:
@@ -158,7 +143,7 @@ def without_bulk(noise: Noise, stats: ClassStatistics, scalars: Coefficients) ->
     """Eigenvalues of V𝒞Vᵀ, docs/theory.md (4.7), when α₁ = 0: a problem of size K+1, as VᵀV is diagonal.
 
     Returns:
-        Non-zero eigenvalues, ascending, each with the squared projections of its eigenvector on the classes.
+        Non-zero eigenvalues in ascending order, each with the squared projections of its eigenvector on the classes.
     """
     classes = len(noise.sizes)
     joint = np.append(stats.t, 1.0)

@@ -63,19 +63,13 @@ class Shapes(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Commuting(Shapes):
-    """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter.
-
-    Attributes:
-        values: the eigenvalues of the C_a, shape (D, K).
-        multiplicity: how often each K-tuple occurs, shape (D,).
-        gram: Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K).
-    """
+    """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter."""
 
     p: int
     largest: float
-    values: Array
-    multiplicity: IntArray
-    gram: Array
+    values: Array  # the eigenvalues of the C_a, shape (D, K)
+    multiplicity: IntArray  # how often each K-tuple occurs, shape (D,)
+    gram: Array  # Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K)
     resolution: ClassVar[float] = 1e-14
 
     @classmethod
@@ -90,7 +84,6 @@ class Commuting(Shapes):
         return np.asarray(1.0 + h @ self.values.T)
 
     def traces(self, h: Values) -> tuple[Values, Values]:
-        """Sums over the distinct tuples, in batches that bound the memory."""
         classes = h.shape[1]
         weighted = self.values * self.multiplicity[:, None] / self.p
         pairs = (weighted[:, :, None] * self.values[:, None, :]).reshape(-1, classes**2)
@@ -103,38 +96,28 @@ class Commuting(Shapes):
         return first, second.reshape(-1, classes, classes)
 
     def negative(self, h: Array) -> int:
-        """Counted with multiplicity."""
         return int(self.multiplicity[self._shifted(h) < 0].sum())
 
     def mean_form(self, h: Array) -> Array:
-        """A sum over the distinct tuples."""
         return np.asarray(np.tensordot(1.0 / self._shifted(h), self.gram, axes=1))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """A sum over the distinct tuples."""
         return np.asarray(np.tensordot((self.values @ rates) / self._shifted(h) ** 2, self.gram, axes=1))
 
     def spanned(self, members: Mask) -> int:
-        """Coordinates where one of the members has variance."""
         present = (self.values[:, members] > _NULL * self.largest).any(axis=1)
         return int(self.multiplicity[present].sum())
 
 
 @dataclass(frozen=True, eq=False)
 class General(Shapes):
-    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p.
-
-    Attributes:
-        matrices: the C_a in the space they span, shape (K, r, r).
-        means: the parts of the μ_a in it, shape (K, r).
-        rest: the inner products of what is left of the μ_a, shape (K, K).
-    """
+    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p."""
 
     p: int
     largest: float
-    matrices: Array
-    means: Array
-    rest: Array
+    matrices: Array  # the C_a in the space they span, shape (K, r, r)
+    means: Array  # the parts of the μ_a in it, shape (K, r)
+    rest: Array  # the inner products of what is left of the μ_a, shape (K, K)
     # Near an atom at 0 the matrices that are inverted may have a condition number of the inverse distance.
     resolution: ClassVar[float] = 1e-7
 
@@ -154,7 +137,6 @@ class General(Shapes):
         return matrix
 
     def traces(self, h: Values) -> tuple[Values, Values]:
-        """One inverse and K products for each h."""
         classes = range(h.shape[1])
         first, second = np.empty(h.shape, h.dtype), np.empty((*h.shape, h.shape[1]), h.dtype)
         for row, point in enumerate(h):
@@ -166,20 +148,16 @@ class General(Shapes):
         return first / self.p, second / self.p
 
     def negative(self, h: Array) -> int:
-        """By the eigenvalues."""
         return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
 
     def mean_form(self, h: Array) -> Array:
-        """By one linear system."""
         return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """By one linear system."""
         solved = np.linalg.solve(self._shifted(h), self.means.T)
         return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
 
     def spanned(self, members: Mask) -> int:
-        """The rank of the sum of the members."""
         spectrum = np.linalg.eigvalsh(self.matrices[members].sum(axis=0)) if members.any() else np.zeros(1)
         return int(np.count_nonzero(spectrum > _NULL * self.p * self.largest))
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
-from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.terms import Term, check_term, merged
 from notsodeep.errors import ConvergenceError, InputError
@@ -32,6 +31,7 @@ from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric, sum_of_logarithms
 from notsodeep.linalg.low_rank import woodbury_core
+from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.validation import Array, as_real, as_right_sides
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
@@ -44,7 +44,7 @@ COLUMN_LIMIT = 1500
 _COLUMNS_PER_SIDE = 200
 
 
-class StructuredOperator(LinearOperator):
+class StructuredOperator(SymmetricOperator):
     """A symmetric n × n matrix diag(d) + Gram terms + low-rank terms + an optional dense part.
 
     Args:
@@ -68,7 +68,7 @@ class StructuredOperator(LinearOperator):
         self.dense = None if dense is None else _as_symmetric(dense, n)
         for term in self.terms:
             check_term(term, n)
-        super().__init__(np.float64, (n, n))
+        super().__init__(n)
 
     # --- multiplication -----------------------------------------------------------------------------------
 
@@ -77,15 +77,6 @@ class StructuredOperator(LinearOperator):
         for term in self.terms:
             result += term.product(block)
         return result if self.dense is None else result + self.dense @ block
-
-    def _matvec(self, vector: Array) -> Array:
-        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
-
-    def _adjoint(self) -> StructuredOperator:
-        return self
-
-    def _transpose(self) -> StructuredOperator:
-        return self
 
     # --- algebra: structure survives it -------------------------------------------------------------------
 
@@ -128,11 +119,6 @@ class StructuredOperator(LinearOperator):
     # --- numbers ------------------------------------------------------------------------------------------
 
     @property
-    def n(self) -> int:
-        """The number of samples."""
-        return int(self.shape[0])
-
-    @property
     def columns(self) -> int:
         """Columns of the factor F: below n, everything exact is as small as that."""
         return sum(term.columns for term in self.terms)
@@ -165,7 +151,7 @@ class StructuredOperator(LinearOperator):
     # --- spectrum -----------------------------------------------------------------------------------------
 
     def eigvalsh(self, k: int | None = None) -> Array:
-        """Eigenvalues, ascending: all of them, or the k of largest magnitude.
+        """Eigenvalues in ascending order: all of them, or the k of largest magnitude.
 
         All of them come from a problem as small as the columns where the operator is thin and its diagonal
         constant (that constant then fills up the rest), from the dense matrix otherwise. A few come from
@@ -258,9 +244,8 @@ class StructuredOperator(LinearOperator):
         """
         diagonal = self.own_diagonal + float(ridge)
         if self.is_thin and np.all(diagonal > 0.0):
-            return float(
-                np.log(diagonal).sum() + sum_of_logarithms(_Whitened.of(self, diagonal, basis=False).values())
-            )
+            whitened = _Whitened.of(self, diagonal, basis=False)
+            return float(np.log(diagonal).sum() + sum_of_logarithms(whitened.values()))
         return sum_of_logarithms(linalg.eigvalsh(self.plus_diagonal(ridge).to_dense(), check_finite=False))
 
 
@@ -277,13 +262,10 @@ class _Whitened:
         root = np.sqrt(diagonal)
         columns, core = operator._factor
         scaled = columns / root[:, None]
-        if basis:
-            orthonormal, triangle = linalg.qr(scaled, mode="economic", overwrite_a=True, check_finite=False)
-        else:
-            orthonormal, triangle = (
-                None,
-                linalg.qr(scaled, mode="r", check_finite=False)[0][: columns.shape[1]],
-            )
+        if not basis:
+            triangle = linalg.qr(scaled, mode="r", check_finite=False)[0][: columns.shape[1]]
+            return cls(root, None, _congruence(triangle, core))
+        orthonormal, triangle = linalg.qr(scaled, mode="economic", overwrite_a=True, check_finite=False)
         return cls(root, orthonormal, _congruence(triangle, core))
 
     def values(self) -> Array:

@@ -29,7 +29,7 @@ from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.separable import Separable
 from notsodeep.equivalents.terms import GramTerm, Term, low_rank
 from notsodeep.linalg.low_rank import leading_part
-from notsodeep.validation import Array
+from notsodeep.validation import Array, squared_norms
 
 Powers = Mapping[int, Separable]
 
@@ -41,17 +41,11 @@ _NEGLIGIBLE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ClassValues:
-    """Where the inner products of two classes concentrate.
+    """Where the inner products of two classes concentrate."""
 
-    Attributes:
-        labels: the class of each sample, shape (n,).
-        mean: u_ab, the mean of c_ij, shape (K, K).
-        variance: v_ab, its variance, shape (K, K).
-    """
-
-    labels: NDArray[np.intp]
-    mean: Array
-    variance: Array
+    labels: NDArray[np.intp]  # the class of each sample, shape (n,)
+    mean: Array  # u_ab, the mean of c_ij, shape (K, K)
+    variance: Array  # v_ab, its variance, shape (K, K)
 
     @classmethod
     def of(cls, X: Array, stats: MixtureStatistics | None) -> ClassValues:
@@ -75,7 +69,7 @@ class ClassValues:
 def _pair_means(X: Array) -> tuple[float, float]:
     """Means of c_ij and c_ij² over pairs of different samples, O(np min(n, p))."""
     n = len(X)
-    squares = np.einsum("ij,ij->i", X, X)
+    squares = squared_norms(X)
     total = X.sum(axis=0)
     smaller = X.T @ X if X.shape[1] <= n else X @ X.T
     pairs = max(n * (n - 1), 1)
@@ -108,7 +102,7 @@ def _class_constants(function: Separable, values: ClassValues, table: Array) -> 
 def _class_gram(X: Array, function: Separable, values: ClassValues, table: Array) -> list[Term]:
     """The matrix g(s_i, s_j) · table_ab · c_ij, a D for each term of g and each eigenvector of the table."""
     eigenvalues, vectors = linalg.eigh(table)
-    kept = np.abs(eigenvalues) > _NEGLIGIBLE * float(np.einsum("ij,ij->i", X, X).max())
+    kept = np.abs(eigenvalues) > _NEGLIGIBLE * float(squared_norms(X).max())
     if not kept.any():
         return []
     patterns = vectors[values.labels][:, kept]

@@ -4,7 +4,7 @@ With g_a = -1/(z(1+δ_a)) in place of δ_a and R = (I + Σ_b (n_b/p) g_b C_b)^{-
 
     z = -1/g_a + (1/p) tr(C_a R(g)),        a = 1 … K,
 
-in which z stands alone. Three facts make them solvable with proof, not by hope. Let P have the entries
+in which z stands alone. By three facts a solution can be proved to be the right one. Let P have the entries
 |g_a|² (1/p) tr(C_a R C_b R*) n_b/p, which are not negative.
 
 1. The imaginary part of the equations is (I - P) Im g = |g|² Im z. So for Im z > 0 and Im g > 0 the spectral
@@ -49,24 +49,15 @@ class Noise:
     """WWᵀ + diag(offsets) + independent entries, for groups of samples, in units where τ0 = 1.
 
     A group is a class, or a part of one whose samples have the same size.
-
-    Attributes:
-        shapes: the covariances and means of the classes.
-        sizes: the number of samples of each group.
-        member: the class of each group.
-        scale: what multiplies the covariance of the class in the group.
-        mean_scale: what multiplies its mean.
-        offset: what is added on the diagonal, not negative.
-        scatter: p times the variances of the independent entries, between groups.
     """
 
-    shapes: Shapes
-    sizes: IntArray
-    member: IntArray
-    scale: Array
-    mean_scale: Array
-    offset: Array
-    scatter: Array
+    shapes: Shapes  # the covariances and means of the classes
+    sizes: IntArray  # the number of samples of each group
+    member: IntArray  # the class of each group
+    scale: Array  # what multiplies the covariance of the class in the group
+    mean_scale: Array  # what multiplies its mean
+    offset: Array  # what is added on the diagonal, not negative
+    scatter: Array  # p times the variances of the independent entries, between groups
 
     @classmethod
     def of_classes(cls, shapes: Shapes, sizes: IntArray) -> Noise:
@@ -190,17 +181,11 @@ def radius(noise: Noise, g: Values) -> Array:
 # --- solving -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class AxisSolution:
-    """Solutions at real points.
+    """Solutions at real points."""
 
-    Attributes:
-        g: shape (Z, K), complex; the imaginary part is 0 outside the support.
-        outside: which of the points lie outside the support.
-        residual: the largest residual of any of them.
-    """
-
-    g: Values
-    outside: Mask
-    residual: float
+    g: Values  # shape (Z, K), complex; the imaginary part is 0 outside the support
+    outside: Mask  # which of the points lie outside the support
+    residual: float  # the largest residual of any of them
 
 
 def solve_on_axis(noise: Noise, x: Array, guess: Values | None = None) -> AxisSolution:
@@ -244,9 +229,9 @@ def interpolated(x: Array, known_x: Array, known_g: Values) -> Values:
     return np.stack(columns, axis=1)
 
 
-def solve_real(noise: Noise, z: Array, guess: Array) -> tuple[Array, Mask]:
+def solve_real(noise: Noise, z: Array, guess: Values) -> tuple[Values, Mask]:
     """Newton's iteration in real numbers; the mask says which results prove their z outside the support."""
-    g, converged = _newton(noise, z, np.array(guess), upper=False)
+    g, converged = _newton(noise, z, np.array(guess.real), upper=False)
     stable = np.zeros(len(z), dtype=bool)
     stable[converged] = radius(noise, g[converged]) < 1.0
     return g, stable
@@ -258,15 +243,11 @@ def _land(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:
     solved = np.zeros(len(x), dtype=bool)
     complex_first = (guess.imag > 0.03 * np.abs(guess)).any(axis=1)
     for attempt in (complex_first, ~complex_first):
-        for land, wanted in ((_land_inside, attempt), (_land_outside, ~attempt)):
+        for land, wanted in ((_land_inside, attempt), (solve_real, ~attempt)):
             rows = np.flatnonzero(wanted & ~solved)
             if len(rows):
                 g[rows], solved[rows] = land(noise, x[rows], guess[rows])
     return g, solved
-
-
-def _land_outside(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:
-    return solve_real(noise, x, guess.real)
 
 
 def _land_inside(noise: Noise, x: Array, guess: Values) -> tuple[Values, Mask]:

@@ -30,19 +30,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Separable:
-    """Σ_r scales_r weights_ir weights_jr.
+    """Σ_r scales_r weights_ir weights_jr."""
 
-    Attributes:
-        weights: shape (n, R).
-        scales: shape (R,).
-        size: the largest magnitude of the function.
-        error_bound: bound on the error of any entry, by the terms left out and the interpolation.
-    """
-
-    weights: Array
-    scales: Array
-    size: float
-    error_bound: float
+    weights: Array  # shape (n, R)
+    scales: Array  # shape (R,)
+    size: float  # the largest magnitude of the function
+    error_bound: float  # bound on the error of any entry, by the terms left out and the interpolation
 
     @property
     def rank(self) -> int:

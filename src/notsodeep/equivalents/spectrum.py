@@ -42,14 +42,14 @@ _NO_LINEAR = 1e-20
 
 @dataclass(frozen=True, eq=False)
 class LimitingSpectrum:
-    """Where the eigenvalues of a kernel stand on a mixture.
+    """The predicted spectrum of a kernel on a mixture.
 
     Attributes:
-        grid: points on the bulk, ascending, closer together towards the edges.
+        grid: points on the bulk in ascending order, closer together towards the edges.
         density: the limiting density there; with the atoms it has mass 1.
         atoms: pairs (location, mass) of the limit.
         edges: the intervals of the bulk, shape (number, 2).
-        isolated: eigenvalues outside the bulk, ascending, each as often as it occurs; in the limit they
+        isolated: eigenvalues outside the bulk in ascending order, each as often as it occurs; in the limit they
             carry no mass.
         alignment: squared projections of their eigenvectors on the normalised indicators of the classes,
             shape (number, K). A row sums to the squared projection on the space of the classes. Of
@@ -99,7 +99,7 @@ class LimitingSpectrum:
         return np.asarray(total)
 
     def quantiles(self, number: int | None = None) -> Array:
-        """A deterministic prediction of the eigenvalues, ascending: atoms, bulk and isolated ones.
+        """A deterministic prediction of the eigenvalues, in ascending order: atoms, bulk and isolated ones.
 
         Args:
             number: how many, spread evenly through the distribution of the n eigenvalues; n when left out,
@@ -215,7 +215,7 @@ def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSp
         atoms=((origin, (noise.n - rank) / noise.n),) if rank < noise.n else (),
         edges=frozen(stretch * edges + origin),
         isolated=frozen(np.array([stretch * one.z + origin for one in isolated])),
-        alignment=frozen(_alignments(isolated, int(noise.member.max()) + 1)),
+        alignment=frozen(np.array([one.alignment for one in isolated]).reshape(-1, noise.member.max() + 1)),
         counts=counts,
         atom_counts=(at_zero,) if rank < noise.n else (),
         scalars=scalars,
@@ -232,7 +232,7 @@ def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSp
 def _absorbed(
     isolated: list[Isolated], counts: tuple[int, ...], bulks: list[Bulk], noise: Noise
 ) -> tuple[list[Isolated], tuple[int, ...]]:
-    """Give to the next lower bulk what stands between the bulks of groups, where only the grouping left a gap."""
+    """Isolated eigenvalues in a gap that exists only because norms were grouped are counted to the bulk below."""
     sizes, kept = list(counts), []
     for one in isolated:
         lower = [index for index, bulk in enumerate(bulks) if bulk.high < one.z]
@@ -241,10 +241,6 @@ def _absorbed(
         else:
             kept.append(one)
     return kept, tuple(sizes)
-
-
-def _alignments(isolated: list[Isolated], classes: int) -> Array:
-    return np.array([one.alignment for one in isolated]).reshape(-1, classes)
 
 
 def _grid(bulk: Bulk, points: int) -> Array:

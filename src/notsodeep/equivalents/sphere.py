@@ -56,7 +56,7 @@ def sphere_coefficients(
             "ck_preactivations" and "ntk_preactivations"; an explicit network has "ck" and "ntk".
         radius: the norm of the samples.
     """
-    _check(model, kernel)
+    refuse_uncovered(model, str(as_kernel(kernel)))
     dimension = as_count(dimension, "dimension")
     square = np.array([as_tau(radius) ** 2])
     value, slope, half_curvature = expand(model, square, square, kernel, 2, 0.0)[:, 0, 0]
@@ -79,8 +79,3 @@ def sphere_equivalent(model: Model, X: ArrayLike, kernel: str = "ck") -> Structu
     ones = np.ones((len(rows), 1))
     terms: list[Term] = [gram(rows, scalars.linear), low_rank(ones, np.array([[scalars.constant]]))]
     return StructuredOperator(scalars.identity, terms, size=len(rows))
-
-
-def _check(model: Model, kernel: str) -> None:
-    as_kernel(kernel)
-    refuse_uncovered(model, kernel)

@@ -8,7 +8,6 @@ number are in the same gap, two with different numbers are not: the difference i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,19 +42,12 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """An interval without spectrum.
+    """An interval without spectrum."""
 
-    Attributes:
-        above: the number of eigenvalues above it.
-        inside: a solution in it.
-        low: the lower edge, a fold; None for the gap that begins at 0.
-        high: the upper edge, a fold; None for the gap that has no end.
-    """
-
-    above: int
-    inside: Point
-    low: Point | None
-    high: Point | None
+    above: int  # the number of eigenvalues above it
+    inside: Point  # a solution in it
+    low: Point | None  # the lower edge, a fold; None for the gap that begins at 0
+    high: Point | None  # the upper edge, a fold; None for the gap that has no end
 
     def at(self, noise: Noise, z: float) -> Array:
         """The solution at a z of the gap, followed from the known one."""
@@ -94,7 +86,9 @@ def find_gaps(noise: Noise, rank: int) -> list[Gap]:
     top = _top_gap(noise)
     found = {0: top}
     if rank:
-        points = _points_below(_edge_of(top))
+        edge = top.low.z if top.low is not None else 0.0
+        equal = (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
+        points = edge * np.union1d(equal, _DECADES)
         _scan(noise, points[points > noise.shapes.resolution * points[-1]], rank, found)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
@@ -107,15 +101,6 @@ def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[Gap]) -> 
     if len(found) == len(gaps):
         raise _lost(inside[0].z)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
-
-
-def _edge_of(top: Gap) -> float:
-    return top.low.z if top.low is not None else 0.0
-
-
-def _points_below(edge: float) -> Array:
-    equal = edge * (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
-    return np.unique(np.concatenate([equal, edge * _DECADES]))
 
 
 def _top_gap(noise: Noise) -> Gap:
@@ -200,11 +185,8 @@ def _zero_of_rate(noise: Noise, here: Point, there: Point, weights: Array) -> Po
             raise _lost(near.z)
         return found
 
-    return at(_brent(lambda place: at(place)[1], start, stop))[0]
-
-
-def _brent(function: Callable[[float], float], start: float, stop: float) -> float:
-    return float(brentq(function, start, stop, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+    rounding = 4 * np.finfo(float).eps
+    return at(float(brentq(lambda place: at(place)[1], start, stop, xtol=1e-300, rtol=rounding)))[0]
 
 
 def _lost(z: float) -> ConvergenceError:

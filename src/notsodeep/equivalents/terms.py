@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.validation import Array
+from notsodeep.validation import Array, squared_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,7 @@ class GramTerm:
 
     def diagonal(self) -> Array:
         """The diagonal of the term."""
-        squares: Array = np.einsum("ij,ij->i", self.rows, self.rows)
-        return squares * (self.weights**2 @ self.scales)
+        return squared_norms(self.rows) * (self.weights**2 @ self.scales)
 
     def factor(self) -> tuple[Array, Array]:
         """The columns [D_1 X, D_2 X, …] and their core."""
@@ -107,19 +106,14 @@ def merged(terms: tuple[Term, ...]) -> list[Term]:
     """Gram terms of the same X become one, so that a sum costs two matrix products and not four."""
     kept: list[Term] = []
     for term in terms:
-        twin = next((i for i, old in enumerate(kept) if _same_rows(old, term)), None)
-        if twin is None:
+        for place, old in enumerate(kept):
+            if isinstance(old, GramTerm) and isinstance(term, GramTerm) and old.rows is term.rows:
+                weights = np.hstack([old.weights, term.weights])
+                kept[place] = GramTerm(old.rows, weights, np.concatenate([old.scales, term.scales]))
+                break
+        else:
             kept.append(term)
-            continue
-        old = kept[twin]
-        if isinstance(old, GramTerm) and isinstance(term, GramTerm):
-            weights = np.hstack([old.weights, term.weights])
-            kept[twin] = GramTerm(old.rows, weights, np.concatenate([old.scales, term.scales]))
     return kept
-
-
-def _same_rows(old: Term, new: Term) -> bool:
-    return isinstance(old, GramTerm) and isinstance(new, GramTerm) and old.rows is new.rows
 
 
 def check_term(term: Term, n: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 import numpy as np
@@ -42,6 +43,7 @@ LANDMARKS = 1000
 LARGEST_DISTORTION = 2.0
 
 
+@dataclass(eq=False, repr=False)
 class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Ridge regression with the refined equivalent (docs/theory.md (5.2)) in the place of the exact kernel.
 
@@ -99,32 +101,18 @@ class DEQEquivalentRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         model_: the `DEQ`.
     """
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "ntk",
-        activation: str | Activation = "relu",
-        sigma_a2: float = 0.2,
-        sigma_b2: float | None = None,
-        bias2: float = 0.0,
-        order: int = 2,
-        alpha: float = 1e-2,
-        fit_intercept: bool = True,
-        center: bool = True,
-        scale: float | str | None = "auto",
-        fallback: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.activation = activation
-        self.sigma_a2 = sigma_a2
-        self.sigma_b2 = sigma_b2
-        self.bias2 = bias2
-        self.order = order
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.center = center
-        self.scale = scale
-        self.fallback = fallback
+    _: KW_ONLY
+    kernel: str = "ntk"
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_b2: float | None = None
+    bias2: float = 0.0
+    order: int = 2
+    alpha: float = 1e-2
+    fit_intercept: bool = True
+    center: bool = True
+    scale: float | str | None = "auto"
+    fallback: bool = True
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the coefficients.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, as_count, one_of, root_mean_square_norm
 
 
+@dataclass(eq=False, repr=False)
 class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Random features of the explicit network that shares the kernel of a DEQ.
 
@@ -55,26 +57,15 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         rows_: the fitted `RowScaler`.
     """
 
-    def __init__(
-        self,
-        n_components: int = 1000,
-        *,
-        kernel: str = "ck",
-        activation: str | Activation = "relu",
-        sigma_a2: float = 0.2,
-        sigma_b2: float | None = None,
-        center: bool = True,
-        scale: float | str | None = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.activation = activation
-        self.sigma_a2 = sigma_a2
-        self.sigma_b2 = sigma_b2
-        self.center = center
-        self.scale = scale
-        self.random_state = random_state
+    n_components: int = 1000
+    _: KW_ONLY
+    kernel: str = "ck"
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_b2: float | None = None
+    center: bool = True
+    scale: float | str | None = "auto"
+    random_state: Any = 0
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Design the network for the norm of these rows and draw its weights.

@@ -21,10 +21,9 @@ pairs that are almost parallel and not equal lose digits, down to three.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +93,8 @@ class _FixedPoint:
         return 1.0 - self.model.sigma_a2 * self.slope
 
     @cached_property
-    def pairs(self) -> _Pairs:
+    def pairs(self) -> _Hinges | _Series:
+        """The derivatives of F and D for all pairs: in closed form where φ is piecewise linear, else by series."""
         phi = self.model.activation
         kind = _Series if phi.shape.pieces is None else _Hinges
         return kind(phi, self.variances, self.covariance)
@@ -154,22 +154,6 @@ def _both_sides(relative: Array, by_scale: Array) -> Array:
     return one + one.T
 
 
-class _Pairs(Protocol):
-    """Derivatives of F and D for all pairs (i, j), of which those in j are the transposes."""
-
-    @property
-    def by_scale(self) -> Array:
-        """2 q_i ∂F/∂q_i at fixed covariance, off the diagonal."""
-
-    @property
-    def slope_by_scale(self) -> Array:
-        """2 q_i ∂D/∂q_i at fixed correlation."""
-
-    @property
-    def curvature(self) -> Array:
-        """F'', zero where the correlation is ±1."""
-
-
 class _Hinges:
     """Piecewise-linear φ = b + m x + Σ_k w_k (x - κ_k)_+: everything in closed form.
 
@@ -199,17 +183,17 @@ class _Hinges:
         """√(1 - ρ²), never so small that rounding in the mean of v, divided by it, would count."""
         return np.sqrt(np.maximum((1.0 - self.correlation) * (1.0 + self.correlation), _NARROWEST**2))
 
-    def _given(self, kink: float) -> tuple[Array, Array]:
-        """Mean and standard deviation of v given u = kink."""
-        mean = self.correlation * (kink / self.scales)[:, None] * self.scales
-        return mean, self.spread * self.scales
+    def _given_kinks(self) -> Iterator[tuple[float, float, Array, Array]]:
+        """Each kink of φ with its jump of the slope, and the mean and standard deviation of v given u = kink."""
+        for kink, jump in zip(self.kinks, self.jumps, strict=True):
+            mean = self.correlation * (kink / self.scales)[:, None] * self.scales
+            yield kink, jump, mean, self.spread * self.scales
 
     @cached_property
     def by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂F/∂q_i at fixed covariance for all pairs (i, j), off the diagonal; the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             expected = self.start + self.first_slope * mean
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 place = (mean - other) / deviation
@@ -219,10 +203,9 @@ class _Hinges:
 
     @cached_property
     def slope_by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂D/∂q_i at fixed correlation for all pairs (i, j); the transpose is that in q_j."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             expected = np.full_like(mean, self.first_slope)
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 expected += opening * special.ndtr((mean - other) / deviation)
@@ -232,10 +215,9 @@ class _Hinges:
 
     @cached_property
     def curvature(self) -> Array:
-        """See `_Pairs`."""
+        """F'', the second derivative of F in the covariance, for all pairs; zero where the correlation is ±1."""
         total = np.zeros_like(self.correlation)
-        for kink, jump in zip(self.kinks, self.jumps, strict=True):
-            mean, deviation = self._given(kink)
+        for kink, jump, mean, deviation in self._given_kinks():
             density = jump * bell(kink / self.scales) / self.scales
             for other, opening in zip(self.kinks, self.jumps, strict=True):
                 total += density[:, None] * opening * bell((mean - other) / deviation) / deviation
@@ -273,14 +255,14 @@ class _Series:
 
     @cached_property
     def by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂F/∂q_i at fixed covariance for all pairs (i, j), off the diagonal; the transpose is that in q_j."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 2)
         return _power_series(np.sqrt((k + 1.0) * (k + 2.0)) * table[:, 2:], table[:, :-2], self.correlation)
 
     @cached_property
     def slope_by_scale(self) -> Array:
-        """See `_Pairs`."""
+        """2 q_i ∂D/∂q_i at fixed correlation for all pairs (i, j); the transpose is that in q_j."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 3)
         left = (k + 1.0) * np.sqrt((k + 2.0) * (k + 3.0)) * table[:, 3:]
@@ -298,7 +280,7 @@ class _Series:
 
     @cached_property
     def curvature(self) -> Array:
-        """See `_Pairs`."""
+        """F'', the second derivative of F in the covariance, for all pairs; zero where the correlation is ±1."""
         table = self.coefficients
         k = np.arange(table.shape[1] - 2)
         total = _power_series((k + 1.0) * (k + 2.0) * table[:, 2:], table[:, 2:], self.correlation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,33 +28,21 @@ _BLOCK = 1 << 24
 _SINGULAR = 1e-15
 
 
+@dataclass(eq=False, repr=False)
 class KernelMachine(BaseEstimator):
     """f(x) = intercept + k(x, X)(K + alpha I)⁻¹(t - intercept); the parameters are those of `DEQKernelRidge`."""
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "ntk",
-        activation: str | Activation = "relu",
-        sigma_a2: float = 0.2,
-        sigma_b2: float | None = None,
-        bias2: float = 0.0,
-        alpha: float = 1e-2,
-        fit_intercept: bool = True,
-        center: bool = True,
-        scale: float | str | None = "auto",
-        model: Model | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.activation = activation
-        self.sigma_a2 = sigma_a2
-        self.sigma_b2 = sigma_b2
-        self.bias2 = bias2
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.center = center
-        self.scale = scale
-        self.model = model
+    _: KW_ONLY
+    kernel: str = "ntk"
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_b2: float | None = None
+    bias2: float = 0.0
+    alpha: float = 1e-2
+    fit_intercept: bool = True
+    center: bool = True
+    scale: float | str | None = "auto"
+    model: Model | None = None
 
     def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
         alpha = as_number(self.alpha, "alpha")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ _SHARE, _LEAST = 0.95, 1e-4
 Bounds = tuple[float, float] | str
 
 
+@dataclass(eq=False, repr=False)
 class DEQKernel(Kernel):
     """The conjugate or tangent kernel of a DEQ as a covariance function, docs/theory.md (3.3) and (3.8).
 
@@ -49,26 +51,15 @@ class DEQKernel(Kernel):
         bias2: variance of the bias.
     """
 
-    def __init__(
-        self,
-        activation: str | Activation = "relu",
-        sigma_a2: float = 0.2,
-        sigma_a2_bounds: Bounds = "auto",
-        length_scale: float = 1.0,
-        length_scale_bounds: Bounds = "fixed",
-        *,
-        kernel: str = "ck",
-        sigma_b2: float | None = None,
-        bias2: float = 0.0,
-    ) -> None:
-        self.activation = activation
-        self.sigma_a2 = sigma_a2
-        self.sigma_a2_bounds = sigma_a2_bounds
-        self.length_scale = length_scale
-        self.length_scale_bounds = length_scale_bounds
-        self.kernel = kernel
-        self.sigma_b2 = sigma_b2
-        self.bias2 = bias2
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_a2_bounds: Bounds = "auto"
+    length_scale: float = 1.0
+    length_scale_bounds: Bounds = "fixed"
+    _: KW_ONLY
+    kernel: str = "ck"
+    sigma_b2: float | None = None
+    bias2: float = 0.0
 
     @property
     def hyperparameter_sigma_a2(self) -> Hyperparameter:

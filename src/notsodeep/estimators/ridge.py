@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.preprocessing import label_binarize
 
 from notsodeep.errors import InputError
 from notsodeep.estimators.machine import KernelMachine
@@ -83,7 +84,9 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         rows, self.classes_, index = checked_rows_and_labels(self, X, y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
-        self._fit_machine(rows, _signs(index, len(self.classes_)), sample_weight)
+        signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
+        # One column for two classes, else one for each.
+        self._fit_machine(rows, signs[:, 0] if signs.shape[1] == 1 else signs, sample_weight)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -95,12 +98,3 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
-
-
-def _signs(index: NDArray[np.intp], classes: int) -> Array:
-    """Targets ±1: one column for two classes, else one for each."""
-    if classes == 2:
-        return np.asarray(2.0 * index - 1.0, dtype=np.float64)
-    targets = np.full((len(index), classes), -1.0)
-    targets[np.arange(len(index)), index] = 1.0
-    return targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from notsodeep.validation import (
 _NO_NUMBERS = "USMm"
 
 
+@dataclass(eq=False, repr=False)
 class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """x ↦ (x - mean)/scale with one scale for all features, so that angles between samples are kept.
 
@@ -43,9 +45,9 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         scale_: what the rows are divided by; 1 where "auto" finds rows without any spread.
     """
 
-    def __init__(self, *, center: bool = True, scale: float | str | None = "auto") -> None:
-        self.center = center
-        self.scale = scale
+    _: KW_ONLY
+    center: bool = True
+    scale: float | str | None = "auto"
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn mean and scale.

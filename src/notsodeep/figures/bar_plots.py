@@ -44,7 +44,8 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
         mean, spread = (np.array(part, dtype=np.float64) for part in zip(*values, strict=True))
         places = np.arange(float(len(groups))) + (number - (len(models) - 1) / 2) * _SHARE / len(models)
         if is_share:
-            _draw_points(axes, places, mean, spread, model)
+            style = point_style(NUMBERS.get(model, 5)) | {"linestyle": "none", "capsize": 2.0}
+            axes.errorbar(places, mean, yerr=spread, label=title(model), **style)
         else:
             _draw_bars(axes, places, mean, number, model, _SHARE / len(models))
         tops.append(mean + spread if is_share else mean)
@@ -59,11 +60,6 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
         axes, float(np.nanmax(tops)), factor * min(float(row[field]) for row in found) if is_share else None
     )
     return axes
-
-
-def _draw_points(axes: Axes, places: Array, mean: Array, spread: Array, model: str) -> None:
-    style = point_style(NUMBERS.get(model, 5)) | {"linestyle": "none", "capsize": 2.0}
-    axes.errorbar(places, mean, yerr=spread, label=title(model), **style)
 
 
 def _draw_bars(axes: Axes, places: Array, mean: Array, number: int, model: str, size: float) -> None:

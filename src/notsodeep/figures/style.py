@@ -143,12 +143,8 @@ def tidy_log(axis: Axis) -> None:
 def legend_below(axes: Axes, title: str | None = None) -> None:
     """A legend under the axes, where it hides nothing."""
     # In points below the axes, where tick labels and axis label end, whatever the height of the panel.
-    axes.legend(loc="upper center", title=title, **_below(axes))
-
-
-def _below(axes: Axes) -> dict[str, Any]:
-    offset = ScaledTranslation(0.0, -_LABELS / 72.0, axes.figure.dpi_scale_trans)
-    return {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": axes.transAxes + offset}
+    place = axes.transAxes + ScaledTranslation(0.0, -_LABELS / 72.0, axes.figure.dpi_scale_trans)
+    axes.legend(loc="upper center", title=title, bbox_to_anchor=(0.5, 0.0), bbox_transform=place)
 
 
 def save(figure: Figure, path: Path) -> Path:

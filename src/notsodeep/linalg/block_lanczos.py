@@ -51,10 +51,10 @@ def operator_norm(operator: LinearOperator, tolerance: float = 1e-3) -> float:
     return float(np.abs(extreme_eigenvalues(operator, 1, tolerance=tolerance)[0]))
 
 
-def norm_by_blocks(operator: LinearOperator, tolerance: float = 1e-3, seed: int = 0) -> float:
-    """The same for an operator whose products cost as much for one column as for many."""
+def norm_by_blocks(operator: LinearOperator, tolerance: float = 1e-3) -> float:
+    """`operator_norm` for an operator whose products cost as much for one column as for many."""
     found = 0.0
-    for number, (basis, image) in enumerate(block_lanczos(operator, _NORM_COLUMNS, seed), start=1):
+    for number, (basis, image) in enumerate(block_lanczos(operator, _NORM_COLUMNS, seed=0), start=1):
         before, found = found, float(np.abs(linalg.eigvalsh(basis.T @ image)).max())
         # Successive values rise to the norm; near it each step is shorter than the distance that remains by a
         # factor that a margin of five covers.
@@ -139,14 +139,3 @@ def _new_directions(block: Array, basis: Array) -> Array:
     # What pivoting leaves of rounding may lean on the basis again.
     columns = columns - basis @ (basis.T @ columns)
     return np.asarray(linalg.qr(columns, mode="economic", check_finite=False)[0])
-
-
-__all__ = [
-    "BREAKDOWN",
-    "Eigenpairs",
-    "block_lanczos",
-    "extreme_eigenvalues",
-    "leading_eigenpairs",
-    "norm_by_blocks",
-    "operator_norm",
-]

@@ -50,15 +50,10 @@ def clenshaw(series: Array, points: Array, panel: IntArray | None = None) -> Arr
 
 @dataclass(frozen=True)
 class LogInterval:
-    """An interval of positive numbers, seen through the logarithm and mapped to [-1, 1].
+    """An interval of positive numbers, seen through the logarithm and mapped to [-1, 1]."""
 
-    Attributes:
-        low: the logarithm of its lower end.
-        high: the logarithm of its upper end.
-    """
-
-    low: float
-    high: float
+    low: float  # the logarithm of its lower end
+    high: float  # the logarithm of its upper end
 
     @classmethod
     def of(cls, numbers: Array, margin: float = 1.0) -> LogInterval:

@@ -13,7 +13,6 @@ from scipy import linalg
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.dense import raise_indefinite
 from notsodeep.linalg.low_rank import ROUNDING, inverse_root
-from notsodeep.progress import Report, silent
 from notsodeep.validation import Array
 
 # After the recursion says "converged" the true residual is computed; so many times the iteration may start again.
@@ -86,7 +85,6 @@ def conjugate_gradients(
     tolerance: float,
     max_iterations: int,
     verified: bool = True,
-    report: Report = silent,
 ) -> Solution:
     """Solve A x = b for the columns of a block, each with its own coefficients, all in the same products.
 
@@ -98,7 +96,6 @@ def conjugate_gradients(
         max_iterations: products allowed.
         verified: compute the residual from x at the end and go on if it is not what the recursion says. A tolerance
             near rounding can only be reached by the recursion.
-        report: told the residual after each iteration.
 
     Raises:
         ConvergenceError: if the relative residual does not come below the tolerance.
@@ -108,7 +105,7 @@ def conjugate_gradients(
     answer, history = np.zeros_like(block), list[float]()
     remainder, worst = block, float("inf")
     for _ in range(_RESTARTS + 1):
-        answer += _run(multiply, remainder, sizes, preconditioner, tolerance, max_iterations, history, report)
+        answer += _run(multiply, remainder, sizes, preconditioner, tolerance, max_iterations, history)
         if verified:
             remainder = block - multiply(answer)
             worst = float((np.linalg.norm(remainder, axis=0) / sizes).max())
@@ -134,7 +131,6 @@ def _run(
     tolerance: float,
     max_iterations: int,
     history: list[float],
-    report: Report,
 ) -> Array:
     """One run of the recursion; the history grows."""
     answer, residual = np.zeros_like(block), block.copy()
@@ -151,7 +147,6 @@ def _run(
         residual[:, active] -= step * image
         relative = np.linalg.norm(residual, axis=0) / sizes
         history.append(float(relative.max()))
-        report(len(history), max_iterations, lambda: f"residual {history[-1]:.1e}")
         active &= relative > aim
         if not active.any():
             break  # before a preconditioning that nobody would use
@@ -192,13 +187,3 @@ class Nystrom:
         inside = self._basis.T @ block
         scaled = (self._values[0] / self._values - 1.0)[:, None] * inside
         return np.asarray(block + self._basis @ scaled)
-
-
-__all__ = [
-    "DiagonalPreconditioner",
-    "Nystrom",
-    "Preconditioner",
-    "Solution",
-    "Unpreconditioned",
-    "conjugate_gradients",
-]

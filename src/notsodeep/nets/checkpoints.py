@@ -77,21 +77,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class FitCheckpoint(Checkpoint):
-    """Where a training by `fit` stands after a whole number of epochs.
+    """Where a training by `fit` stands after a whole number of epochs."""
 
-    Attributes:
-        start: hash of the weights it started from.
-        module: the module's state.
-        optimizer: the optimiser's state.
-        generator: state of the generator that shuffles.
-        rows: one record per epoch so far.
-    """
-
-    start: str
-    module: State
-    optimizer: State
-    generator: Tensor
-    rows: list[dict[str, Any]]
+    start: str  # hash of the weights it started from
+    module: State  # the module's state
+    optimizer: State  # the optimiser's state
+    generator: Tensor  # state of the generator that shuffles
+    rows: list[dict[str, Any]]  # one record per epoch so far
 
 
 class CheckpointFile:

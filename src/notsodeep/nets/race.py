@@ -357,6 +357,3 @@ def _compared(model: str, runs: Sequence[Run]) -> Iterator[tuple[Labels, Labels]
     for run in runs:
         if run.model == model and run.seed in references:
             yield run.predictions, references[run.seed]
-
-
-__all__ = ["KERNEL", "MODELS", "Race", "RaceSettings", "Run", "Standing", "race"]

@@ -165,16 +165,14 @@ class _Training:
         self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.rows: list[Epoch] = []
-        self.lr = settings.lr or (1.0 if start is not None else self._default_lr())
+        rest = (settings.optimizer, settings.loss, settings.batch_size)
+        inputs = self.objective.train.inputs
+        self.lr = settings.lr or (1.0 if start is not None else default_lr(module, inputs, *rest))
         self.optimizer = _optimizer(settings.optimizer, self.lr, self.parameters)
         if start is not None:
             self._resume(start)
         self.resumed = len(self.rows)
         self.monitor = _ContractionMonitor(module, self.rows[-1].contraction if self.rows else None)
-
-    def _default_lr(self) -> float:
-        wanted, inputs = self.settings, self.objective.train.inputs
-        return default_lr(self.module, inputs, wanted.optimizer, wanted.loss, wanted.batch_size)
 
     def _resume(self, start: FitCheckpoint) -> None:
         """Optimiser, generator and finished epochs as the checkpoint left them."""

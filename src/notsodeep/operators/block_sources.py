@@ -124,6 +124,3 @@ def add_products(
         result[rows] += strip @ right
         if below is not None:
             mirror += strip.T @ below[rows]
-
-
-__all__ = ["KEPT", "Blocks", "ComputedBlocks", "KeptBlocks", "add_products", "stored_blocks", "sweep"]

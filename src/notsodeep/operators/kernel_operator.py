@@ -9,13 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
-from notsodeep.linalg.conjugate_gradients import Solution, conjugate_gradients
+from notsodeep.linalg.conjugate_gradients import (
+    Nystrom,
+    Preconditioner,
+    Solution,
+    Unpreconditioned,
+    conjugate_gradients,
+)
+from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (
@@ -27,7 +33,6 @@ from notsodeep.operators.block_sources import (
     stored_blocks,
     sweep,
 )
-from notsodeep.operators.preconditioners import make_preconditioner
 from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measure
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
@@ -40,9 +45,11 @@ from notsodeep.validation import Array, as_right_sides, one_of
 # Error allowed to a preconditioner in the dependence on two samples' norms: it costs an iteration or two, and a smaller
 # one would double or treble the columns of the inverse, on which it depends by their third power.
 _SEPARATION = 0.1
+# Defaults of `rank`: columns of Nyström's approximation, and eigenvectors added to the equivalent.
+_NYSTROM_COLUMNS, _ADDED_EIGENVECTORS = 500, 100
 
 
-class KernelOperator(LinearOperator):
+class KernelOperator(SymmetricOperator):
     """A symmetric kernel matrix that is multiplied block by block; a `scipy.sparse.linalg.LinearOperator`.
 
         K = KernelOperator.of(deq, X, "ck")                       # blocks computed in every sweep
@@ -62,8 +69,7 @@ class KernelOperator(LinearOperator):
         if not blocks.grid.symmetric:
             raise InputError("A kernel between two sets of samples is no symmetric operator; leave Y out.")
         self.blocks, self.job, self.progress = blocks, job, progress
-        self.n = blocks.grid.rows
-        super().__init__(np.float64, (self.n, self.n))
+        super().__init__(blocks.grid.rows)
 
     @classmethod
     def of(
@@ -141,15 +147,6 @@ class KernelOperator(LinearOperator):
                 add_products(part, right[columns], below, result[rows], result[columns])
             report(grid.count, grid.count, lambda: "")
         return result
-
-    def _matvec(self, vector: Array) -> Array:
-        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
-
-    def _adjoint(self) -> KernelOperator:
-        return self
-
-    def _transpose(self) -> KernelOperator:
-        return self
 
     def columns(self, chosen: NDArray[np.intp]) -> Array:
         """These columns of the matrix, in one sweep."""
@@ -231,7 +228,7 @@ class KernelOperator(LinearOperator):
         found = conjugate_gradients(
             lambda block: self._matmat(block) + ridge * block,
             right.reshape(self.n, -1),
-            make_preconditioner(self, preconditioner, float(ridge), rank=rank, seed=seed),
+            _preconditioner(self, preconditioner, float(ridge), rank=rank, seed=seed),
             tolerance=tolerance,
             max_iterations=max_iterations,
         )
@@ -255,4 +252,21 @@ class KernelOperator(LinearOperator):
         return first if rank == 0 else first.corrected(self, rank, seed)
 
 
-__all__ = ["KernelOperator"]
+def _preconditioner(
+    kernel: KernelOperator, wanted: Any, ridge: float, *, rank: int | None, seed: int
+) -> Preconditioner:
+    """The preconditioner of kernel + ridge·I; see `KernelOperator.solve` for the arguments."""
+    if wanted is None:
+        return Unpreconditioned()
+    if isinstance(wanted, StructuredOperator):
+        wanted = StreamedEquivalent.of(wanted)
+    if isinstance(wanted, StreamedEquivalent):
+        if wanted.shape != kernel.shape:
+            raise InputError(f"The preconditioner is {wanted.shape}, the kernel {kernel.shape}.")
+        return wanted.inverse(ridge)
+    one_of(wanted, ("equivalent", "nystrom"), "preconditioner")
+    if wanted == "equivalent":
+        return kernel.equivalent(_ADDED_EIGENVECTORS if rank is None else rank, seed).inverse(ridge)
+    count = min(_NYSTROM_COLUMNS if rank is None else rank, kernel.n)
+    chosen = np.sort(np.random.default_rng(seed).choice(kernel.n, count, replace=False))
+    return Nystrom(kernel.columns(chosen), chosen, ridge)

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.errors import InputError
 from notsodeep.linalg.block_lanczos import BREAKDOWN
-from notsodeep.validation import Array
+from notsodeep.validation import Array, as_count
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,7 @@ def spectral_measure(operator: LinearOperator, probes: int, steps: int, seed: in
     eigenvalues, happens within a dozen steps.
     """
     n = int(operator.shape[0])
-    if probes < 1 or steps < 1:
-        raise InputError(f"probes = {probes} and steps = {steps} must be whole numbers from 1 on.")
-    steps = min(steps, n)
+    probes, steps = as_count(probes, "probes"), min(as_count(steps, "steps"), n)
     signs = np.random.default_rng(seed).integers(0, 2, (n, probes)) * 2.0 - 1.0
     current = signs / np.sqrt(n)
     bases, alphas, betas = np.empty((probes, steps, n)), np.zeros((probes, steps)), np.zeros((probes, steps))
@@ -121,6 +119,3 @@ def _quadrature(n: int, alphas: Array, betas: Array, lengths: NDArray[np.int_]) 
         nodes[probe, :length], weights[probe, :length] = values, vectors[0] ** 2
         nodes[probe, length:] = values[-1]
     return SpectralMeasure(n, nodes, weights)
-
-
-__all__ = ["Estimate", "SpectralMeasure", "spectral_measure"]

@@ -22,12 +22,13 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.terms import GramTerm, LowRankTerm
 from notsodeep.errors import InputError
 from notsodeep.linalg.low_rank import leading_part, positive_woodbury_core
+from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.models.protocol import Model
 from notsodeep.scale.sample_sources import ArrayRows, Rows, SurveyedRows, chunks, plain_rows, survey
 from notsodeep.validation import Array, as_labels
 
 
-class StreamedEquivalent(LinearOperator):
+class StreamedEquivalent(SymmetricOperator):
     """The equivalent of a kernel, its samples read chunk by chunk.
 
     Args:
@@ -45,8 +46,7 @@ class StreamedEquivalent(LinearOperator):
         self.rows, self.own_diagonal = rows, diagonal
         self.weights, self.scales = weights, scales
         self.basis, self.core = basis, core
-        n = rows.shape[0]
-        super().__init__(np.float64, (n, n))
+        super().__init__(rows.shape[0])
 
     @classmethod
     def refined(
@@ -172,12 +172,6 @@ class StreamedEquivalent(LinearOperator):
     def _matmat(self, block: Array) -> Array:
         return self.own_diagonal[:, None] * block + self.spread(self._core @ self.gathered(block))
 
-    def _matvec(self, vector: Array) -> Array:
-        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
-
-    def _adjoint(self) -> StreamedEquivalent:
-        return self
-
     def inverse(self, ridge: float) -> EquivalentInverse:
         """The inverse of the operator plus ridge · I, ready to be applied many times."""
         return EquivalentInverse(self, ridge)
@@ -214,6 +208,3 @@ def mixture_statistics(X: Any, y: Any) -> MixtureStatistics:
         total.update(rows.read(part), labels[part])
     found: ClassStatistics = total.finish()
     return found.for_rows((rows.read(part), labels[part]) for part in chunks(*rows.shape))
-
-
-__all__ = ["EquivalentInverse", "StreamedEquivalent", "mixture_statistics"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, values_of
 from notsodeep.records import chosen
 
@@ -22,30 +22,15 @@ _SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0
 
 
 @dataclass(frozen=True)
-class AccuracySpec(Spec):
-    """Readout training of three networks of the same width.
+class AccuracySpec(DEQSpec):
+    """Readout training of three networks of the same width."""
 
-    Attributes:
-        sigma_a2: of the DEQ.
-        data: the data sets.
-        activations: of the DEQs.
-        widths: of all networks.
-        seeds: of weights and shuffling, 0, 1, …
-        epochs: of SGD.
-        batch_size: of SGD.
-        samples: of the training part; all if None.
-        designed: "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars.
-    """
-
-    sigma_a2: float
-    data: tuple[str, ...]
-    activations: tuple[str, ...]
-    widths: tuple[int, ...]
-    seeds: int
-    epochs: int
-    batch_size: int
-    samples: int | None
-    designed: str
+    data: tuple[str, ...]  # the data sets
+    widths: tuple[int, ...]  # of all networks
+    epochs: int  # of SGD
+    batch_size: int  # of SGD
+    samples: int | None  # of the training part; all if None
+    designed: str  # "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars
 
 
 A = TypeVar("A", bound=AccuracySpec)
@@ -58,7 +43,17 @@ CUT = (
 
 def both_sizes(kind: type[A], activations: tuple[str, ...], designed: str) -> tuple[A, A]:
     """The quick and the full settings."""
-    quick = kind(0.2, ("digits",), activations, (32, 128, 512), 3, 20, 32, None, designed)
+    quick = kind(
+        0.2,
+        activations,
+        3,
+        ("digits",),
+        (32, 128, 512),
+        epochs=20,
+        batch_size=32,
+        samples=None,
+        designed=designed,
+    )
     data, widths = ("mnist", "fashion_mnist", "cifar10_vgg19"), (32, 128, 512, 1024)
     return quick, replace(quick, data=data, widths=widths, seeds=2, batch_size=128)
 
@@ -86,33 +81,22 @@ class AccuracyExperiment(Experiment[A]):
 
         data, name = task["data"], task["activation"]
         parts = parts_of(data, spec.samples, data_dir)
-        rows = accuracy_rows(
-            three_networks(name, spec.sigma_a2, parts.tau0, spec.designed),
-            parts,
-            width=task["width"],
-            seed=task["seed"],
-            epochs=spec.epochs,
-            batch_size=spec.batch_size,
-            lr=LEARNING_RATES[data],
-        )
+        models = three_networks(name, spec.sigma_a2, parts.tau0, spec.designed)
+        training = {"lr": LEARNING_RATES[data], "epochs": spec.epochs, "batch_size": spec.batch_size}
+        rows = accuracy_rows(models, parts, task["width"], training | {"seed": task["seed"]})
         return [{**row, "data": data, "activation": name} for row in rows]
 
     def expectations(self, spec: A, rows: Sequence[Row]) -> list[Expectation]:
         """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
         trained = chosen(rows, kind="accuracy")
-        return [
-            expectation
-            for data in values_of(trained, "data")
-            for name in values_of(chosen(trained, data=data), "activation")
-            for expectation in _two_claims(chosen(trained, data=data, activation=name), data, name)
-        ]
+        return claims_by(_two_claims, trained, data=spec.data, activation=spec.activations)
 
 
-def _two_claims(rows: list[Row], data: str, name: str) -> Iterator[Expectation]:
+def _two_claims(rows: list[Row], data: str, activation: str) -> Iterator[Expectation]:
     widths = sorted(values_of(rows, "width"))
     widest = chosen(rows, width=widths[-1])
     twin, plain = accuracy_gap(widest, "twin"), accuracy_gap(widest, "plain")
-    where = f"{name} on {data}, m = {widths[-1]}"
+    where = f"{activation} on {data}, m = {widths[-1]}"
     yield Expectation(
         f"accuracy of the DEQ − of its designed network, {where}",
         "closely matches",

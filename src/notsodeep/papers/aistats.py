@@ -9,7 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import DEQ, Model
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import exponent, mean, values_of
 from notsodeep.records import chosen
@@ -22,27 +24,16 @@ _RATES = {
 
 @dataclass(frozen=True)
 class Aistats1Spec(Spec):
-    """Full-batch gradient descent on all weights.
+    """Full-batch gradient descent on all weights."""
 
-    Attributes:
-        data: "sphere", or real data sets whose classes 0 and 1 are taken.
-        n: samples.
-        d: dimension of the sphere.
-        sigma_w2: σ_w² of docs/theory.md (8.11).
-        widths: of the networks.
-        seeds: of the weights.
-        steps: of gradient descent.
-        every: number of steps between two that are recorded.
-    """
-
-    data: tuple[str, ...]
-    n: int
-    d: int
-    sigma_w2: float
-    widths: tuple[int, ...]
-    seeds: int
-    steps: int
-    every: int
+    data: tuple[str, ...]  # "sphere", or real data sets whose classes 0 and 1 are taken
+    n: int  # number of samples
+    d: int  # dimension of the sphere
+    sigma_w2: float  # σ_w² of docs/theory.md (8.11)
+    widths: tuple[int, ...]  # of the networks
+    seeds: int  # of the weights
+    steps: int  # of gradient descent
+    every: int  # number of steps between two that are recorded
 
 
 class Aistats1(Experiment[Aistats1Spec]):
@@ -62,6 +53,9 @@ class Aistats1(Experiment[Aistats1Spec]):
     full = Aistats1Spec(
         ("sphere", "mnist", "cifar10"), 1000, 1000, 0.08, (250, 500, 1000, 2000), seeds=1, steps=120, every=6
     )
+
+    def models(self, spec: Aistats1Spec) -> list[Model]:
+        return [DEQ(activation("relu", amplitude=2.0**0.5), spec.sigma_w2, 1.0)]
 
     def tasks(self, spec: Aistats1Spec) -> list[Task]:
         """One for each data set, width and seed; the widest network is trained once, the others twice."""
@@ -94,12 +88,7 @@ class Aistats1(Experiment[Aistats1Spec]):
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
         trained = chosen(rows, kind="training")
-        found = [
-            expectation
-            for data in values_of(trained, "data")
-            for rate in _RATES
-            for expectation in _wider(chosen(trained, data=data, rate=rate), data, rate)
-        ]
+        found = claims_by(_wider, trained, data=values_of(trained, "data"), rate=_RATES)
         if trained:
             largest = max(row["largest_norm"] for row in trained)
             found.append(

@@ -91,26 +91,30 @@ def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None 
     ]
 
 
-def _activations(rows: Rows, *fields: str) -> list[Panel]:
-    groups = grouped(chosen(rows, kind="activation"), *fields)
-    return [(title("activations", *key), partial(plot_activations, group)) for key, group in groups.items()]
+def _panels(
+    rows: Rows, fields: Sequence[str], plot: Callable[..., Any], *words: str, **options: Any
+) -> list[Panel]:
+    """One panel for each group of rows with the same values of these fields, which are its title."""
+    groups = grouped(rows, *fields)
+    return [(title(*words, *key), partial(plot, group, **options)) for key, group in groups.items()]
 
 
 def _draw_aistats(rows: Rows) -> Figure:
     found = needed(rows, "training")
     names = [name for (name,) in grouped(found, "data")]
-    panels: list[Panel] = []
-    for rate in [rate for (rate,) in grouped(found, "rate")]:
-        for name in names:
-            part = chosen(found, kind="training", data=name, rate=rate)
-            panels.append((title(name, rate), partial(plot_losses, part)))
-    for name in names:
-        panels.append((title(name), partial(plot_norms, chosen(found, kind="training", data=name))))
-    return arrange(panels, len(names), 2.0)
+    panels: list[Panel] = [
+        (title(name, rate), partial(plot_losses, chosen(found, data=name, rate=rate)))
+        for (rate,) in grouped(found, "rate")
+        for name in names
+    ]
+    return arrange([*panels, *_panels(found, ["data"], plot_norms)], len(names), 2.0)
 
 
-def _draw_hld(rows: Rows) -> Figure:
-    return arrange([*_spectra(rows, ("kernel",), ("deq", "twin")), *_activations(rows, "kernel")], columns=2)
+def _draw_twin_spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> Figure:
+    """Spectra of models and of the networks designed for them, and below them the activations of both."""
+    activations = chosen(rows, kind="activation")
+    below = _panels(activations, fields, plot_activations, "activations")
+    return arrange([*_spectra(rows, fields, sources), *below], columns=2)
 
 
 def _draw_iclr_1(rows: Rows) -> Figure:
@@ -119,36 +123,15 @@ def _draw_iclr_1(rows: Rows) -> Figure:
     return arrange([*first, *second], columns=2)
 
 
-def _draw_iclr_2(rows: Rows) -> Figure:
-    return arrange([*_spectra(rows, ("data",), ("deq", "twin")), *_activations(rows, "data")], columns=2)
-
-
-def _draw_matching(rows: Rows) -> Figure:
-    return arrange(
-        [*_spectra(rows, ("activation", "data")), *_activations(rows, "activation", "data")], columns=2
-    )
-
-
 def _draw_accuracy(rows: Rows) -> Figure:
     found = needed(rows, "accuracy")
-    names = [name for (name,) in grouped(found, "data")]
-    panels: list[Panel] = []
-    for (activation,), group in grouped(found, "activation").items():
-        for name in names:
-            if part := chosen(group, kind="accuracy", data=name):
-                panels.append((title(activation, name), partial(plot_accuracy, part)))
-    return arrange(panels, columns=min(3, len(names)))
+    by_activation = [row for group in grouped(found, "activation").values() for row in group]
+    panels = _panels(by_activation, ("activation", "data"), plot_accuracy)
+    return arrange(panels, columns=min(3, len(grouped(found, "data"))))
 
 
-def _draw_error(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "error"), "data", "kernel")
-    return arrange([(title(*key), partial(plot_errors, group)) for key, group in groups.items()], columns=3)
-
-
-def _draw_refined(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "error"), "data", "kernel", "activation")
-    panels = [(title(*key), partial(plot_errors, group, by=("form",))) for key, group in groups.items()]
-    return arrange(panels, columns=2)
+def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> Figure:
+    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=(by,)), columns)
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
@@ -179,8 +162,7 @@ def _draw_twins(rows: Rows) -> Figure:
 
 
 def _draw_width(rows: Rows) -> Figure:
-    groups = grouped(needed(rows, "width"), "kernel")
-    panels = [(title(*key), partial(plot_widths, group)) for key, group in groups.items()]
+    panels = _panels(needed(rows, "width"), ["kernel"], plot_widths)
     if chosen(rows, kind="draws"):
         panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
     return arrange(panels, columns=2)
@@ -188,14 +170,14 @@ def _draw_width(rows: Rows) -> Figure:
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
-    "hld-1": _draw_hld,
+    "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
     "iclr-1": _draw_iclr_1,
-    "iclr-2": _draw_iclr_2,
+    "iclr-2": partial(_draw_twin_spectra, fields=("data",), sources=("deq", "twin")),
     "iclr-3": _draw_accuracy,
-    "icml-error": _draw_error,
-    "icml-matching": _draw_matching,
+    "icml-error": partial(_draw_errors, fields=("data", "kernel"), by="activation", columns=3),
+    "icml-matching": partial(_draw_twin_spectra, fields=("activation", "data")),
     "icml-accuracy": _draw_accuracy,
-    "refined": _draw_refined,
+    "refined": partial(_draw_errors, fields=("data", "kernel", "activation"), by="form", columns=2),
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
     "width": _draw_width,

@@ -9,7 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.fingerprint import digest, fingerprint
+from notsodeep.models import DEQ, Model
+from notsodeep.papers.experiment_settings import DEQSpec, Spec
+from notsodeep.records import chosen
 
 # Keys are strings; values are scalars, or lists and dictionaries of them. NaN and infinity are not JSON: None.
 Row = dict[str, Any]
@@ -53,8 +56,11 @@ def grid(key: str, cost: Callable[..., float], **axes: Iterable[Any]) -> list[Ta
         cost: called with the parameters by name.
         **axes: the values of each parameter.
     """
-    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    return [Task.named(key, cost(**values), **values) for values in combinations]
+    return [Task.named(key, cost(**values), **values) for values in _combinations(axes)]
+
+
+def _combinations(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,20 @@ class Expectation:
     ours: float | str | None
     verdict: bool | None = None
     remark: str = ""
+
+
+def claims_by(
+    claims: Callable[..., Iterable[Expectation]], rows: Sequence[Row], **axes: Iterable[Any]
+) -> list[Expectation]:
+    """What `claims` says of the rows of each combination of fields, the last one changing fastest.
+
+    Args:
+        claims: called with the rows and, by name, their common values of the fields.
+        rows: all rows; combinations without any are left out.
+        **axes: the values of each field.
+    """
+    parts = [(chosen(rows, **values), values) for values in _combinations(axes)]
+    return [claim for part, values in parts if part for claim in claims(part, **values)]
 
 
 class Experiment(ABC, Generic[S]):
@@ -127,6 +147,14 @@ class Experiment(ABC, Generic[S]):
         named = [getattr(spec, field, ()) for field in ("data", "real")]
         names = [name for value in named for name in ((value,) if isinstance(value, str) else value)]
         return tuple(name for name in names if name not in EMBEDDED)
+
+    def models(self, spec: S) -> list[Model]:
+        """The models that the rows are about, or that those are made from; by default a DEQ for each activation."""
+        return [DEQ(name, spec.sigma_a2) for name in spec.activations] if isinstance(spec, DEQSpec) else []
+
+    def fingerprint(self, spec: S) -> str:
+        """A hash of the models: rows are not used again when what the settings name has become another model."""
+        return digest([fingerprint(model) for model in self.models(spec)])
 
     @abstractmethod
     def tasks(self, spec: S) -> Sequence[Task]:

@@ -6,15 +6,15 @@ A specification is a frozen dataclass of booleans, integers, floats, strings, an
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import tomllib
-import types
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_type_hints
+
+import msgspec
 
 from notsodeep.errors import InputError
+from notsodeep.fingerprint import digest
 
 HASH_DIGITS = 12
 
@@ -22,8 +22,6 @@ _HEADER = (
     "# The settings the rows in this folder were computed with. Their hash is the name of the folder:\n"
     "# change a copy, not this file, and run it with --spec.\n"
 )
-# TOML's short escapes; every other control character goes by number.
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
 @dataclass(frozen=True)
@@ -40,20 +38,18 @@ class Spec:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
         for name, value in self.values().items():
-            object.__setattr__(self, name, value)
+            found = _as_declared(value, hints[name], f"{type(self).__name__}.{name}")
+            object.__setattr__(self, name, found)
 
     def values(self) -> dict[str, Any]:
         """The settings by name, in the order of the declaration."""
-        hints, kind = _hints(type(self)), type(self).__name__
-        return {
-            f.name: _conform(getattr(self, f.name), hints[f.name], f"{kind}.{f.name}") for f in fields(self)
-        }
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that name these settings: SHA-256 of type, version and values."""
-        content = [type(self).__name__, self.version, self.values()]
-        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:HASH_DIGITS]
+        return digest([type(self).__name__, self.version, self.values()])[:HASH_DIGITS]
 
     def to_toml(self) -> str:
         """The settings as a file that `from_toml` reads back to an equal specification."""
@@ -81,26 +77,22 @@ class Spec:
         _refuse_unknown(where, "keys", content, {*expected, "settings"})
         if not isinstance(settings, dict):
             raise InputError(f"{where} has settings = {settings!r}; needed is a table [settings].")
-        _refuse_unknown(where, "settings", settings, {f.name for f in fields(cls)})
-        missing = [f.name for f in fields(cls) if f.name not in settings and not _has_default(f)]
-        optional = {name: None for name in missing if _is_optional(_hints(cls)[name])}
-        required = [name for name in missing if name not in optional]
+        _refuse_unknown(where, "settings", settings, {field.name for field in fields(cls)})
+        hints = get_type_hints(cls)
+        left_out = [f.name for f in fields(cls) if f.name not in settings and f.default is MISSING]
+        required = [name for name in left_out if type(None) not in get_args(hints[name])]
         if required:
             raise InputError(f"{where} lacks the settings {', '.join(required)}.")
-        return cls(**settings, **optional)
+        return cls(**settings, **dict.fromkeys(left_out))
 
 
-def canonical_json(content: Any) -> str:
-    """The one text for a JSON value: sorted keys, no spaces, no NaN; what checksums are taken of."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+@dataclass(frozen=True)
+class DEQSpec(Spec):
+    """What most experiments set."""
 
-
-def _hints(kind: type[Spec]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _has_default(field: Any) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
+    sigma_a2: float  # variance of the recurrent weights of the DEQs
+    activations: tuple[str, ...]  # their activations, by name
+    seeds: int  # number of repetitions: draws of the mixture, or of weights and shuffling
 
 
 def _refuse_unknown(where: str, what: str, found: dict[str, Any], known: set[str]) -> None:
@@ -111,54 +103,22 @@ def _refuse_unknown(where: str, what: str, found: dict[str, Any], known: set[str
         )
 
 
-def _is_optional(hint: Any) -> bool:
-    return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
-
-
-def _conform(value: Any, hint: Any, where: str) -> Any:
+def _as_declared(value: Any, declared: Any, where: str) -> Any:
     """The value as its declared type, or an error that says what came and what is declared."""
-    if _is_optional(hint):
-        inner = [member for member in get_args(hint) if member is not type(None)]
-        return None if value is None else _conform(value, inner[0], where)
-    if get_origin(hint) is tuple:
-        return _conform_tuple(value, get_args(hint), where)
-    # A bool is an int to Python, not to a reader.
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise InputError(f"{where} must be finite; it came as {value!r}.")
-        return float(value)
-    if hint in (bool, int, str) and type(value) is hint:
-        return value
-    if hint not in (bool, int, float, str):
+    try:
+        found = msgspec.convert(value, declared)
+        json.dumps(found, allow_nan=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where} came as {value!r}. {error}.") from None
+    except ValueError:
+        raise InputError(f"{where} must be finite; it came as {value!r}.") from None
+    except TypeError:
         raise InputError(
-            f"{where} is declared as {hint}; a specification holds numbers, strings and tuples of them."
-        )
-    raise InputError(f"{where} must be of type {hint.__name__}; it came as {value!r}.")
-
-
-def _conform_tuple(value: Any, members: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{where} must be a list of values; it came as {value!r}.")
-    if len(members) == 2 and members[1] is Ellipsis:
-        members = (members[0],) * len(value)
-    if len(value) != len(members):
-        raise InputError(f"{where} must have {len(members)} values; it came as {value!r}.")
-    pairs = zip(value, members, strict=True)
-    return tuple(_conform(item, member, f"{where}[{k}]") for k, (item, member) in enumerate(pairs))
+            f"{where} is declared as {declared}; a specification holds numbers, strings and tuples of them."
+        ) from None
+    return found
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(map(_escaped, value)) + '"'
-    return repr(value)
-
-
-def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x20 or code == 0x7F else character
+    """A value in TOML, which writes these as JSON does, but for one character that must be escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

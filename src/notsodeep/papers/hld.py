@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import DEQ, Model
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.row_statistics import exponent, mean
 from notsodeep.records import chosen
@@ -22,25 +25,15 @@ _MATCHED = 0.02
 
 @dataclass(frozen=True)
 class Hld1Spec(Spec):
-    """Spectra of CK and NTK on the unit sphere.
+    """Spectra of CK and NTK on the unit sphere."""
 
-    Attributes:
-        sigma_a2: of the DEQ.
-        n: samples whose spectra are drawn.
-        ratio: d/n.
-        sizes: other n at which the distance is measured.
-        seeds: draws of the samples.
-        width: of the random networks behind the Monte-Carlo kernel.
-        draws: number of these networks.
-    """
-
-    sigma_a2: float
-    n: int
-    ratio: float
-    sizes: tuple[int, ...]
-    seeds: int
-    width: int
-    draws: int
+    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    n: int  # samples whose spectra are drawn
+    ratio: float  # d/n
+    sizes: tuple[int, ...]  # other n at which the distance is measured
+    seeds: int  # number of draws of the samples
+    width: int  # of the random networks behind the Monte-Carlo kernel
+    draws: int  # number of these networks
 
 
 class Hld1(Experiment[Hld1Spec]):
@@ -54,6 +47,9 @@ class Hld1(Experiment[Hld1Spec]):
     minutes = MappingProxyType({"quick": 0.2, "full": 1.0})
     quick = Hld1Spec(0.2, 400, 1.2, (200, 400), seeds=2, width=250, draws=40)
     full = Hld1Spec(0.2, 1000, 1.2, (500, 1000, 2000), seeds=3, width=1000, draws=100)
+
+    def models(self, spec: Hld1Spec) -> list[Model]:
+        return [DEQ(activation("relu", amplitude=2.0**0.5), spec.sigma_a2)]
 
     def tasks(self, spec: Hld1Spec) -> list[Task]:
         sizes = sorted({spec.n, *spec.sizes})
@@ -79,28 +75,23 @@ class Hld1(Experiment[Hld1Spec]):
         return list(sphere_rows(n, d, spec.sigma_a2, task["which"], seed, drawn=n == spec.n and seed == 0))
 
     def expectations(self, spec: Hld1Spec, rows: Sequence[Row]) -> list[Expectation]:
-        return [
-            expectation
-            for which, kernel in _KERNELS.items()
-            for expectation in _alike(
-                spec, chosen(rows, kind="distance", kernel=kernel, second="twin"), which
-            )
-        ]
+        twins = chosen(rows, kind="distance", second="twin")
+        return claims_by(partial(_alike, spec.n), twins, kernel=_KERNELS.values())
 
 
-def _alike(spec: Hld1Spec, rows: list[Row], which: str) -> Iterator[Expectation]:
-    name = which.upper()
-    main = chosen(rows, n=spec.n)
+def _alike(n: int, rows: list[Row], kernel: str) -> Iterator[Expectation]:
+    name = "CK" if kernel == _KERNELS["ck"] else "NTK"
+    main = chosen(rows, n=n)
     if main:
         yield Expectation(
-            f"‖implicit − explicit‖ of the {name}, n = {spec.n} (Figure 1)",
+            f"‖implicit − explicit‖ of the {name}, n = {n} (Figure 1)",
             "the same spectra",
             mean(main, "absolute"),
             bool(mean(main, "absolute") <= _MATCHED),
             f"yes if at most {_MATCHED:g}, the bulk of the eigenvalues being of order 1; relative to the norm, which "
             f"one isolated eigenvalue of order n sets: {mean(main, 'relative'):.2g}",
         )
-    fitted = exponent(rows, "n", "absolute") if rows else None
+    fitted = exponent(rows, "n", "absolute")
     if fitted is not None:
         yield Expectation(
             f"exponent of ‖implicit − explicit‖ of the {name} in n",

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from notsodeep.models import DEQ, Model
 from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep.papers.experiment_settings import Spec
@@ -19,7 +20,6 @@ from notsodeep.papers.row_statistics import kolmogorov, mean, values_of
 from notsodeep.records import chosen
 
 if TYPE_CHECKING:
-    from notsodeep.models import DEQ
     from notsodeep.papers.measures import Sample
 
 # "Extremely accurate", in a number: a distance below this share of the kernel.
@@ -30,29 +30,17 @@ _DISTRIBUTED = 0.03
 
 @dataclass(frozen=True)
 class SpectraSpec(Spec):
-    """Spectra on the papers' mixture and on two classes of a real data set.
+    """Spectra on the papers' mixture and on two classes of a real data set."""
 
-    Attributes:
-        sigma_a2: of the DEQ.
-        n: samples of the mixture.
-        p: their dimension.
-        seeds: draws of the mixture.
-        real: the real data set; its classes are 6 and 8.
-        real_n: samples of it; all if None.
-        width: of the random networks behind the Monte-Carlo kernels.
-        draws: of these networks, on the mixture.
-        real_draws: the same on the real data.
-    """
-
-    sigma_a2: float
-    n: int
-    p: int
-    seeds: int
-    real: str
-    real_n: int | None
-    width: int
-    draws: int
-    real_draws: int
+    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    n: int  # samples of the mixture
+    p: int  # their dimension
+    seeds: int  # number of draws of the mixture
+    real: str  # the real data set; its classes are 6 and 8
+    real_n: int | None  # samples of it; all if None
+    width: int  # of the random networks behind the Monte-Carlo kernels
+    draws: int  # of these networks, on the mixture
+    real_draws: int  # the same on the real data
 
 
 S = TypeVar("S", bound=SpectraSpec)
@@ -74,6 +62,15 @@ class Iclr2Spec(SpectraSpec):
 class _Spectra(Experiment[S]):
     """Eigenvalues on the mixture and on real data: what the two figures share."""
 
+    activations: ClassVar[dict[bool, str]]
+
+    def model(self, spec: S, mixture: bool) -> DEQ:
+        """The DEQ on the mixture, or on real data, before it is centred."""
+        return DEQ(self.activations[mixture], spec.sigma_a2)
+
+    def models(self, spec: S) -> list[Model]:
+        return [self.model(spec, mixture) for mixture in (True, False)]
+
     def tasks(self, spec: S) -> list[Task]:
         real_n = spec.real_n or 300
         draws = [("mixture", seed, (spec.n / 1000) ** 2) for seed in range(spec.seeds)]
@@ -91,38 +88,24 @@ class _Spectra(Experiment[S]):
 
         mixture = task["data"] == "mixture"
         sample = sample_of(task["data"], spec.n if mixture else spec.real_n, spec.p, task["seed"], data_dir)
+        model = self.model(spec, mixture).centred(sample.tau0)
         if task["random"]:
-            return list(self.random_rows(spec, sample, spec.draws if mixture else spec.real_draws))
-        return self.exact_rows(spec, sample, data_dir)
+            return list(self.random_rows(spec, model, sample, spec.draws if mixture else spec.real_draws))
+        return self.exact_rows(model, sample, data_dir)
 
     @abstractmethod
-    def random_rows(self, spec: S, sample: Sample, draws: int) -> Iterable[Row]:
+    def random_rows(self, spec: S, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
         """Rows of kernels averaged over random networks."""
 
     @abstractmethod
-    def exact_rows(self, spec: S, sample: Sample, data_dir: Path | None) -> list[Row]:
+    def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
         """Rows of exact kernels."""
 
 
-# The settings of both figures, at quick size and at the paper's.
-_QUICK: dict[str, Any] = {
-    "n": 400,
-    "p": 500,
-    "seeds": 2,
-    "real": "digits",
-    "real_n": None,
-    "width": 250,
-    "draws": 40,
-}
-_FULL: dict[str, Any] = {
-    "n": 800,
-    "p": 1000,
-    "seeds": 5,
-    "real": "mnist",
-    "real_n": 6000,
-    "width": 1000,
-    "draws": 400,
-}
+def _both_sizes(kind: type[S]) -> tuple[S, S]:
+    """The settings of both figures, at quick size and at the paper's."""
+    quick = kind(0.1, 400, 500, 2, real="digits", real_n=None, width=250, draws=40, real_draws=40)
+    return quick, replace(quick, n=800, p=1000, seeds=5, real="mnist", real_n=6000, width=1000, draws=400)
 
 
 class Iclr1(_Spectra[Iclr1Spec]):
@@ -135,26 +118,21 @@ class Iclr1(_Spectra[Iclr1Spec]):
     )
     minutes = MappingProxyType({"quick": 0.3, "full": 5.0})
     cut = "The Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
-    quick = Iclr1Spec(0.1, **_QUICK, real_draws=40)
-    full = Iclr1Spec(0.1, **_FULL, real_draws=40)
+    quick, full = _both_sizes(Iclr1Spec)
 
-    def random_rows(self, spec: Iclr1Spec, sample: Sample, draws: int) -> Iterable[Row]:
+    activations: ClassVar[dict[bool, str]] = {True: "arctan", False: "tanh"}
+
+    def random_rows(self, spec: Iclr1Spec, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
         from notsodeep.papers.random_network_rows import random_equivalent_rows
 
-        return random_equivalent_rows(self._model(spec, sample), sample, spec.width, draws)
+        return random_equivalent_rows(model, sample, spec.width, draws)
 
-    def exact_rows(self, spec: Iclr1Spec, sample: Sample, data_dir: Path | None) -> list[Row]:
+    def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
         """Λ and its equivalents, for real data in several scalings."""
         from notsodeep.papers.kernel_rows import equivalent_rows, scaled_otherwise_rows
 
-        model = self._model(spec, sample)
         rows = _beside(equivalent_rows(model, sample), _STATED_1)
         return rows if sample.data == "mixture" else [*rows, *scaled_otherwise_rows(model, sample, data_dir)]
-
-    def _model(self, spec: Iclr1Spec, sample: Sample) -> DEQ:
-        from notsodeep.models import DEQ
-
-        return DEQ("arctan" if sample.data == "mixture" else "tanh", spec.sigma_a2).centred(sample.tau0)
 
     def expectations(self, spec: Iclr1Spec, rows: Sequence[Row]) -> list[Expectation]:
         return [
@@ -239,22 +217,20 @@ class Iclr2(_Spectra[Iclr2Spec]):
     summary = "Eigenvalues of a ReLU DEQ's kernel and of one Leaky-ReLU layer, on a mixture and on MNIST"
     minutes = MappingProxyType({"quick": 0.2, "full": 8.0})
     cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
-    quick = Iclr2Spec(0.1, **_QUICK, real_draws=40)
-    full = Iclr2Spec(0.1, **_FULL, real_draws=40)
+    quick, full = _both_sizes(Iclr2Spec)
 
-    def random_rows(self, spec: Iclr2Spec, sample: Sample, draws: int) -> Iterable[Row]:
+    activations: ClassVar[dict[bool, str]] = {True: "relu", False: "relu"}
+
+    def random_rows(self, spec: Iclr2Spec, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
         """Both kernels averaged over random networks; one layer costs little beside a DEQ."""
-        from notsodeep.models import DEQ
         from notsodeep.papers.random_network_rows import random_twin_rows
 
-        model = DEQ("relu", spec.sigma_a2).centred(sample.tau0)
         return random_twin_rows(model, sample, spec.width, draws, spec.draws)
 
-    def exact_rows(self, spec: Iclr2Spec, sample: Sample, data_dir: Path | None) -> list[Row]:
-        from notsodeep.models import DEQ
+    def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
         from notsodeep.papers.kernel_rows import leaky_rows
 
-        return _beside(leaky_rows(DEQ("relu", spec.sigma_a2).centred(sample.tau0), sample), _STATED_2)
+        return _beside(leaky_rows(model, sample), _STATED_2)
 
     def expectations(self, spec: Iclr2Spec, rows: Sequence[Row]) -> list[Expectation]:
         return [

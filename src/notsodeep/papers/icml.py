@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from notsodeep.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import exponent, mean
 from notsodeep.records import chosen
 
@@ -23,24 +23,12 @@ _MATCHED = 0.02
 
 
 @dataclass(frozen=True)
-class IcmlErrorSpec(Spec):
-    """Error of the asymptotic equivalents on the papers' mixture.
+class IcmlErrorSpec(DEQSpec):
+    """Error of the asymptotic equivalents on the papers' mixture."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        ratio: p/n.
-        activations: of the DEQs.
-        kernels: which kernels.
-        sizes: the n.
-        seeds: draws of the mixture.
-    """
-
-    sigma_a2: float
-    ratio: float
-    activations: tuple[str, ...]
-    kernels: tuple[str, ...]
-    sizes: tuple[int, ...]
-    seeds: int
+    ratio: float  # p/n
+    kernels: tuple[str, ...]  # which kernels
+    sizes: tuple[int, ...]  # numbers of samples
 
 
 class IcmlError(Experiment[IcmlErrorSpec]):
@@ -53,11 +41,11 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     cut = "The paper does not list its activations: ReLU, tanh, Swish and Leaky-ReLU are taken."
     quick = IcmlErrorSpec(
         0.2,
-        0.8,
-        activations=("relu", "tanh", "swish", "leaky_relu"),
+        ("relu", "tanh", "swish", "leaky_relu"),
+        seeds=3,
+        ratio=0.8,
         kernels=("features", "ntk", "ntk_paper"),
         sizes=(200, 400, 800),
-        seeds=3,
     )
     full = replace(quick, sizes=(250, 500, 1000, 2000, 4000), seeds=5)
 
@@ -71,34 +59,24 @@ class IcmlError(Experiment[IcmlErrorSpec]):
         )
 
     def run(self, spec: IcmlErrorSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import mixture_sample
 
-        n, name = task["n"], task["activation"]
-        sample = mixture_sample(n, round(spec.ratio * n), task["seed"])
-        model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
-        rows = error_rows(model, sample, spec.kernels, ("asymptotic",))
-        return [{**row, "activation": name} for row in rows]
+        sample = mixture_sample(task["n"], round(spec.ratio * task["n"]), task["seed"])
+        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels, ("asymptotic",)))
 
     def expectations(self, spec: IcmlErrorSpec, rows: Sequence[Row]) -> list[Expectation]:
-        return [
-            expectation
-            for kernel in spec.kernels
-            for name in spec.activations
-            for expectation in _decay(
-                chosen(rows, kind="error", kernel=kernel, activation=name), kernel, name
-            )
-        ]
+        errors = chosen(rows, kind="error")
+        return claims_by(_decay, errors, kernel=spec.kernels, activation=spec.activations)
 
 
-def _decay(rows: list[Row], kernel: str, name: str) -> Iterator[Expectation]:
-    fitted = exponent(rows, "n") if rows else None
+def _decay(rows: list[Row], kernel: str, activation: str) -> Iterator[Expectation]:
+    fitted = exponent(rows, "n")
     if fitted is None:
         return
     first, last = (chosen(rows, n=n) for n in (rows[0]["n"], rows[-1]["n"]))
     yield Expectation(
-        f"exponent of ‖K − K̄‖/‖K‖ in n, {name}, {kernel}",
+        f"exponent of ‖K − K̄‖/‖K‖ in n, {activation}, {kernel}",
         -0.5 if kernel != "ntk" else None,
         str(fitted),
         bool(fitted.slope <= -0.5 + _SLACK),
@@ -111,26 +89,13 @@ def _decay(rows: list[Row], kernel: str, name: str) -> Iterator[Expectation]:
 
 
 @dataclass(frozen=True)
-class IcmlMatchingSpec(Spec):
-    """Kernels of DEQs beside those of the networks designed for them.
+class IcmlMatchingSpec(DEQSpec):
+    """Kernels of DEQs beside those of the networks designed for them."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        activations: tanh is matched by one hard-tanh layer, ReLU by two Leaky-ReLU layers.
-        n: samples of the mixture.
-        p: their dimension.
-        seeds: draws of the mixture.
-        real: the real data set; its classes are 6 and 8.
-        real_n: samples of it; all if None.
-    """
-
-    sigma_a2: float
-    activations: tuple[str, ...]
-    n: int
-    p: int
-    seeds: int
-    real: str
-    real_n: int | None
+    n: int  # samples of the mixture
+    p: int  # their dimension
+    real: str  # the real data set; its classes are 6 and 8
+    real_n: int | None  # samples of it; all if None
 
 
 class IcmlMatching(Experiment[IcmlMatchingSpec]):
@@ -141,8 +106,8 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
     summary = "Kernels of a tanh DEQ and one hard-tanh layer, of a ReLU DEQ and two Leaky-ReLU layers"
     minutes = MappingProxyType({"quick": 0.1, "full": 2.0})
     cut = "The paper states neither n nor p: those of ICLR's figure are taken, and 6000 samples of MNIST."
-    quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), 400, 500, seeds=2, real="digits", real_n=None)
-    full = IcmlMatchingSpec(0.2, ("tanh", "relu"), 800, 1000, seeds=5, real="mnist", real_n=6000)
+    quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), seeds=2, n=400, p=500, real="digits", real_n=None)
+    full = replace(quick, seeds=5, n=800, p=1000, real="mnist", real_n=6000)
 
     def tasks(self, spec: IcmlMatchingSpec) -> list[Task]:
         draws = [("mixture", seed, spec.n) for seed in range(spec.seeds)]
@@ -170,22 +135,16 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
         return list(matching_rows(DEQ(name, spec.sigma_a2).centred(tau0), sample, tau0, name))
 
     def expectations(self, spec: IcmlMatchingSpec, rows: Sequence[Row]) -> list[Expectation]:
-        return [
-            expectation
-            for name in spec.activations
-            for data in ("mixture", spec.real)
-            for expectation in _matched(chosen(rows, kind="distance", activation=name, data=data), name, data)
-        ]
+        distances, data = chosen(rows, kind="distance"), ("mixture", spec.real)
+        return claims_by(_matched, distances, activation=spec.activations, data=data)
 
 
-def _matched(rows: list[Row], name: str, data: str) -> Iterator[Expectation]:
+def _matched(rows: list[Row], activation: str, data: str) -> Iterator[Expectation]:
     twins, plains = chosen(rows, second="twin"), chosen(rows, second="plain")
-    if not twins:
-        return
     apart = [row["spectra_apart"] for row in twins if "spectra_apart" in row]
     spectra = f"eigenvalues apart by at most {max(apart):.2g} of the largest; " if apart else ""
     yield Expectation(
-        f"relative distance of the kernels of a {name} DEQ and its designed network, {data}",
+        f"relative distance of the kernels of a {activation} DEQ and its designed network, {data}",
         "close",
         mean(twins, "relative"),
         bool(mean(twins, "relative") <= _MATCHED),

@@ -19,7 +19,6 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
     CLASSES,
-    SCALARS_OF,
     Matrix,
     Sample,
     activation_row,
@@ -28,7 +27,9 @@ from notsodeep.papers.measures import (
     distance_row,
     eigenvalues,
     exact,
+    kernel_name,
     leaky_layer_for,
+    mixture_sample,
     norm_apart,
     norm_of,
     printed_leaky_layer_for,
@@ -55,15 +56,19 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def error_rows(model: DEQ, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]) -> Iterator[Row]:
+def error_rows(
+    name: str, sigma_a2: float, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]
+) -> Iterator[Row]:
     """‖K − K̄‖ of several kernels and forms of the equivalent; each exact kernel is computed once."""
+    model = DEQ(name, sigma_a2).centred(sample.tau0)
     for kernel in kernels:
         whole = exact(model, sample, kernel)
         norm = norm_of(whole)
         for form in forms:
-            operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **FORMS[form])
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **FORMS[form])
             apart = distance(whole, operator, norm)
-            yield {"kind": "error", **sample.record, "kernel": kernel, "form": form, **apart}
+            about = {"kernel": kernel, "form": form, **apart, "activation": name}
+            yield {"kind": "error", **sample.record, **about}
 
 
 def _name(model: DEQ) -> str:
@@ -86,7 +91,7 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
         if drawn:
             yield spectrum_row(sample.record, kernel, "deq", _name(model), eigenvalues(whole))
         for source, form in forms.items():
-            operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF[kernel], **form)
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **form)
             main = kernel == "preactivations" and source == "equivalent"
             reading = f"{symbol}, {form['form']}"
             yield distance_row(sample.record, (whole, operator), kernel, ("deq", source), reading, main=main)
@@ -204,7 +209,7 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
     found = exact_kernel_of(made.network, X)
     ways: dict[str, tuple[str, Matrix]] = {
         "twin": ("one quadratic layer", found),
-        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, SCALARS_OF[kernel])),
+        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, kernel_name(kernel))),
     }
     for source, (label, matrix) in ways.items():
         yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
@@ -230,16 +235,14 @@ def prediction_rows(
     name: str, sigma_a2: float, n: int, p: int, kernel: str, seed: int, forms: tuple[str, ...]
 ) -> Iterator[Row]:
     """The exact eigenvalues of one draw beside those predicted from the mixture alone."""
-    mixture = GaussianMixture.paper(p)
-    X, y = mixture.sample(n, seed)
-    sample = Sample("mixture", X, MixtureStatistics.of(mixture, X, y), seed)
+    mixture, sample = GaussianMixture.paper(p), mixture_sample(n, p, seed)
     model = DEQ(name, sigma_a2).centred(sample.tau0)
     found = eigenvalues(exact(model, sample, kernel))
     about = {"activation": name}
     if seed == 0:
         yield {**spectrum_row(sample.record, kernel, "deq", f"DEQ, {name}", found), **about}
     for form in forms:
-        predicted = limiting_density(model, mixture, n, SCALARS_OF[kernel], form=form, points=_GRID)
+        predicted = limiting_density(model, mixture, n, kernel_name(kernel), form=form, points=_GRID)
         expected = predicted.quantiles()
         row: Row = {
             "kind": "prediction",

@@ -27,19 +27,13 @@ from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.row_statistics import six_digits
-from notsodeep.validation import Array
+from notsodeep.validation import Array, root_mean_square_norm
 
 Model = DEQ | Explicit
 Matrix = Array | StructuredOperator
 
-# What the names of the rows are called in `coefficients` and `exact_kernel`.
-SCALARS_OF = {
-    "features": "ck",
-    "preactivations": "ck_preactivations",
-    "ntk": "ntk",
-    "ntk_paper": "ntk_paper",
-    "ntk_preactivations": "ntk_preactivations",
-}
+# What the kernels of rows are called in `coefficients` and `exact_kernel`, where that is not the same.
+_NAMES = {"features": "ck", "preactivations": "ck_preactivations"}
 # The classes of real data sets that the papers take.
 CLASSES = (6, 8)
 # Relative accuracy of operator norms: errors of a thousandth of a kernel keep three digits.
@@ -65,12 +59,17 @@ class Sample:
     @property
     def root_mean_square(self) -> float:
         """The norm of a typical row, the means of the classes included."""
-        return sqrt(float(np.mean(np.einsum("ij,ij->i", self.X, self.X))))
+        return root_mean_square_norm(self.X)
 
     @property
     def record(self) -> Row:
         """The fields that every row about it has."""
         return {"data": self.data, "n": len(self.X), "p": self.X.shape[1], "seed": self.seed}
+
+
+def kernel_name(kernel: str) -> str:
+    """The name that the functions of the library have for a kernel of the rows."""
+    return _NAMES.get(kernel, kernel)
 
 
 def mixture_sample(n: int, p: int, seed: int) -> Sample:
@@ -94,7 +93,7 @@ def real_sample(data: str, n: int | None, seed: int, data_dir: Path | None) -> S
 
 def exact(model: Model, sample: Sample, kernel: str) -> Array:
     """The exact kernel of a model on a sample; an explicit network has "features" and "ntk" only."""
-    return exact_kernel(model, sample.X, kernel=SCALARS_OF[kernel])
+    return exact_kernel(model, sample.X, kernel=kernel_name(kernel))
 
 
 def norm_of(matrix: Matrix) -> float:
@@ -198,13 +197,13 @@ def leaky_layer_for(model: DEQ, tau0: float, kernel: str) -> Explicit:
 
     ICLR's Corollary 2 with its equations put right (docs/errata.md, 9): (a+b)² = 4 α₁, and 2ab in the second.
     """
-    target = coefficients(model, tau0, SCALARS_OF[kernel])
+    target = coefficients(model, tau0, kernel_name(kernel))
     return _leaky(target.linear, (target.diagonal / tau0**2 - target.linear) / _BEND).centred(tau0)
 
 
 def printed_leaky_layer_for(model: DEQ, tau0: float) -> Explicit:
     """The same for Λ with the equations as ICLR prints them: (a-b)² = 4 α₁², and ab in the second."""
-    target = coefficients(model, tau0, SCALARS_OF["preactivations"])
+    target = coefficients(model, tau0, kernel_name("preactivations"))
     gap2, wanted = 4.0 * target.linear**2, target.diagonal / tau0**2 - target.linear
 
     def second_equation(total2: float) -> float:

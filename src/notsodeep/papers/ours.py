@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, grid
-from notsodeep.papers.experiment_settings import Spec
+from notsodeep.models import DEQ
+from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
+from notsodeep.papers.experiment_settings import DEQSpec
 from notsodeep.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
 from notsodeep.records import chosen
 
@@ -24,30 +25,15 @@ _SLACK = 0.1
 
 
 @dataclass(frozen=True)
-class RefinedSpec(Spec):
-    """Asymptotic and refined equivalents beside the exact kernels.
+class RefinedSpec(DEQSpec):
+    """Asymptotic and refined equivalents beside the exact kernels."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        ratio: p/n of the mixture.
-        activations: of the DEQs.
-        kernels: which kernels.
-        forms: which equivalents; `spectra.FORMS` explains them.
-        sizes: the n of the mixture.
-        seeds: draws of the mixture.
-        real: the real data set; its classes are 6 and 8.
-        real_sizes: the n of it.
-    """
-
-    sigma_a2: float
-    ratio: float
-    activations: tuple[str, ...]
-    kernels: tuple[str, ...]
-    forms: tuple[str, ...]
-    sizes: tuple[int, ...]
-    seeds: int
-    real: str
-    real_sizes: tuple[int, ...]
+    ratio: float  # p/n of the mixture
+    kernels: tuple[str, ...]  # which kernels
+    forms: tuple[str, ...]  # which equivalents; `kernel_rows.FORMS` explains them
+    sizes: tuple[int, ...]  # numbers of samples of the mixture
+    real: str  # the real data set; its classes are 6 and 8
+    real_sizes: tuple[int, ...]  # numbers of samples of the real data set
 
 
 class Refined(Experiment[RefinedSpec]):
@@ -61,12 +47,12 @@ class Refined(Experiment[RefinedSpec]):
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = RefinedSpec(
         0.2,
-        0.8,
-        activations=("tanh", "relu", "swish"),
+        ("tanh", "relu", "swish"),
+        seeds=2,
+        ratio=0.8,
         kernels=("features",),
         forms=("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3"),
         sizes=(200, 400, 800),
-        seeds=2,
         real="digits",
         real_sizes=(100, 200),
     )
@@ -82,45 +68,27 @@ class Refined(Experiment[RefinedSpec]):
     def tasks(self, spec: RefinedSpec) -> list[Task]:
         cases = [("mixture", n, seed) for n in spec.sizes for seed in range(spec.seeds)]
         cases += [(spec.real, n, 0) for n in spec.real_sizes]
+        key = "{data} {activation} n={n} seed={seed}"
         return [
-            Task.named(
-                "{data} {activation} n={n} seed={seed}",
-                0.05 + (n / 1000) ** 2,
-                data=data,
-                activation=name,
-                n=n,
-                seed=seed,
-            )
+            Task.named(key, 0.05 + (n / 1000) ** 2, data=data, activation=name, n=n, seed=seed)
             for name in spec.activations
             for data, n, seed in cases
         ]
 
     def run(self, spec: RefinedSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep.models import DEQ
         from notsodeep.papers.kernel_rows import error_rows
         from notsodeep.papers.measures import sample_of
 
-        n, name = task["n"], task["activation"]
-        sample = sample_of(task["data"], n, round(spec.ratio * n), task["seed"], data_dir)
-        model = DEQ(name, spec.sigma_a2).centred(sample.tau0)
-        return [{**row, "activation": name} for row in error_rows(model, sample, spec.kernels, spec.forms)]
+        sample = sample_of(task["data"], task["n"], round(spec.ratio * task["n"]), task["seed"], data_dir)
+        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels, spec.forms))
 
     def expectations(self, spec: RefinedSpec, rows: Sequence[Row]) -> list[Expectation]:
         errors = chosen(rows, kind="error")
-        return [
-            expectation
-            for data in ("mixture", spec.real)
-            for kernel in spec.kernels
-            for name in spec.activations
-            for expectation in _improved(
-                chosen(errors, data=data, kernel=kernel, activation=name), data, kernel, name
-            )
-        ]
+        data = ("mixture", spec.real)
+        return claims_by(_improved, errors, data=data, kernel=spec.kernels, activation=spec.activations)
 
 
-def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Expectation]:
-    if not rows:
-        return
+def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Iterator[Expectation]:
     n = max(values_of(rows, "n"))
     last = {form: mean(chosen(rows, n=n, form=form), "relative") for form in values_of(rows, "form")}
     best = last["refined-exact-square"]
@@ -130,7 +98,7 @@ def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Ex
         f"{form} {value:.2g}" for form, value in last.items() if form != "refined-exact-square"
     )
     yield Expectation(
-        f"relative error of the refined equivalent, {name}, {kernel}, {data}, n = {n}",
+        f"relative error of the refined equivalent, {activation}, {kernel}, {data}, n = {n}",
         None,
         best,
         bool(best < last["asymptotic"]),
@@ -142,26 +110,13 @@ def _improved(rows: list[Row], data: str, kernel: str, name: str) -> Iterator[Ex
 
 
 @dataclass(frozen=True)
-class SpectrumSpec(Spec):
-    """Spectra predicted from the mixture alone beside exact ones.
+class SpectrumSpec(DEQSpec):
+    """Spectra predicted from the mixture alone beside exact ones."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        activations: of the DEQs.
-        kernels: which kernels.
-        forms: "asymptotic" is the limit, "refined" adds what is known of finite n and p.
-        n: samples.
-        ratios: the p/n.
-        seeds: draws of the mixture.
-    """
-
-    sigma_a2: float
-    activations: tuple[str, ...]
-    kernels: tuple[str, ...]
-    forms: tuple[str, ...]
-    n: int
-    ratios: tuple[float, ...]
-    seeds: int
+    kernels: tuple[str, ...]  # which kernels
+    forms: tuple[str, ...]  # "asymptotic" is the limit, "refined" adds what is known of finite n and p
+    n: int  # number of samples
+    ratios: tuple[float, ...]  # ratios p/n
 
 
 class Spectrum(Experiment[SpectrumSpec]):
@@ -172,7 +127,7 @@ class Spectrum(Experiment[SpectrumSpec]):
     summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
     minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
     quick = SpectrumSpec(
-        0.2, ("tanh", "relu"), ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,), seeds=1
+        0.2, ("tanh", "relu"), 1, ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,)
     )
     full = replace(quick, activations=("tanh", "relu", "swish"), n=2000, ratios=(0.8, 1.25), seeds=2)
 
@@ -193,8 +148,7 @@ class Spectrum(Experiment[SpectrumSpec]):
         return list(prediction_rows(name, spec.sigma_a2, spec.n, p, kernel, seed, spec.forms))
 
     def expectations(self, spec: SpectrumSpec, rows: Sequence[Row]) -> list[Expectation]:
-        predicted = {form: chosen(rows, kind="prediction", form=form) for form in spec.forms}
-        return [one for form, own in predicted.items() if own for one in _predicted(own, form)]
+        return claims_by(_predicted, chosen(rows, kind="prediction"), form=spec.forms)
 
 
 def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
@@ -226,28 +180,14 @@ def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
 
 
 @dataclass(frozen=True)
-class TwinsSpec(Spec):
-    """Races of DEQ, twin and plain network.
+class TwinsSpec(DEQSpec):
+    """Races of DEQ, twin and plain network."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        data: the data set.
-        samples: of its training part; all if None.
-        activations: of the DEQs.
-        modes: "readout" or "all": what is trained.
-        width: of all networks.
-        seeds: of weights and shuffling.
-        epochs: of SGD.
-    """
-
-    sigma_a2: float
-    data: str
-    samples: int | None
-    activations: tuple[str, ...]
-    modes: tuple[str, ...]
-    width: int
-    seeds: int
-    epochs: int
+    data: str  # the data set
+    samples: int | None  # of its training part; all if None
+    modes: tuple[str, ...]  # "readout" or "all": what is trained
+    width: int  # of all networks
+    epochs: int  # of SGD
 
 
 class Twins(Experiment[TwinsSpec]):
@@ -259,7 +199,7 @@ class Twins(Experiment[TwinsSpec]):
     minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
     timed = True
     quick = TwinsSpec(
-        0.2, "digits", None, ("tanh", "relu"), ("readout", "all"), width=128, seeds=2, epochs=10
+        0.2, ("tanh", "relu"), 2, "digits", samples=None, modes=("readout", "all"), width=128, epochs=10
     )
     full = replace(quick, data="mnist", samples=10_000, width=512, seeds=3)
 
@@ -269,36 +209,22 @@ class Twins(Experiment[TwinsSpec]):
         return grid(key, lambda mode, **_: costs[mode], activation=spec.activations, mode=spec.modes)
 
     def run(self, spec: TwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        from notsodeep.nets.race import RaceSettings
         from notsodeep.papers.training_rows import race_rows
 
-        rows = race_rows(
-            spec.data,
-            task["activation"],
-            task["mode"],
-            sigma_a2=spec.sigma_a2,
-            width=spec.width,
-            seeds=spec.seeds,
-            epochs=spec.epochs,
-            samples=spec.samples,
-            data_dir=data_dir,
-        )
-        return list(rows)
+        name, mode = task["activation"], task["mode"]
+        settings = RaceSettings(width=spec.width, mode=mode, seeds=spec.seeds, epochs=spec.epochs)
+        rows = race_rows(DEQ(name, spec.sigma_a2), settings, spec.data, spec.samples, data_dir)
+        return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: TwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
         races = chosen(rows, kind="race")
-        return [
-            expectation
-            for name in spec.activations
-            for mode in spec.modes
-            for expectation in _raced(chosen(races, activation=name, mode=mode), name, mode)
-        ]
+        return claims_by(_raced, races, activation=spec.activations, mode=spec.modes)
 
 
-def _raced(rows: list[Row], name: str, mode: str) -> Iterator[Expectation]:
+def _raced(rows: list[Row], activation: str, mode: str) -> Iterator[Expectation]:
     deq, twin, plain = (chosen(rows, model=model) for model in ("deq", "twin", "plain"))
-    if not deq:
-        return
-    where = f"{name}, {mode} trained"
+    where = f"{activation}, {mode} trained"
     gap = accuracy_gap(rows, "twin")
     yield Expectation(
         f"accuracy of the DEQ − of its twin, {where}",
@@ -336,28 +262,14 @@ def _median(rows: list[Row], field: str) -> float:
 
 
 @dataclass(frozen=True)
-class WidthSpec(Spec):
-    """Kernels of random networks against their limits.
+class WidthSpec(DEQSpec):
+    """Kernels of random networks against their limits."""
 
-    Attributes:
-        sigma_a2: of the DEQs.
-        data: the data set; its classes are 6 and 8.
-        n: samples.
-        activations: of the DEQs.
-        widths: of single networks.
-        seeds: how many single networks at each width.
-        draws_width: width of the networks that are averaged.
-        draws: how many are averaged.
-    """
-
-    sigma_a2: float
-    data: str
-    n: int
-    activations: tuple[str, ...]
-    widths: tuple[int, ...]
-    seeds: int
-    draws_width: int
-    draws: tuple[int, ...]
+    data: str  # the data set; its classes are 6 and 8
+    n: int  # number of samples
+    widths: tuple[int, ...]  # of single networks
+    draws_width: int  # width of the networks that are averaged
+    draws: tuple[int, ...]  # how many are averaged
 
 
 class Width(Experiment[WidthSpec]):
@@ -371,11 +283,11 @@ class Width(Experiment[WidthSpec]):
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = WidthSpec(
         0.2,
-        "digits",
-        150,
         ("relu", "tanh"),
-        (125, 250, 500, 1000),
         seeds=3,
+        data="digits",
+        n=150,
+        widths=(125, 250, 500, 1000),
         draws_width=250,
         draws=(1, 4, 16, 64),
     )
@@ -410,7 +322,6 @@ class Width(Experiment[WidthSpec]):
 
     def run(self, spec: WidthSpec, task: Task, data_dir: Path | None) -> list[Row]:
         from notsodeep.designs import design
-        from notsodeep.models import DEQ
         from notsodeep.papers.measures import real_sample
         from notsodeep.papers.random_network_rows import draws_rows, width_rows
 
@@ -426,27 +337,25 @@ class Width(Experiment[WidthSpec]):
         return [{**row, "activation": name} for row in rows]
 
     def expectations(self, spec: WidthSpec, rows: Sequence[Row]) -> list[Expectation]:
-        single = chosen(rows, kind="width")
-        found = [
-            one
-            for name in spec.activations
-            for model in ("deq", "twin")
-            for kernel in ("features", "ntk")
-            for one in _decay(
-                chosen(single, activation=name, model=model, kernel=kernel),
-                "width",
-                f"error of one {model}'s {kernel} kernel in the width, {name}",
-            )
+        names, models, kernels = spec.activations, ("deq", "twin"), ("features", "ntk")
+        single, averaged = chosen(rows, kind="width"), chosen(rows, kind="draws")
+        return [
+            *claims_by(_wider, single, activation=names, model=models, kernel=kernels),
+            *claims_by(_more_draws, averaged, activation=names),
         ]
-        for name in spec.activations:
-            averaged = chosen(rows, kind="draws", activation=name)
-            what = f"noise of an average of networks of width {spec.draws_width} in their number, {name}"
-            found += _decay(averaged, "draws", what)
-        return found
+
+
+def _wider(rows: list[Row], activation: str, model: str, kernel: str) -> Iterator[Expectation]:
+    return _decay(rows, "width", f"error of one {model}'s {kernel} kernel in the width, {activation}")
+
+
+def _more_draws(rows: list[Row], activation: str) -> Iterator[Expectation]:
+    networks = f"networks of width {rows[0]['width']}"
+    return _decay(rows, "draws", f"noise of an average of {networks} in their number, {activation}")
 
 
 def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
-    fitted = exponent(rows, over) if rows else None
+    fitted = exponent(rows, over)
     if fitted is None:
         return
     largest = max(values_of(rows, over))

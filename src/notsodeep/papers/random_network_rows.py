@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
 from notsodeep.nets.samples import compute_features
 from notsodeep.papers.experiment import Row
 from notsodeep.papers.measures import (
-    SCALARS_OF,
     Sample,
     distance,
     distance_row,
     eigenvalues,
     exact,
+    kernel_name,
     leaky_layer_for,
     norm_of,
     spectrum_row,
@@ -33,28 +32,18 @@ from notsodeep.validation import Array
 _BATCH = 1024
 
 
-@dataclass(frozen=True, eq=False)
-class Averages:
-    """Kernels averaged over random networks.
+def average_kernels(model: DEQ | Explicit, X: Array, *, width: int, draws: int, seed: int) -> list[Array]:
+    """The mean kernels of `draws` random networks of the given width, in single precision.
 
-    Attributes:
-        features: of ZZᵀ.
-        preactivations: of HHᵀ/m, where H are the pre-activations of the same networks; None for an explicit network.
+    Returns:
+        The mean of ZZᵀ; for a DEQ also that of HHᵀ/m, where H are the pre-activations of the same networks.
     """
-
-    features: Array
-    preactivations: Array | None
-
-
-def average_kernels(model: DEQ | Explicit, X: Array, *, width: int, draws: int, seed: int) -> Averages:
-    """Average the kernels of `draws` random networks of the given width, in single precision."""
     samples = torch.as_tensor(X, dtype=torch.float32)
     sums = [np.zeros((len(X), len(X))) for _ in range(2 if isinstance(model, DEQ) else 1)]
     for one in draw_seeds(seed, draws):
         for total, factor in zip(sums, _factors(model, samples, width, one), strict=True):
             total += (factor @ factor.mT).numpy()
-    means = [total / draws for total in sums]
-    return Averages(means[0], means[1] if len(means) > 1 else None)
+    return [total / draws for total in sums]
 
 
 def draw_seeds(seed: int, draws: int) -> list[int]:
@@ -80,10 +69,10 @@ def _factors(model: DEQ | Explicit, X: torch.Tensor, width: int, seed: int) -> l
 def random_equivalent_rows(model: DEQ, sample: Sample, width: int, draws: int) -> Iterator[Row]:
     """ICLR's Figure 1 as it was made: Λ averaged over random networks, and its distance to the equivalent."""
     found = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
-    operator = equivalent(model, sample.X, sample.statistics, SCALARS_OF["preactivations"])
+    operator = equivalent(model, sample.X, sample.statistics, kernel_name("preactivations"))
     whole = exact(model, sample, "preactivations")
     about: Row = {"width": width, "draws": draws}
-    for way, matrix in _readings_of(model, sample, found.features, found.preactivations).items():
+    for way, matrix in _readings_of(model, sample, *found).items():
         label = f"{draws} networks of width {width}, {way}"
         noise, spectrum = _noise_and_spectrum(sample.record, whole, matrix, way, label, about)
         yield noise
@@ -107,38 +96,30 @@ def random_twin_rows(
 ) -> Iterator[Row]:
     """ICLR's Figure 2 as it was made: both kernels averaged over random networks."""
     network = leaky_layer_for(model, sample.tau0, "preactivations")
-    explicit = average_kernels(network, sample.X, width=width, draws=explicit_draws, seed=sample.seed + 1)
+    (explicit,) = average_kernels(network, sample.X, width=width, draws=explicit_draws, seed=sample.seed + 1)
     names, reading = ("twin", "monte-carlo twin"), "noise of one Leaky-ReLU layer"
-    both = exact(network, sample, "features"), explicit.features
+    both = exact(network, sample, "features"), explicit
     about: Row = {"width": width, "draws": explicit_draws}
     yield distance_row(sample.record, both, "preactivations", names, reading, **about)
     implicit = average_kernels(model, sample.X, width=width, draws=draws, seed=sample.seed)
-    for way, matrix in _readings_of(model, sample, implicit.features, implicit.preactivations).items():
-        names, reading = (
-            ("monte-carlo", "monte-carlo twin"),
-            f"Λ {way}, and one Leaky-ReLU layer, both random",
-        )
-        both, about = (matrix, explicit.features), {"width": width, "draws": draws}
+    names, about = ("monte-carlo", "monte-carlo twin"), {"width": width, "draws": draws}
+    for way, matrix in _readings_of(model, sample, *implicit).items():
+        both, reading = (matrix, explicit), f"Λ {way}, and one Leaky-ReLU layer, both random"
         yield distance_row(sample.record, both, "preactivations", names, reading, **about)
 
 
-def _readings_of(
-    model: DEQ, sample: Sample, features: Array, preactivations: Array | None
-) -> dict[str, Array]:
+def _readings_of(model: DEQ, sample: Sample, features: Array, preactivations: Array) -> dict[str, Array]:
     """Two estimates of Λ from the same networks: only G is random in the first, the input's part too in the second."""
     of_features = model.sigma_a2 * features + model.sigma_b2 * (sample.X @ sample.X.T)
-    found = {"from random features": of_features}
-    if preactivations is not None:
-        found["from random pre-activations"] = preactivations
-    return found
+    return {"from random features": of_features, "from random pre-activations": preactivations}
 
 
 def random_sphere_rows(n: int, d: int, sigma_a2: float, width: int, draws: int) -> Iterator[Row]:
     """HLD's implicit CK averaged over random networks."""
     X = UnitSphere(d).sample(n, 0)
     model = DEQ(activation("relu", amplitude=2.0**0.5), sigma_a2)
-    found = average_kernels(model, X, width=width, draws=draws, seed=0)
-    matrix = model.sigma_a2 * found.features + model.sigma_b2 * (X @ X.T)
+    features, _ = average_kernels(model, X, width=width, draws=draws, seed=0)
+    matrix = model.sigma_a2 * features + model.sigma_b2 * (X @ X.T)
     record: Row = {"data": "sphere", "n": n, "p": d, "seed": 0}
     whole = conjugate_kernel(model, X, of="preactivations")
     about: Row = {"width": width, "draws": draws}
@@ -152,11 +133,8 @@ def random_sphere_rows(n: int, d: int, sigma_a2: float, width: int, draws: int) 
 def width_rows(model: str, spec: DEQ | Explicit, sample: Sample, width: int, seed: int) -> Iterator[Row]:
     """The kernels of one random network against their limits."""
     sizes = (sample.X.shape[1], width, 1)
-    net: Net
-    if isinstance(spec, DEQ):
-        net = DEQNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
-    else:
-        net = ExplicitNet(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
+    kind = DEQNet if isinstance(spec, DEQ) else ExplicitNet
+    net: Net = kind(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)  # type: ignore[arg-type]
     found = empirical_kernels(net, torch.as_tensor(sample.X))
     for kernel, matrix in (("features", found.ck), ("ntk", found.ntk)):
         apart = distance(exact(spec, sample, kernel), matrix.numpy())

@@ -6,13 +6,12 @@
     .lock             held while a run works here
 
 A line is appended in one piece and forced to the disk before the task counts as done. A line that is cut, altered or
-belongs to other settings is set aside and its task runs again: no row is ever used that was not written here as it
-stands.
+belongs to other settings or models is set aside and its task runs again: no row is ever used that was not written here
+as it stands.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,13 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.errors import InputError
-from notsodeep.files import atomic_append, atomic_write, explained_errors, folder_lock, free_path, timestamp
+from notsodeep.files import (
+    atomic_append,
+    explained_errors,
+    folder_lock,
+    free_path,
+    journal_line,
+    read_journal_line,
+    remove_leftovers,
+    replace_file,
+    timestamp,
+)
 from notsodeep.papers.experiment import Row, Task
 from notsodeep.papers.experiment_settings import Spec
 
 ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
-
-_CHECKSUM_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Record:
         session: number of the run that finished it, from 1.
         seconds: computing time.
         rows: its results.
+        models: hash of the models of the experiment (`Experiment.fingerprint`); empty in files of earlier versions.
     """
 
     spec: str
@@ -50,34 +58,26 @@ class Record:
     session: int
     seconds: float
     rows: list[Row]
+    models: str = ""
 
     def encoded(self) -> bytes:
         """The line, led by a checksum of the rest of it."""
         try:
-            body = json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+            return journal_line(asdict(self), ensure_ascii=False, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"The rows of task {self.task!r} cannot be written as JSON: {error}. Rows hold strings, booleans, "
                 "finite numbers, None, and lists and dictionaries of them."
             ) from error
-        return _head(body) + body[1:] + b"\n"
 
     @classmethod
     def decoded(cls, line: bytes) -> Record | None:
         """The record in a line without its newline; None if the line is not as it was written."""
-        head = len(_head(b""))
-        body = b"{" + line[head:]
-        if line[:head] != _head(body):
-            return None
+        content = read_journal_line(line)
         try:
-            content = json.loads(body)
-            return cls(**content)
-        except (ValueError, TypeError):
+            return None if content is None else cls(**content)
+        except TypeError:
             return None
-
-
-def _head(body: bytes) -> bytes:
-    return b'{"sha256": "%s", ' % hashlib.sha256(body).hexdigest()[:_CHECKSUM_DIGITS].encode()
 
 
 def _plain(value: Any) -> Any:
@@ -89,20 +89,16 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a rows file holds.
+    """What a rows file holds."""
 
-    Attributes:
-        records: of the tasks asked for, by key.
-        unusable: lines that are damaged, repeated, of other settings or of tasks that are no more.
-        sound: whether the file is exactly the records, line by line.
-    """
-
-    records: dict[str, Record]
-    unusable: int
-    sound: bool
+    records: dict[str, Record]  # of the tasks asked for, by key
+    unusable: (
+        int  # lines that are damaged, repeated, of other settings or models, or of tasks that are no more
+    )
+    sound: bool  # whether the file is exactly the records, line by line
 
 
-def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
+def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task], models: str = "") -> Reading:
     """Read a rows file and check every line; a file that is not there has no records."""
     with explained_errors(path.parent):
         content = path.read_bytes() if path.exists() else b""
@@ -114,6 +110,7 @@ def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
         if (
             record is not None
             and record.spec == spec_hash
+            and record.models in ("", models)
             and record.task not in records
             and wanted.get(record.task) == record.parameters
         ):
@@ -125,6 +122,15 @@ def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task]) -> Reading:
     return Reading(records, unusable, sound)
 
 
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """The provenance that the runs in a folder of results wrote; empty if there is none or it cannot be read."""
+    try:
+        content = json.loads((folder / PROVENANCE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 class Store:
     """The folder while a run holds it; made by `open_store`.
 
@@ -133,20 +139,21 @@ class Store:
         notes: sentences on what was repaired or set aside.
     """
 
-    def __init__(self, folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool = False) -> None:
-        self.folder, self.spec_hash = folder, spec.hash()
+    def __init__(self, folder: Path, spec: Spec, tasks: Iterable[Task], models: str, fresh: bool) -> None:
+        self.folder, self.spec_hash, self.models = folder, spec.hash(), models
         self.notes: list[str] = []
-        _sweep(folder)
+        remove_leftovers(folder, ROWS, SPEC, PROVENANCE)
         if fresh:
             self._put_aside()
         else:
             _refuse_other_spec(folder / SPEC, spec)
-        write_text(folder / SPEC, spec.to_toml())
+        replace_file(folder / SPEC, spec.to_toml().encode())
         self.records = self._read_and_repair(list(tasks))
 
     def append(self, task: Task, rows: list[Row], *, seconds: float, session: int) -> None:
         """Write a finished task: on the disk when this returns or is interrupted, else the file is as before."""
-        record = Record(self.spec_hash, task.key, dict(task.parameters), session, round(seconds, 3), rows)
+        parameters, seconds = dict(task.parameters), round(seconds, 3)
+        record = Record(self.spec_hash, task.key, parameters, session, seconds, rows, self.models)
         line = record.encoded()
         # As a later run will read it: a tuple is a list by then.
         written = Record.decoded(line[:-1]) or record
@@ -162,15 +169,8 @@ class Store:
 
     def write_provenance(self, content: Mapping[str, Any]) -> None:
         """Write provenance.json anew: versions, commit, machine and times of the run."""
-        write_text(self.folder / PROVENANCE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-    def read_provenance(self) -> dict[str, Any]:
-        """The provenance that earlier runs wrote; empty if there is none or it cannot be read."""
-        try:
-            content = json.loads((self.folder / PROVENANCE).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        replace_file(self.folder / PROVENANCE, text.encode())
 
     def _put_aside(self) -> None:
         path = self.folder / ROWS
@@ -182,27 +182,29 @@ class Store:
 
     def _read_and_repair(self, tasks: list[Task]) -> dict[str, Record]:
         path = self.folder / ROWS
-        reading = read_rows(path, self.spec_hash, tasks)
+        reading = read_rows(path, self.spec_hash, tasks, self.models)
         if not reading.sound:
             aside = free_path(self.folder / f"{ROWS}.damaged-{timestamp()}")
             shutil.copyfile(path, aside)
-            with atomic_write(path) as temporary:
-                atomic_append(temporary, b"".join(record.encoded() for record in reading.records.values()))
+            replace_file(path, b"".join(record.encoded() for record in reading.records.values()))
             self.notes.append(
-                f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings. The file as it was "
-                f"is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
+                f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings or models. The file "
+                f"as it was is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
             )
         return reading.records
 
 
 @contextmanager
-def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool = False) -> Iterator[Store]:
+def open_store(
+    folder: Path, spec: Spec, tasks: Iterable[Task], *, models: str = "", fresh: bool = False
+) -> Iterator[Store]:
     """Hold the folder of a specification, made if need be.
 
     Args:
         folder: ends in the hash of the specification.
         spec: the settings.
         tasks: all tasks of the settings; rows of others are set aside.
+        models: hash of the models of the experiment; rows of others are set aside.
         fresh: put the rows that are there aside and start anew.
 
     Raises:
@@ -212,14 +214,8 @@ def open_store(folder: Path, spec: Spec, tasks: Iterable[Task], *, fresh: bool =
         folder.mkdir(parents=True, exist_ok=True)
     with folder_lock(folder):
         with explained_errors(folder):
-            store = Store(folder, spec, tasks, fresh=fresh)
+            store = Store(folder, spec, tasks, models, fresh)
         yield store
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file by text, which is on the disk before it takes the place of the old one."""
-    with explained_errors(path.parent), atomic_write(path) as temporary:
-        atomic_append(temporary, text.encode())
 
 
 def _refuse_other_spec(path: Path, spec: Spec) -> None:
@@ -234,10 +230,3 @@ def _refuse_other_spec(path: Path, spec: Spec) -> None:
         raise InputError(
             f"{path} has other settings than those the folder is named after ({spec.hash()}): it was changed. {remedy}"
         )
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a killed run left of files that it was writing; the lock is held, so nobody is writing now."""
-    for suffix in (ROWS, SPEC, PROVENANCE):
-        for path in folder.glob(f".?*{Path(suffix).suffix}"):
-            path.unlink(missing_ok=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +11,7 @@ from typing import Any, get_args
 from notsodeep.errors import InputError
 from notsodeep.papers.experiment import Experiment, Size
 from notsodeep.papers.experiment_settings import Spec
-from notsodeep.papers.results_folder import PROVENANCE, SPEC
+from notsodeep.papers.results_folder import SPEC, read_provenance
 from notsodeep.papers.runner import Outcome, read_outcome
 
 # A page of a dozen figures should still open at once: a larger drawing goes in as a bitmap.
@@ -45,28 +44,17 @@ def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tupl
     found, problems = [], []
     for experiment in experiments.values():
         results = []
-        for folder in _folders(root / experiment.name):
+        for spec in sorted((root / experiment.name).glob(f"*/{SPEC}")):
+            folder = spec.parent
             try:
-                results.append(_read(experiment, folder))
+                outcome = read_outcome(experiment, folder)
+                size, command = _command(experiment, outcome.spec, folder)
+                picture, provenance = _picture(folder), read_provenance(folder)
+                results.append(Result(experiment, outcome, provenance, size, command, picture))
             except (InputError, KeyError, TypeError, ValueError) as error:
                 problems.append(f"{folder} is left out: {error}")
-        found += sorted(results, key=lambda result: _rank(result.size))
+        found += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
     return found, problems
-
-
-def _folders(place: Path) -> Iterator[Path]:
-    if place.is_dir():
-        yield from (folder for folder in sorted(place.iterdir()) if (folder / SPEC).is_file())
-
-
-def _rank(size: str) -> int:
-    return {"full": 0, "": 1, "quick": 2}[size]
-
-
-def _read(experiment: Experiment[Any], folder: Path) -> Result:
-    outcome = read_outcome(experiment, folder)
-    size, command = _command(experiment, outcome.spec, folder)
-    return Result(experiment, outcome, _provenance(folder), size, command, _picture(folder))
 
 
 def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str, str]:
@@ -79,14 +67,6 @@ def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str
                 repetitions = "" if seeds is None else f" --seeds {seeds}"
                 return size, f"{start} --size {size}{repetitions}{data}"
     return "", f"{start} --spec {shlex.quote(str(folder / SPEC))}{data}"
-
-
-def _provenance(folder: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((folder / PROVENANCE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _picture(folder: Path) -> bytes | None:

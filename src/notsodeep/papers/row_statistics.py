@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from notsodeep.papers.experiment import Row
 from notsodeep.records import chosen
@@ -44,20 +45,13 @@ def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponen
     x, y = (np.log([float(row[name]) for row in rows]) for name in (over, field))
     if len(np.unique(x)) < 2:
         return None
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    if len(x) < 3:
-        return Exponent(slope, 0.0)
-    residual = y - y.mean() - slope * centred
-    return Exponent(slope, float(np.sqrt(residual @ residual / (len(x) - 2) / (centred @ centred))))
+    line = stats.linregress(x, y)
+    return Exponent(float(line.slope), float(line.stderr))
 
 
 def kolmogorov(left: ArrayLike, right: ArrayLike) -> float:
     """The largest distance between two empirical distribution functions."""
-    ordered = [np.sort(np.asarray(values, dtype=np.float64)) for values in (left, right)]
-    points = np.concatenate(ordered)
-    shares = [np.searchsorted(values, points, side="right") / len(values) for values in ordered]
-    return float(np.abs(shares[0] - shares[1]).max())
+    return float(stats.ks_2samp(left, right, method="asymp").statistic)
 
 
 @dataclass(frozen=True)

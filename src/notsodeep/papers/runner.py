@@ -14,9 +14,10 @@ from notsodeep.errors import InputError
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.provenance import new_session, now
-from notsodeep.papers.results_folder import ROWS, SPEC, Record, Store, open_store, read_rows
+from notsodeep.papers.results_folder import ROWS, SPEC, Record, Store, open_store, read_provenance, read_rows
 from notsodeep.papers.workers import Done, run_tasks
 from notsodeep.progress import Report, silent
+from notsodeep.validation import as_count, one_of
 
 # A few rows show that a data set is there and sound.
 _PROBE_ROWS = 10
@@ -81,17 +82,19 @@ def reproduce(
         ConvergenceError: if a task did not converge. What was finished is kept in either case.
     """
     settings = checked_spec(experiment, size, spec, seeds)
-    if jobs < 1:
-        raise InputError(f"jobs must be at least 1; it came as {jobs}.")
+    as_count(jobs, "jobs")
     tasks = _unique(experiment, settings)
     folder = Path(root) / experiment.name / settings.hash()
     processes = 1 if experiment.timed else jobs
     data = None if data_dir is None else Path(data_dir)
-    known = read_rows(folder / ROWS, settings.hash(), tasks).records if resume else {}
+    models = experiment.fingerprint(settings)
+    known = read_rows(folder / ROWS, settings.hash(), tasks, models).records if resume else {}
     if len(known) < len(tasks):
         # Before a folder is made for rows that cannot be computed.
-        _refuse_without_data(experiment, settings, data)
-    with open_store(folder, settings, tasks, fresh=not resume) as store:
+        reason = absent_data(experiment, settings, data, fetch=True)
+        if reason is not None:
+            raise InputError(f"{experiment.name} cannot run: {reason}")
+    with open_store(folder, settings, tasks, models=models, fresh=not resume) as store:
         todo = [task for task in tasks if task.key not in store.records]
         session = _Session(store, experiment, settings, processes, len(tasks))
         try:
@@ -115,9 +118,8 @@ def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
         raise InputError(f"{place} is not a folder of results: {error}.") from None
     spec = experiment.spec_type.from_toml(text, where=str(place / SPEC))
     tasks = _unique(experiment, spec)
-    return _outcome(
-        experiment, spec, place, tasks, read_rows(place / ROWS, spec.hash(), tasks).records, 0, ()
-    )
+    reading = read_rows(place / ROWS, spec.hash(), tasks, experiment.fingerprint(spec))
+    return _outcome(experiment, spec, place, tasks, reading.records, 0, ())
 
 
 def checked_spec(
@@ -132,10 +134,9 @@ def checked_spec(
                 "Settings of one's own say their seeds themselves: leave seeds out, or the settings."
             )
         return spec
-    if size not in get_args(Size):
-        raise InputError(f"size must be 'quick' or 'full'; it came as {size!r}.")
-    if seeds is not None and seeds < 1:
-        raise InputError(f"seeds must be at least 1; it came as {seeds}.")
+    one_of(size, get_args(Size), "size")
+    if seeds is not None:
+        as_count(seeds, "seeds")
     made: Spec = experiment.spec(cast(Size, size), seeds)
     return made
 
@@ -161,12 +162,6 @@ def absent_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None, 
         except InputError as error:
             return f"it needs {name}. {error}"
     return None
-
-
-def _refuse_without_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
-    reason = absent_data(experiment, spec, data_dir, fetch=True)
-    if reason is not None:
-        raise InputError(f"{experiment.name} cannot run: {reason}")
 
 
 def _unique(experiment: Experiment[Any], spec: Spec) -> list[Task]:
@@ -195,7 +190,7 @@ class _Session:
     """This run in provenance.json: written when it starts and when it ends, whatever ends it short of a kill."""
 
     def __init__(self, store: Store, experiment: Experiment[Any], spec: Spec, jobs: int, total: int) -> None:
-        before = store.read_provenance().get("sessions")
+        before = read_provenance(store.folder).get("sessions")
         self._sessions: list[dict[str, Any]] = [*before] if isinstance(before, list) else []
         self._store, self._total = store, total
         self._facts = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from notsodeep.data import Preprocessing, load
 from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets import DEQNet, ExplicitNet, Net
+from notsodeep.nets.modules import network_of
 from notsodeep.nets.race import RaceSettings, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
@@ -72,32 +73,17 @@ def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> di
 
 
 def accuracy_rows(
-    models: dict[str, DEQ | Explicit],
-    parts: Parts,
-    *,
-    width: int,
-    seed: int,
-    epochs: int,
-    batch_size: int,
-    lr: float,
+    models: dict[str, DEQ | Explicit], parts: Parts, width: int, training: dict[str, Any]
 ) -> Iterator[Row]:
     """Train the readout of each network by SGD, and compare on the test part."""
     predicted: dict[str, NDArray[np.intp]] = {}
+    seed = training["seed"]
     for number, (model, spec) in enumerate(models.items()):
         # Different seeds for different kinds, so that nothing is shared but the design.
-        net = _network(spec, parts, width, 1000 * number + seed)
+        sizes = (parts.X.shape[1], width, parts.classes)
+        net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
         features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
-        history = fit(
-            net,
-            (parts.X, parts.y),
-            (parts.X_test, parts.y_test),
-            optimizer="sgd",
-            lr=lr,
-            epochs=epochs,
-            batch_size=batch_size,
-            seed=seed,
-            features=features,
-        )
+        history = fit(net, (None, parts.y), (None, parts.y_test), features=features, **training)
         with torch.no_grad():
             predicted[model] = net.outputs(features[1]).argmax(dim=1).numpy()
         last = history.last
@@ -115,58 +101,36 @@ def accuracy_rows(
             "stopped": history.stopped,
             "classes": parts.classes,
             "samples": len(parts.X),
-            "epochs": epochs,
-            "lr": lr,
+            "epochs": training["epochs"],
+            "lr": training["lr"],
         }
 
 
-def _network(spec: DEQ | Explicit, parts: Parts, width: int, seed: int) -> Net:
-    sizes = (parts.X.shape[1], width, parts.classes)
-    if isinstance(spec, DEQ):
-        return DEQNet(spec, *sizes, train="readout", seed=seed)
-    return ExplicitNet(spec, *sizes, train="readout", seed=seed)
-
-
 def race_rows(
-    data: str,
-    name: str,
-    mode: str,
-    *,
-    sigma_a2: float,
-    width: int,
-    seeds: int,
-    epochs: int,
-    samples: int | None,
-    data_dir: Path | None,
+    deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
 ) -> Iterator[Row]:
     """DEQ, twin and plain network trained alike: accuracy, agreement, time and memory."""
     train = load(data, split="train", n=samples, data_dir=data_dir)
     test = load(data, split="test", data_dir=data_dir)
-    result = race(
-        DEQ(name, sigma_a2),
-        (train.X, train.y),
-        (test.X, test.y),
-        RaceSettings(width=width, mode=mode, seeds=seeds, epochs=epochs),
-    )
+    result = race(deq, (train.X, train.y), (test.X, test.y), settings)
     standings = {standing.model: standing for standing in result.standings}
     deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
     for run in result.runs:
         # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
-        other = (run.seed + 1) % seeds if run.model == "deq" else run.seed
+        other = (run.seed + 1) % settings.seeds if run.model == "deq" else run.seed
         times = [row.seconds for row in run.history.rows]
         yield {
             "kind": "race",
             "data": data,
-            "activation": name,
-            "mode": mode,
-            "width": width,
+            "mode": settings.mode,
+            "width": settings.width,
             "seed": run.seed,
             "model": run.model,
             "network": standings[run.model].network,
             "fingerprint": standings[run.model].fingerprint,
             "accuracy": run.accuracy,
             "agreement": None
-            if run.model == "deq" and seeds < 2
+            if run.model == "deq" and settings.seeds < 2
             else float(np.mean(run.predictions == deqs[other])),
             "lr": result.lr,
             "stopped": run.history.stopped,

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import EXTRA_OF, missing
@@ -37,16 +37,6 @@ class Done:
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Failed:
-    """Why a task failed, as text: not every exception can be sent from one process to another."""
-
-    task: Task
-    kind: type[Exception]
-    problem: str
-    remedy: str | None = None
-
-
 def run_tasks(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, *, jobs: int
 ) -> Iterator[Done]:
@@ -60,63 +50,65 @@ def run_tasks(
     """
     if jobs == 1:
         for task in tasks:
-            yield _raised(_attempt(experiment, spec, task, data_dir))
+            yield _run_task(experiment, spec, task, data_dir)
     elif tasks:
         yield from _run_in_processes(experiment, spec, tasks, data_dir, min(jobs, len(tasks)))
 
 
-def _attempt(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path | None) -> Done | _Failed:
-    start = time.perf_counter()
+def _run_task(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path | None) -> Done:
+    """Run one task; its errors name it, and are of kinds that can be sent from one process to another."""
+    start, name = time.perf_counter(), f"Task {task.key!r}:"
     try:
         return Done(task, experiment.run(spec, task, data_dir), time.perf_counter() - start)
     except ConvergenceError as error:
-        return _Failed(task, ConvergenceError, str(error).removesuffix(error.remedy).strip(), error.remedy)
+        raise ConvergenceError(f"{name} {error.args[0]}", error.remedy) from None
     except InputError as error:
-        return _Failed(task, InputError, str(error))
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRA_OF:
-            return _Failed(task, RuntimeError, traceback.format_exc())
-        return _Failed(task, InputError, str(missing(error.name, "The experiment")))
-    except Exception:
-        return _Failed(task, RuntimeError, traceback.format_exc())
-
-
-def _raised(result: Done | _Failed) -> Done:
-    if isinstance(result, Done):
-        return result
-    problem = f"Task {result.task.key!r}: {result.problem}"
-    raise result.kind(problem) if result.remedy is None else result.kind(problem, result.remedy)
+        raise InputError(f"{name} {error}") from None
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
+            raise InputError(f"{name} {missing(error.name, 'The experiment')}") from None
+        raise RuntimeError(f"{name} {traceback.format_exc()}") from None
 
 
 def _run_in_processes(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, jobs: int
 ) -> Iterator[Done]:
-    with _interrupt_event() as interrupted, _lines_to_workers(experiment, spec, data_dir, jobs) as idle:
-        waiting, busy = deque(tasks), set[Connection]()
-        while waiting or busy:
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _prepare_worker, (theirs,))
+    with _interrupt_event() as interrupted, ExitStack() as stack:
+        stack.callback(pool.shutdown, cancel_futures=True)
+        # Called before the shutdown, which then does not wait for tasks: without our end of the pipe workers exit.
+        stack.callback(ours.close)
+        # Workers are started as tasks are submitted. Ctrl-C is for this process alone: what is ignored when a process
+        # is started, it ignores for good.
+        with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
+            pending = {pool.submit(_run_task, experiment, spec, task, data_dir) for task in tasks}
+        while pending:
+            ended, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             try:
-                while waiting and idle:
-                    idle[-1].send(waiting.popleft())
-                    busy.add(idle.pop())
-                results = [(line, line.recv()) for line in _ready(busy)]
-            except (EOFError, OSError):
+                # What ended well is not lost to a failure that came with it.
+                for future in sorted(ended, key=lambda future: future.exception() is not None):
+                    yield future.result()
+            except BrokenProcessPool:
                 raise InputError(
                     f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
                     "finished is kept: run the same command again with fewer --jobs."
                 ) from None
-            for line, _ in results:
-                busy.remove(line)
-                idle.append(line)
-            # What ended well is not lost to a failure that came with it.
-            for _, result in sorted(results, key=lambda pair: isinstance(pair[1], _Failed)):
-                yield _raised(result)
             if interrupted.is_set():
                 raise KeyboardInterrupt
 
 
-def _ready(lines: Iterable[Connection]) -> list[Connection]:
-    """Those with something to read, after a while maybe none: time to look for Ctrl-C."""
-    return cast("list[Connection]", wait(list(lines), timeout=0.2))
+def _prepare_worker(line: Connection) -> None:
+    """End this process when the one that started it closes its end of the line, or is gone."""
+    # Windows hands down no ignored signals.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end_with_parent() -> None:
+        line.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 @contextmanager
@@ -141,52 +133,6 @@ def _interrupts(handler: Callable[..., None] | signal.Handlers) -> Iterator[None
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _lines_to_workers(
-    experiment: Experiment[Any], spec: Spec, data_dir: Path | None, jobs: int
-) -> Iterator[list[Connection]]:
-    """A line to each of so many processes: tasks go in, results come out. They end with the block, at once."""
-    context = multiprocessing.get_context("spawn")
-    lines: list[Connection] = []
-    processes: list[SpawnProcess] = []
-    try:
-        # Ctrl-C is for this process alone: what is ignored here when they are started, they ignore for good.
-        with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
-            for _ in range(jobs):
-                ours, theirs = context.Pipe()
-                lines.append(ours)
-                processes.append(
-                    context.Process(target=_work, args=(theirs, experiment, spec, data_dir), daemon=True)
-                )
-                processes[-1].start()
-                theirs.close()
-        yield list(lines)
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
-        for line in lines:
-            line.close()
-
-
-def _work(line: Connection, experiment: Experiment[Any], spec: Spec, data_dir: Path | None) -> None:
-    """One task after the other, until the process at the other end is gone."""
-    # Windows hands down no ignored signals.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):
-        while True:
-            line.send(_attempt(experiment, spec, line.recv(), data_dir))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 @contextmanager

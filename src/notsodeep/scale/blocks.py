@@ -11,19 +11,12 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Grid:
-    """An n × m matrix cut into blocks; of a symmetric one only those on and below the diagonal.
+    """An n × m matrix cut into blocks; of a symmetric one only those on and below the diagonal."""
 
-    Attributes:
-        rows: n.
-        columns: m.
-        block: rows and columns of a block; those at the end are smaller.
-        symmetric: whether the upper half is the mirror image of the lower one.
-    """
-
-    rows: int
-    columns: int
-    block: int
-    symmetric: bool
+    rows: int  # n
+    columns: int  # m
+    block: int  # rows and columns of a block; those at the end are smaller
+    symmetric: bool  # whether the upper half is the mirror image of the lower one
 
     @property
     def height(self) -> int:
@@ -55,6 +48,3 @@ class Grid:
     def mirrored(self, cell: Cell) -> bool:
         """Whether a block stands for its mirror image as well."""
         return self.symmetric and cell[0] != cell[1]
-
-
-__all__ = ["Cell", "Grid"]

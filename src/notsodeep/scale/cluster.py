@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from numpy.typing import NDArray
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
@@ -35,21 +32,6 @@ _SECONDS_FOR_A_WORKER = 60
 _WORKER_SHARE = 0.6
 # Bytes that a worker holds before any block: the interpreter, the libraries, compiled code.
 _WORKER_BASE = 300 * 1000**2
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a task sends back of its blocks, one for each kernel.
-
-    Attributes:
-        info: how they were obtained.
-        checksums: of the blocks, where the task has written them to the stores.
-        blocks: the blocks themselves, where there are no stores.
-    """
-
-    info: KernelInfo
-    checksums: list[str] | None = None
-    blocks: list[NDArray[Any]] | None = None
 
 
 @contextmanager
@@ -162,7 +144,9 @@ def _one_round(job: Job, target: Target, client: Any, report: Report) -> None:
                     f"Block {cell} ended several workers one after the other: most likely their memory is too small. "
                     f"Give them more, or lower max_memory. {_kept(target)}"
                 ) from error
-            _take(outcome, cell, target)
+            if isinstance(outcome, Exception):
+                raise outcome
+            target.record(cell, *outcome)
             future.release()
     except (OSError, TimeoutError) as error:
         _refuse_dead(client, target, error)
@@ -174,17 +158,10 @@ def _one_round(job: Job, target: Target, client: Any, report: Report) -> None:
             client.cancel(list(futures))
 
 
-def _take(outcome: Outcome | Exception, cell: Cell, target: Target) -> None:
-    if isinstance(outcome, Exception):
-        raise outcome
-    if isinstance(target, OnDisk) and outcome.checksums is not None:
-        target.record(cell, outcome.checksums, outcome.info)
-    elif outcome.blocks is not None:
-        target.put(cell, outcome.blocks, outcome.info)
-
-
-def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome | Exception:
-    """On a worker: one block of every kernel, written to the stores if there are any, else sent back.
+def _task(
+    job: Job, where: list[tuple[str, str]] | None, cell: Cell
+) -> tuple[list[Any], KernelInfo] | Exception:
+    """On a worker: one block of every kernel, or its checksum if there are stores, to which it is then written.
 
     Our own errors are returned: raised, each would appear in the log of the worker as well.
     """
@@ -192,9 +169,8 @@ def _task(job: Job, where: list[tuple[str, str]] | None, cell: Cell) -> Outcome 
         arrays = None if where is None else [BlockArray(Path(path), run) for path, run in where]
         blocks, info = job.compute(cell)
         if arrays is None:
-            return Outcome(info, blocks=blocks)
-        written = [array.write(cell, block) for array, block in zip(arrays, blocks, strict=True)]
-        return Outcome(info, checksums=written)
+            return blocks, info
+        return [array.write(cell, block) for array, block in zip(arrays, blocks, strict=True)], info
     except (ConvergenceError, InputError) as error:
         return error
 
@@ -215,6 +191,3 @@ def _kept(target: Target) -> str:
         where = " and ".join(str(store.path) for store in target.stores)
         return f"{done} of {total} blocks are finished and kept in {where}; the same call goes on there."
     return f"{done} of {total} blocks were finished; with out='G.zarr' they would have been kept."
-
-
-__all__ = ["connected", "run_on_cluster", "sent_bytes", "tasks_and_memory"]

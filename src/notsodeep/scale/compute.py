@@ -167,6 +167,3 @@ def _check_same_shape(left: tuple[int, ...], right: tuple[int, ...] | None) -> N
     raise InputError(
         f"A sample of Y has the shape {right[1:]} and one of X {left[1:]}; they must be the same."
     )
-
-
-__all__ = ["ComputeOptions", "compute_kernels"]

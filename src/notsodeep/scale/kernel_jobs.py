@@ -19,7 +19,7 @@ from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.sample_sources import SurveyedRows, anchors
-from notsodeep.validation import Array
+from notsodeep.validation import Array, as_count
 
 Storage = Literal["float32", "float64"]
 STORAGES: tuple[str, ...] = get_args(Storage)
@@ -35,25 +35,15 @@ _TABLE_BYTES = 40_000
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed.
+    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed."""
 
-    Attributes:
-        model: the model.
-        kernels: the kernels that are computed; all of them share one pass.
-        left: samples of the rows.
-        right: samples of the columns; None for the same.
-        anchors: squared norms that all blocks share.
-        grid: how the matrices are cut into blocks.
-        storage: the precision in which blocks are kept.
-    """
-
-    model: Model
-    kernels: tuple[Kernel, ...]
-    left: SurveyedRows
-    right: SurveyedRows | None
-    anchors: Array
-    grid: Grid
-    storage: str
+    model: Model  # the model
+    kernels: tuple[Kernel, ...]  # the kernels that are computed; all of them share one pass
+    left: SurveyedRows  # samples of the rows
+    right: SurveyedRows | None  # samples of the columns; None for the same
+    anchors: Array  # squared norms that all blocks share
+    grid: Grid  # how the matrices are cut into blocks
+    storage: str  # the precision in which blocks are kept
 
     def samples(self, rows: slice) -> Samples:
         """These samples of the rows of the matrix."""
@@ -126,20 +116,16 @@ def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -
 
 def check_block(block: int, budget: int, p: int, storage: str) -> int:
     """The block size that the user or a store asks for, if it is a whole number and fits into the budget."""
-    if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
-        raise InputError(f"block must be a whole number from 1 on, got {block!r}.")
-    needed = block_bytes(int(block), p, storage)
+    block = as_count(block, "block")
+    needed = block_bytes(block, p, storage)
     if needed > budget:
         raise InputError(
             f"Blocks of {block} × {block} take {in_words(needed)}, and {in_words(max(budget, 0))} are left for "
             "them. Raise max_memory, or use smaller blocks (in a new store: blocks are fixed when it is made)."
         )
-    return int(block)
+    return block
 
 
 def _up(n: int) -> int:
     """The next multiple of the size of a tile."""
     return -(-n // TILE) * TILE
-
-
-__all__ = ["FORMAT", "STORAGES", "Job", "block_bytes", "check_block", "fitting_block", "make_job"]

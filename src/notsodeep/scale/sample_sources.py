@@ -87,7 +87,7 @@ def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = Fa
             well as they see the store; without a store it is a temporary file of this machine.
         sent: whether workers need the rows. Without a store a dask array is then computed into memory and sent.
     """
-    if not _is_dask(X):
+    if not is_elsewhere(X, "dask"):
         yield plain_rows(X, name)
         return
     _check(X.shape, X.dtype, name)
@@ -106,7 +106,7 @@ def plain_rows(X: Any, name: str = "X") -> Rows:
     """The rows of an array in memory, of an np.memmap or of a zarr array."""
     if isinstance(X, MappedRows | ArrayRows):
         return X
-    if not isinstance(X, np.memmap) and not _is_zarr(X):
+    if not isinstance(X, np.memmap) and not is_elsewhere(X, "zarr"):
         X = as_real(X, name)
     _check(X.shape, X.dtype, name)
     mapped = _mapped(X) if isinstance(X, np.memmap) else None
@@ -133,17 +133,9 @@ def open_rows(path: str | Path) -> Rows:
     return plain_rows(array, str(path))
 
 
-def is_elsewhere(X: Any) -> bool:
-    """Whether X is a zarr or dask array, which cannot be used as an array in memory."""
-    return _is_zarr(X) or _is_dask(X)
-
-
-def _is_zarr(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "zarr"
-
-
-def _is_dask(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "dask"
+def is_elsewhere(X: Any, *packages: str) -> bool:
+    """Whether X is an array of zarr or dask (or of the named one of them), which is not an array in memory."""
+    return type(X).__module__.split(".")[0] in (packages or ("zarr", "dask"))
 
 
 def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
@@ -185,21 +177,13 @@ def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SurveyedRows:
-    """Samples, and what one pass over all of them has found: everything that blocks must agree on.
+    """Samples, and what one pass over all of them has found: everything that blocks must agree on."""
 
-    Attributes:
-        rows: the samples.
-        squares: their squared norms as `Model.squared_norms` gives them, first axis: samples.
-        fingerprint: a hash of the samples as float64, in their order.
-        direction: the sum of the samples, each flattened and divided by its norm.
-        nonzero: the number of samples that are not zero.
-    """
-
-    rows: Rows
-    squares: Array
-    fingerprint: str
-    direction: Array
-    nonzero: int
+    rows: Rows  # the samples
+    squares: Array  # their squared norms as `Model.squared_norms` gives them, first axis: samples
+    fingerprint: str  # a hash of the samples as float64, in their order
+    direction: Array  # the sum of the samples, each flattened and divided by its norm
+    nonzero: int  # the number of samples that are not zero
 
     @property
     def count(self) -> int:
@@ -253,19 +237,3 @@ def chunks(n: int, p: int) -> Iterator[slice]:
     step = max(CHUNK // (8 * p), 1)
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
-
-
-__all__ = [
-    "ArrayRows",
-    "MappedRows",
-    "Rows",
-    "SurveyedRows",
-    "anchors",
-    "chunks",
-    "is_elsewhere",
-    "open_rows",
-    "plain_rows",
-    "rows_of",
-    "sample_size",
-    "survey",
-]

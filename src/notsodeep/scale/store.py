@@ -13,7 +13,6 @@ other programs the array is an ordinary zarr array whose upper blocks are NaN.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,18 @@ from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import LOCK, LOCK_HOLDER, atomic_append, explained_errors, folder_lock, remove_folder
+from notsodeep.files import (
+    LOCK,
+    LOCK_HOLDER,
+    atomic_append,
+    explained_errors,
+    folder_lock,
+    journal_line,
+    read_journal_line,
+    remove_folder,
+    remove_leftovers,
+    replace_file,
+)
 from notsodeep.fingerprint import differences, digest
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
@@ -49,32 +59,22 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One finished block.
+    """One finished block."""
 
-    Attributes:
-        cell: the place of the block.
-        checksum: the checksum of its bytes.
-        info: how it was obtained.
-    """
-
-    cell: Cell
-    checksum: str
-    info: KernelInfo
+    cell: Cell  # the place of the block
+    checksum: str  # the checksum of its bytes
+    info: KernelInfo  # how it was obtained
 
     def encoded(self) -> bytes:
         """The line of the journal, led by a checksum of the rest."""
-        body = json.dumps(
-            {"block": list(self.cell), "checksum": self.checksum, "info": asdict(self.info)}
-        ).encode()
-        return hashlib.sha256(body).hexdigest()[:16].encode() + b" " + body + b"\n"
+        return journal_line({"block": self.cell, "checksum": self.checksum, "info": asdict(self.info)})
 
     @classmethod
     def decoded(cls, line: bytes) -> Entry | None:
         """The entry in a line without its newline; None if the line is not as it was written."""
-        head, _, body = line.partition(b" ")
-        if head != hashlib.sha256(body).hexdigest()[:16].encode():
+        content = read_journal_line(line)
+        if content is None:
             return None
-        content = json.loads(body)
         return cls(tuple(content["block"]), content["checksum"], KernelInfo(**content["info"]))
 
 
@@ -151,10 +151,13 @@ class KernelStore(BlockArray):
         # Files that a killed run was writing; the lock is held, so nobody is writing now.
         for leftover in path.rglob("*.partial"):
             leftover.unlink(missing_ok=True)
+        remove_leftovers(path, JOURNAL)
         found = read_journal(path, self.grid)
         self.repaired = tuple(cell for cell, entry in found.items() if not self.is_sound(entry))
         self.finished = {cell: entry for cell, entry in found.items() if cell not in self.repaired}
-        _rewrite_journal(path, self.finished)
+        content = b"".join(entry.encoded() for entry in self.finished.values())
+        if not (path / JOURNAL).exists() or (path / JOURNAL).read_bytes() != content:
+            replace_file(path / JOURNAL, content)
 
     def record(self, entry: Entry) -> None:
         """Note that a block is finished."""
@@ -311,30 +314,3 @@ def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
     known = set(grid.cells())
     entries = (Entry.decoded(line) for line in lines)
     return {entry.cell: entry for entry in entries if entry is not None and entry.cell in known}
-
-
-def _rewrite_journal(path: Path, finished: dict[Cell, Entry]) -> None:
-    """Write the journal anew with these entries alone, replacing the old one in one step."""
-    content = b"".join(entry.encoded() for entry in finished.values())
-    journal = path / JOURNAL
-    if journal.exists() and journal.read_bytes() == content:
-        return
-    with explained_errors(path):
-        fresh = path / f".{JOURNAL}.fresh"
-        fresh.unlink(missing_ok=True)
-        atomic_append(fresh, content)
-        fresh.replace(journal)
-
-
-__all__ = [
-    "ATTRIBUTE",
-    "JOURNAL",
-    "BlockArray",
-    "Entry",
-    "KernelStore",
-    "block_of",
-    "checksum",
-    "open_store",
-    "read_journal",
-    "remove_store",
-]

@@ -152,6 +152,3 @@ def _overlap(block: slice, window: slice) -> tuple[slice, slice]:
     """Where a block and a window overlap, as slices of each."""
     low, high = max(block.start, window.start), min(block.stop, window.stop)
     return slice(low - block.start, high - block.start), slice(low - window.start, high - window.start)
-
-
-__all__ = ["StoredKernel", "open_kernel"]

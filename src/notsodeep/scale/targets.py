@@ -30,7 +30,7 @@ class InMemory:
         """The blocks still to compute."""
         return [cell for cell in self.grid.cells() if cell not in self._evidence]
 
-    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+    def record(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
         """Copy the block of every kernel at this cell, and its mirror image, into the matrices."""
         rows, columns = self.grid.slices(cell)
         for matrix, block in zip(self.matrices, blocks, strict=True):
@@ -38,6 +38,9 @@ class InMemory:
             if self.grid.mirrored(cell):
                 matrix[columns, rows] = block.T
         self._evidence[cell] = info
+
+    # A block that was computed here and one that a worker has sent are treated alike.
+    put = record
 
 
 class OnDisk:
@@ -68,5 +71,3 @@ class OnDisk:
 
 
 Target = InMemory | OnDisk
-
-__all__ = ["InMemory", "OnDisk", "Target"]
