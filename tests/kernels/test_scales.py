@@ -165,7 +165,7 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
     near, far = distance_at(t, table.epsilon)
     np.testing.assert_allclose(coordinate(near, far, table.epsilon), t, atol=1e-12)
     q = np.exp(logs)
-    value, _ = dual_grid(shape, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+    value, _ = dual_grid(shape, q, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
     z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
     columns = table.column_vectors(logs, len(logs))[0]
     coefficients = np.einsum("akr,rb->kab", table.row_tables(logs), columns)[: table.angles]
@@ -179,7 +179,7 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
 def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
     phi = oracles.reference(label)
     q, angles = np.array([0.3, 40.0, 2e4]), np.array([1e-3, 0.2, 1.4, 2.9])
-    value, slope = dual_grid(made(phi).shape, q, angles)
+    value, slope = dual_grid(made(phi).shape, q, q, angles)
     for k, angle in enumerate(angles):
         for i, j in ((0, 1), (1, 1), (1, 2)):
             exact = oracles.exact_dual(phi, q[i], q[j], float(np.cos(angle)))

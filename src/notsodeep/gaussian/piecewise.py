@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,10 @@ class PiecewiseLinear(ClosedForm):
     def is_homogeneous(self) -> bool:  # type: ignore[override]
         """No kink but at zero, where the value is zero."""
         return self.knots in ((), (0.0,)) and self.value == 0.0
+
+    def without_level(self) -> tuple[Shape, float]:
+        """The same pieces through the origin, and the value at zero."""
+        return (replace(self, value=0.0), self.value) if self.value else (self, 0.0)
 
     @property
     def weights(self) -> Array:

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,15 @@ LEVELS: tuple[int, ...] = (
 )  # fmt: skip
 TRUNCATION = 1e-14
 # Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
-SERIES_WORTH = 32
+SERIES_WORTH = 64
 # Pairs timed before a long run, and the seconds from which on it is announced.
 PROBED, PATIENCE = 4, 10.0
 # Fewer pairs than this are not worth a table.
 TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series says that the next tiles will be alike.
 SHARE = 2e-4
+# Price's integral costs about thirty times as much as a table: up to this share it takes what the series leaves.
+SHARE_INTEGRATED = 0.02
 
 
 class PairSolver:
@@ -59,6 +62,9 @@ class PairSolver:
         self, phi: Activation, left: Array, right: Array | None, equation: Equation, *, want_slope: bool
     ) -> None:
         """Prepare for samples with variances `left` (rows) and `right` (columns; None for the same samples)."""
+        # A constant joins the forcing of the equation exactly; hard_sigmoid without it is odd.
+        shape, level = phi.shape.without_level()
+        phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
         self.phi, self.equation, self.want_slope = phi, equation, want_slope
         self.left = Side(phi, left, equation)
         self.right = self.left if right is None else Side(phi, right, equation)
@@ -156,7 +162,8 @@ class PairSolver:
             if larger is table:
                 break
             table = larger
-        if left_over and self._tables is not None:
+        few = self.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
+        if left_over and self._tables is not None and not few:
             self._series_first = left_over < SHARE * c.size
             info = self._looked_up(c, rows, columns, value, slope, lower=lower)
             if info is not None:

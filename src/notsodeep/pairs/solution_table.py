@@ -29,7 +29,7 @@ ACCEPTED = 4e-11
 # Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
-MOST_KINKED = 24
+MOST_KINKED = 32
 ATTEMPTS = 3
 # d/(1-d) beyond 2^±END is taken up to the end.
 END = 36
@@ -186,10 +186,8 @@ class SolutionTable:
         near, far = distance_at(np.linspace(self.start, self.stop, 3), self.epsilon)
         angles = np.clip(2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)), 1e-7, np.pi - 1e-7)
         for count in VARIANCE_PROBES:
-            q, block = self._joined(self._nodes(extent.rows, count), self._nodes(extent.columns, count))
-            energy, steep = self._scales(q)
-            value, slope = dual_grid(self.shape, q, angles)
-            stacked = np.stack([value / energy, slope / steep])[(..., *block)]
+            rows, columns = self._nodes(extent.rows, count), self._nodes(extent.columns, count)
+            stacked = np.stack(self._on_grid(rows, columns, angles)[0])
             counts = [_needed(_sizes(chebyshev_coefficients(stacked, axis), axis)) for axis in (-1, -2)]
             if None not in counts:
                 needed = max(part for part in counts if part is not None)
@@ -203,66 +201,70 @@ class SolutionTable:
         middle, half = 0.5 * (ends[1] + ends[0]), 0.5 * (ends[1] - ends[0])
         return np.exp(middle + half * chebyshev_nodes(count)) if count > 1 else np.exp(np.array([middle]))
 
-    def _joined(self, rows: Array, columns: Array) -> tuple[Array, tuple[slice, slice]]:
-        """The variances of rows and columns in one list, and which block of its square is rows by columns."""
-        if self.extent.rows == self.extent.columns and len(rows) == len(columns):
-            return rows, (slice(None), slice(None))
-        return np.concatenate([rows, columns]), (slice(0, len(rows)), slice(len(rows), None))
-
-    def _scales(self, q: Array) -> tuple[Array, Array]:
+    def _scales(self, rows: Array, columns: Array) -> tuple[Array, Array]:
         """√(S_i S_j) and √(E1_i E1_j)."""
-        energy = np.sqrt(np.maximum(self.shape.second_moment(q), 1e-300))
-        steep = np.sqrt(np.maximum(self.shape.derivative_second_moment(q), 1e-300))
-        return np.multiply.outer(energy, energy), np.multiply.outer(steep, steep)
+        energy, steep = (
+            [np.sqrt(np.maximum(moment(side), 1e-300)) for side in (rows, columns)]
+            for moment in (self.shape.second_moment, self.shape.derivative_second_moment)
+        )
+        return np.multiply.outer(*energy), np.multiply.outer(*steep)
 
     # --- solutions at nodes ---------------------------------------------------------------------------------------
 
-    def ends(self, q: Array) -> tuple[Array, Array]:
+    def _on_grid(self, rows: Array, columns: Array, angles: Array) -> tuple[tuple[Array, Array], float]:
+        """F/√(S_i S_j) and F'/√(E1_i E1_j) at angles of Λ, and half of what exchanging the variables changes."""
+        scales = self._scales(rows, columns)
+        found = dual_grid(self.shape, rows, columns, angles)
+        if self.shape.kinked_pieces is not None:
+            # Price's integral is symmetric.
+            return (found[0] / scales[0], found[1] / scales[1]), 0.0
+        same = rows is columns or np.array_equal(rows, columns)
+        turned = found if same else dual_grid(self.shape, columns, rows, angles)
+        pairs = [
+            (one / scale, other.transpose(0, 2, 1) / scale)
+            for one, other, scale in zip(found, turned, scales, strict=True)
+        ]
+        error = max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
+        value, slope = (0.5 * (one + other) for one, other in pairs)
+        return (value, slope), error
+
+    def ends(self, rows: Array, columns: Array) -> tuple[Array, Array]:
         """R₊ and R₋ for every two variances, (3.27): r at ρ = ±1.
 
         Kinks away from zero make r at ρ = ±1 a function with a kink at q_i = q_j; their tables use ±√(g_i g_j) with
         g = 1 - f S/q instead, the largest |r| that rows of these norms have, where d is that of the rows themselves.
         """
         if self.feedback == 0.0:
-            one = np.ones((len(q), len(q)))
+            one = np.ones((len(rows), len(columns)))
             return one, -one
-        product = np.sqrt(np.multiply.outer(q, q))
         if self.shape.kinked_pieces is not None:
-            own = np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
-            return np.multiply.outer(own, own), -np.multiply.outer(own, own)
-        plus, minus = aligned(self.shape, q)
+            own = [
+                np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
+                for q in (rows, columns)
+            ]
+            return np.multiply.outer(*own), -np.multiply.outer(*own)
+        product = np.sqrt(np.multiply.outer(rows, columns))
+        plus, minus = aligned(self.shape, rows, columns)
         return 1.0 - self.feedback * plus / product, -1.0 - self.feedback * minus / product
 
     def _solutions(self, rows: Array, columns: Array, count: int) -> tuple[Array, Array, Array, float]:
         """F and F' (2, count, rows, columns), scaled, at nodes of t; R₊, R₋; the error of the nodes."""
-        q, block = self._joined(rows, columns)
         nodes = self.start + (self.stop - self.start) * 0.5 * (1.0 + chebyshev_nodes(count))
         near, far = distance_at(nodes, self.epsilon)
-        plus, minus = self.ends(q)
-        energy, steep = self._scales(q)
+        ends = self.ends(rows, columns)
         if self.feedback == 0.0:
-            value, slope = dual_grid(self.shape, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
-            value, slope = value / energy, slope / steep
+            found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
         else:
-            value, slope = self._solve(q, near, far, plus, minus, energy, steep, count + 8)
-        error = max(float(np.abs(part - part.transpose(0, 2, 1)).max(initial=0.0)) for part in (value, slope))
-        table = np.stack([0.5 * (part + part.transpose(0, 2, 1)) for part in (value, slope)])
-        return table[(..., *block)], plus[block], minus[block], error
+            found, error = self._solve(rows, columns, near, far, ends, count + 8)
+        return np.stack(found), *ends, error
 
     def _solve(
-        self,
-        q: Array,
-        near: Array,
-        far: Array,
-        plus: Array,
-        minus: Array,
-        energy: Array,
-        steep: Array,
-        count: int,
-    ) -> tuple[Array, Array]:
-        """Newton's method on the interpolant of F and F' in the angle of Λ."""
-        roots = np.sqrt(q)
-        product = np.multiply.outer(roots, roots)
+        self, rows: Array, columns: Array, near: Array, far: Array, ends: tuple[Array, Array], count: int
+    ) -> tuple[tuple[Array, Array], float]:
+        """Newton's method on the interpolant of F and F' in the angle of Λ; also the error of its values."""
+        energy, steep = self._scales(rows, columns)
+        product = np.sqrt(np.multiply.outer(rows, columns))
+        plus, minus = ends
         width = plus - minus
         most = 1.0 + self.feedback * float((steep).max())
         # 1 - ρ and 1 + ρ at the solution are at least their r-distance over the largest 1 - f F'.
@@ -271,10 +273,8 @@ class SolutionTable:
         first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), self.epsilon)
         places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
         below, above = distance_at(places, self.epsilon)
-        value, slope = dual_grid(self.shape, q, 2.0 * np.arctan2(np.sqrt(below), np.sqrt(above)))
-        value = 0.5 * (value + value.transpose(0, 2, 1)) / energy
-        slope = 0.5 * (slope + slope.transpose(0, 2, 1)) / steep
-        series = [chebyshev_coefficients(part, 0)[:, None] for part in (value, slope)]
+        found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(below), np.sqrt(above)))
+        series = [chebyshev_coefficients(part, 0)[:, None] for part in found]
         gain = self.feedback * energy / product
         top = (1.0 - plus) / np.where(gain > 0, gain, 1.0)
         goal = near[:, None, None] * width
@@ -295,7 +295,7 @@ class SolutionTable:
                 break
         t = coordinate(half, 1.0 - half, self.epsilon)
         z = (2.0 * t - first - final) / (final - first)
-        return clenshaw(series[0], z), clenshaw(series[1], z)
+        return (clenshaw(series[0], z), clenshaw(series[1], z)), error
 
     # --- the table ------------------------------------------------------------------------------------------------
 
@@ -325,18 +325,14 @@ class SolutionTable:
         generator = np.random.default_rng(0)
         logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
         logs[0][:2], logs[1][:2] = self.extent.rows, self.extent.columns
-        if self.extent.rows == self.extent.columns:
-            logs[1] = logs[0]
-        q, block = self._joined(np.exp(logs[0]), np.exp(logs[1]))
+        q = np.exp(logs[0]), np.exp(logs[1])
         near, far = distance_at(generator.uniform(self.start, self.stop, 5), self.epsilon)
-        angle = 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far))
-        value, slope = dual_grid(self.shape, q, angle)
-        energy, steep = self._scales(q)
-        plus, minus = self.ends(q)
-        product = np.sqrt(np.multiply.outer(q, q))
+        truth, _ = self._on_grid(*q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+        plus, minus = self.ends(*q)
         # The distance of r to its end, from that of ρ.
-        goal = 2.0 * near[:, None, None] - ((1.0 - plus) - self.feedback * value / product)
-        inside = (goal / (plus - minus))[(..., *block)]
+        pull = self.feedback * self._scales(*q)[0] / np.sqrt(np.multiply.outer(*q))
+        goal = 2.0 * near[:, None, None] - ((1.0 - plus) - pull * truth[0])
+        inside = goal / (plus - minus)
         first = np.einsum("am,mkr->akr", self._vectors(logs[0], self.extent.rows), self.row_factors)
         second = self._vectors(logs[1], self.extent.columns) @ self.column_factors
         whole = np.einsum("akr,br->kab", first, second)
@@ -345,11 +341,8 @@ class SolutionTable:
         covered = np.abs(z) <= 1.0
         count = self.angles
         errors = [
-            np.abs(clenshaw(whole[k : k + count][:, None], z) - truth) * covered
-            for k, truth in (
-                (0, (value / energy)[(..., *block)]),
-                (count, (slope / steep)[(..., *block)]),
-            )
+            np.abs(clenshaw(whole[k : k + count][:, None], z) - part) * covered
+            for k, part in zip((0, count), truth, strict=True)
         ]
         return max(float(error.max()) for error in errors)
 
@@ -402,7 +395,7 @@ def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTabl
 # A longer range of log q is cut into groups, with a table for every two of them.
 LONGEST = 6.5
 # Kinks away from zero need shorter ones: at equal norms and angle zero F' has the tip of a cone.
-LONGEST_KINKED = 2.5
+LONGEST_KINKED = 1.25
 # log2 of the odds d/(1-d) from which on a table is not tried again without its nearest pairs.
 LEAST_NEAR = -4
 
