@@ -17,8 +17,9 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
-from notsodeep.pairs import pair_solver
-from notsodeep.pairs.solution_table import Range, SolutionTable, coordinate, distance_at
+from notsodeep.pairs import single_pairs
+from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_range import Range, coordinate, distance_at
 from notsodeep.pairs.tiles import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -190,8 +191,8 @@ def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
 
 def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with kinks away from zero has no table; before its pairs are integrated it is said how long."""
-    monkeypatch.setattr(pair_solver, "PATIENCE", 0.0)
-    monkeypatch.setattr(pair_solver, "PROBED", 1)
+    monkeypatch.setattr(single_pairs, "PATIENCE", 0.0)
+    monkeypatch.setattr(single_pairs, "PROBED", 1)
     phi = nsd.custom_activation(lambda x: np.clip(x, -1.0, 1.0), kinks=(-1.0, 1.0))
     X = 1.0 + 1e-2 * np.random.default_rng(0).normal(size=(7, 3))
     with pytest.warns(UserWarning, match="integrated one by one, about"):

@@ -57,9 +57,7 @@ def aligned(shape: Shape, rows: Array, columns: Array) -> tuple[Array, Array]:
         return value[0], value[1]
     first, second = np.sqrt(rows), np.sqrt(columns)
     both = np.concatenate([first, second])
-    points, weights = quadrature.panel_rule(
-        _edges(shape, both, shape.local_length(0.0) / both.max(), REACH)
-    )
+    points, weights = quadrature.panel_rule(_edges(shape, both, shape.local_length(0.0) / both.max(), REACH))
     values = shape(first[:, None] * points) * (weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI)
     return values @ shape(second[:, None] * points).T, values @ shape(-second[:, None] * points).T
 

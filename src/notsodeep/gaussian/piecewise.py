@@ -11,7 +11,16 @@ from scipy import special
 from notsodeep.errors import InputError
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import TorchForm
-from notsodeep.gaussian.shapes import TINY, ClosedForm, Pieces, bell, hermite, over_power, segment_moments
+from notsodeep.gaussian.shapes import (
+    TINY,
+    ClosedForm,
+    Pieces,
+    Shape,
+    bell,
+    hermite,
+    over_power,
+    segment_moments,
+)
 from notsodeep.validation import Array
 
 
