@@ -226,8 +226,8 @@ def table_tile(  # type: ignore[no-untyped-def]
     """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.27) to (3.30).
 
     `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of the ends of r and of F',
-    `column_vectors` (strips, rank, WIDTH) what they are multiplied with, `lengths` how many orders are not zero
-    in each RANK_STEP of the rank.  Returns the smallest and the largest d, and the smallest 1 - d, so that the caller sees
+    `column_vectors` (strips, rank, WIDTH) what they are multiplied with, `lengths` how many orders are not zero in each
+    RANK_STEP of the rank.  Returns the smallest and the largest d, and the smallest 1 - d, so that the caller sees
     whether the table covered them, and how many pairs have d below `floor`: these are marked in `todo`.  Strips without
     a pair that is `chosen` are left as they are.
     """
