@@ -7,7 +7,7 @@ import numpy as np
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.sample_moments import Side
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 LEVELS: tuple[int, ...] = (
     *range(4, 16, 2), *range(16, 32, 4), *range(32, 64, 8), *range(64, 128, 16), *range(128, 256, 32),
@@ -30,12 +30,13 @@ class MehlerTable:
         if right is not left:
             self.right, others = _packed(shape, right, terms, first, stride, want_slope)
             tails = np.sqrt(tails * others)
-        counts = [level for level in LEVELS if level < terms] + [terms]
-        limits = [_limit(tails[:, level - 1], level) for level in counts]
+        counts = np.array([level for level in LEVELS if level < terms] + [terms])
+        limits = _limits(tails[:, counts - 1], counts)
         if exact is not None:
             limits[-1] = np.inf
-        self.levels = np.array([len(range(first, level, stride)) for level in counts])
-        self.limits = np.maximum.accumulate(np.array(limits))
+        # How many of the first `count` orders are kept: first, first + stride, …
+        self.levels = (counts - first + stride - 1) // stride
+        self.limits = np.maximum.accumulate(limits)
         keep = self.levels > 0
         self.levels, self.limits = self.levels[keep], self.limits[keep]
         self.complete = terms >= LEVELS[-1] or bool(self.limits[-1] > 1.0)
@@ -61,9 +62,17 @@ def _packed(
     return np.ascontiguousarray(rows), tails
 
 
-def _limit(tails: Array, terms: int) -> float:
-    """The largest |ρ| with tail · |ρ|^terms below TRUNCATION (one power less for the derivative)."""
-    orders = np.arange(terms, terms - len(tails), -1.0).clip(min=1.0)
-    limits = (TRUNCATION / tails) ** (1.0 / orders)
+def _limits(tails: Array, counts: IntArray) -> Array:
+    """The largest |ρ| with tail · |ρ|^count below TRUNCATION (one power less for the derivative), for each count."""
+    orders = np.maximum(counts - np.arange(float(len(tails)))[:, None], 1.0)
+    limits = ((TRUNCATION / tails) ** (1.0 / orders)).min(axis=0)
     # A series that converges at ρ = 1 may be used a rounding error beyond it.
-    return float(min(limits.min(), 1.0 + 1e-6))
+    return np.asarray(np.minimum(limits, 1.0 + 1e-6))
+
+
+def terms_for(correlation: float) -> int:
+    """A number of terms that is enough at this |ρ| whatever the activation, rounded up so that few occur."""
+    if correlation >= 1.0:
+        return LEVELS[-1]
+    needed = np.log(TRUNCATION) / np.log(max(correlation, 1e-3))
+    return next((terms for terms in (16, 32, 64, 128, 256, 512) if terms >= needed), LEVELS[-1])

@@ -16,7 +16,7 @@ import numpy as np
 from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
-from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable
+from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, terms_for
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.pair_problem import PairProblem
 from notsodeep.pairs.sample_moments import Equation, Side
@@ -127,7 +127,7 @@ class PairSolver:
             info = self._lookup.tile(c, rows, columns, value, slope, lower=lower, chosen=everything)
             if info is not None:
                 return info
-        if self._table is None and self._hopeless(c, rows, columns):
+        if self._table is None and self._hopeless(c, rows, columns, lower=lower):
             self._series_first = False
             return self._series(c, rows, columns, value, slope, lower=lower)
         todo = np.zeros(c.shape, dtype=np.bool_)
@@ -176,12 +176,14 @@ class PairSolver:
             raise no_solution(1, residual)
         return KernelInfo(steps, residual, (TRUNCATION + residual) / problem.margin, 0, ("closed form",))
 
-    def _hopeless(self, c: Array, rows: slice, columns: slice) -> bool:
+    def _hopeless(self, c: Array, rows: slice, columns: slice, *, lower: bool) -> bool:
         """Whether too many pairs of the first tile are beyond the longest series; prepares the series that it needs."""
         sizes = np.abs(self.problem.cosines(c, rows, columns))
+        if lower:
+            np.fill_diagonal(sizes, 0.0)
         share = SHARE if self.phi.shape.kinked_pieces is None else SHARE_INTEGRATED
         most = float(np.quantile(sizes, 1.0 - share))
-        table = self._grown(most)
+        table = self._grown(float(sizes.max(initial=0.0)))
         return self._lookup is not None and most > 1.02 * table.limits[-1]
 
     def _grown(self, correlation: float) -> MehlerTable:
@@ -191,9 +193,8 @@ class PairSolver:
             while table is None or not (
                 table.complete or table.terms >= self._most_terms or table.limits[-1] >= correlation
             ):
-                terms = 16 if table is None else min(2 * table.terms, LEVELS[-1])
-                if correlation > 0.5:
-                    terms = min(max(terms, 64), self._most_terms)
+                terms = terms_for(correlation) if table is None else 2 * table.terms
+                terms = min(terms, self._most_terms)
                 table = MehlerTable(self.phi.shape, self.left, self.right, terms, self.problem.want_slope)
             self._table = table
             return table
