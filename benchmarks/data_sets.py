@@ -1,14 +1,18 @@
 """The section "data" of run.py: CK+NTK of every built-in activation on data as people have them.
 
 Real images and features scaled to norm 1, raw (0…1 and 0…255), standardised by column and with unit rows;
-scikit-learn's small tables as they are; rows shifted by a constant; nearly parallel rows.  Each case is timed in turn
-with the product of the same rows, in one process, and compared with the independent solver of `oracle.py` on a few.
+scikit-learn's small tables as they are; rows shifted by a constant; nearly parallel rows; close to the limit of
+stability; functions of the user's.  Each case is timed in turn with the product of the same rows, in one process, and
+compared with the independent solver of `oracle.py` on a few rows.  Every measurement is appended to a file, so that a
+run that was interrupted, or held to some of the data, is continued by the next one.
 """
 
 from __future__ import annotations
 
+import json
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from typing import Any
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, mixture
-from harness import LIMITS, Row, interleave
+from harness import LIMITS, Row, clock, commit
 from sklearn import datasets
 
 import notsodeep as nsd
@@ -29,19 +33,37 @@ TABLES: dict[str, Callable[[], Any]] = {
     "breast_cancer": datasets.load_breast_cancer,
     "diabetes": datasets.load_diabetes,
 }
-FEEDBACKS = (0.1, 0.2, 0.5)
-CUSTOM = {"custom x·tanh(x)": lambda: nsd.custom_activation(lambda x: x * np.tanh(x)),
-          "formula": lambda: nsd.activation("formula", expression="x * sigmoid(x)")}  # fmt: skip
+# The middle one first: a run that is cut short has a whole column.
+FEEDBACKS = (0.2, 0.5, 0.1)
+CUSTOM: dict[str, Callable[[], Any]] = {
+    "custom x·tanh(x)": lambda: nsd.custom_activation(lambda x: x * np.tanh(x)),
+    "formula x·sigmoid(x)": lambda: nsd.activation("formula", expression="x * sigmoid(x)"),
+}
+# With Lipschitz constant 1, so that σ_a² E[φ'²] is close to 1.
+STEEP = ("relu", "hard_tanh", "tanh", "arctan", "softsign", "elu")
+LIMIT = 0.97
+# Rows that are compared with the oracle.
+COMPARED = 4
 
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, and what is asked of them: a ratio to the product, or seconds."""
+    """Rows, what is asked of them (a ratio to the product, or seconds of the first call) and of which models."""
 
     data: str
     rows: np.ndarray
     ratio: float | None = None
     seconds: float | None = None
+    activations: tuple[str, ...] = tuple(ACTIVATIONS)
+    feedbacks: tuple[float, ...] = FEEDBACKS
+
+    @property
+    def column(self) -> str:
+        return "first (s)" if self.seconds else "CK+NTK / X Xᵀ"
+
+    @property
+    def limit(self) -> float | None:
+        return self.seconds or self.ratio
 
 
 def scaled(x: np.ndarray) -> dict[str, np.ndarray]:
@@ -66,7 +88,17 @@ def cases(n: int, folder: Path | None) -> Iterator[Case]:
         for how, rows in scaled(x).items():
             if how == "raw 0…255" and name in ("cifar10_vgg19", "digits"):
                 continue
-            yield Case(f"{name}, {how}", rows, ratio=8.0 if how == "norm 1" else 15.0)
+            limit = 8.0 if how == "norm 1" else 15.0
+            yield Case(f"{name}, {how}", rows, ratio=limit)
+            if name == "mnist" and how in ("norm 1", "raw"):
+                yield Case(f"{name}, {how}, user's functions", rows, ratio=limit, activations=tuple(CUSTOM))
+                yield Case(
+                    f"{name}, {how}, σ_a² = {LIMIT}",
+                    rows,
+                    ratio=limit,
+                    activations=STEEP,
+                    feedbacks=(LIMIT,),
+                )
     for name, read in TABLES.items():
         x = np.asarray(read().data, dtype=np.float64)[:600]
         yield Case(f"{name}, raw", x, seconds=2.0)
@@ -79,53 +111,124 @@ def cases(n: int, folder: Path | None) -> Iterator[Case]:
 
 
 def measure(case: Case, name: str, feedback: float, repeats: int) -> Row:
-    """One activation on one case: the first call, then calls in turn with the product."""
+    """One activation on one case: the first call, then rounds of the product and of the kernels."""
     phi = CUSTOM[name]() if name in CUSTOM else nsd.activation(name, **ACTIVATIONS[name])
     model = nsd.DEQ(phi, sigma_a2=feedback)
     x = case.rows
     begin = time.perf_counter()
     ck, ntk, info = nsd.kernels.both_kernels(model, x, return_info=True)
     first = time.perf_counter() - begin
-    times = interleave(
-        {"product": lambda: x @ x.T, "both": lambda: nsd.kernels.both_kernels(model, x)}, repeats
-    )
+    chosen = np.random.default_rng(1).choice(len(x), min(COMPARED, len(x)), replace=False)
+    block = np.ix_(chosen, chosen)
+    found = ck[block], ntk[block]
+    del ck, ntk
+    rounds = [
+        (clock(lambda: x @ x.T), clock(lambda: nsd.kernels.both_kernels(model, x))) for _ in range(repeats)
+    ]
     row: Row = {
         "data": case.data, "n": len(x), "p": x.shape[1], "activation": name, "σ_a²": feedback,
-        "first (s)": first, "CK+NTK (s)": times["both"].median,
-        "CK+NTK / X Xᵀ": times["both"].median / times["product"].median,
+        "first (s)": first, "CK+NTK (s)": statistics.median(both for _, both in rounds),
+        "CK+NTK / X Xᵀ": statistics.median(both / product for product, both in rounds),
         "ways": ", ".join(info.ways), "stated bound": float(info.error_bound),
     }  # fmt: skip
-    row[LIMITS] = {"first (s)": case.seconds} if case.seconds else {"CK+NTK / X Xᵀ": case.ratio}
-    chosen = np.random.default_rng(1).choice(len(x), min(5, len(x)), replace=False)
     try:
         truth = oracle.kernels(model, x[chosen])
-        block = np.ix_(chosen, chosen)
-        row["error"] = max(oracle.largest_error(k[block], t) for k, t in zip((ck, ntk), truth, strict=True))
+        row["error"] = max(oracle.largest_error(k, t) for k, t in zip(found, truth, strict=True))
     except RuntimeError:
         row["error"] = None
     return row
 
 
-def section(n: int, repeats: int, folder: Path | None, *, every: bool) -> list[Row]:
-    """For each data set the worst activation and the median one; all of them with `every`."""
-    rows: list[Row] = []
-    for case in cases(n, folder):
-        found = []
-        for name in (*ACTIVATIONS, *CUSTOM):
-            for feedback in FEEDBACKS if every else (0.2,):
-                try:
-                    found.append(measure(case, name, feedback, repeats))
-                except nsd.ConvergenceError:
-                    continue  # a polynomial that outgrows its variance has no kernel at these norms
-        column = "first (s)" if case.seconds else "CK+NTK / X Xᵀ"
-        found.sort(key=lambda row: row[column])
-        worst, middle = found[-1], found[len(found) // 2]
-        worst["median of all"] = middle[column]
-        worst["largest error"] = max(row["error"] or 0.0 for row in found)
-        rows.append(worst)
-        print(
-            f"{case.data:40s} {column} median {middle[column]:.3g}, worst {worst[column]:.3g} "
-            f"({worst['activation']}, σ_a² = {worst['σ_a²']}), largest error {worst['largest error']:.1e}",
-            flush=True,
+@dataclass(frozen=True)
+class Selection:
+    """What of the section is measured, and where measurements are kept.
+
+    Attributes:
+        activations: names; empty for all.
+        data: parts of the names of data sets; empty for all.
+        feedbacks: values of σ_a²; empty for all.
+        minutes: no measurement begins later than this after the first one.
+        file: measurements, one to a line: those of an earlier run are not repeated.
+    """
+
+    activations: Sequence[str] = ()
+    data: Sequence[str] = ()
+    feedbacks: Sequence[float] = ()
+    minutes: float = np.inf
+    file: Path | None = None
+
+    def wants(self, case: Case, name: str, feedback: float) -> bool:
+        return (
+            name in case.activations
+            and feedback in case.feedbacks
+            and (not self.activations or name in self.activations)
+            and (not self.data or any(part in case.data for part in self.data))
+            and (not self.feedbacks or feedback in self.feedbacks)
         )
-    return rows
+
+    def known(self) -> dict[tuple[str, int, str, float], Row]:
+        if self.file is None or not self.file.exists():
+            return {}
+        rows = [json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines()]
+        return {(row["data"], row["n"], row["activation"], row["σ_a²"]): row for row in rows}
+
+    def keep(self, row: Row) -> None:
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({**row, "commit": commit()}, ensure_ascii=False) + "\n")
+
+
+def section(n: int, repeats: int, folder: Path | None, selection: Selection) -> list[Row]:
+    """For each data set the median and the worst activation at each σ_a²."""
+    everything, known = list(cases(n, folder)), selection.known()
+    found: dict[str, list[Row]] = {case.data: [] for case in everything}
+    begin = time.monotonic()
+    for feedback in (*FEEDBACKS, LIMIT):
+        for case in everything:
+            for name in (*ACTIVATIONS, *CUSTOM):
+                if not selection.wants(case, name, feedback):
+                    continue
+                row = known.get((case.data, len(case.rows), name, feedback))
+                if row is None and time.monotonic() - begin < 60.0 * selection.minutes:
+                    try:
+                        row = measure(case, name, feedback, repeats)
+                    except nsd.ConvergenceError as error:
+                        # A polynomial that outgrows its variance has no kernel at these norms.
+                        row = {"data": case.data, "n": len(case.rows), "activation": name, "σ_a²": feedback,
+                               "refused": str(error)}  # fmt: skip
+                    selection.keep(row)
+                if row is not None and "refused" not in row:
+                    found[case.data].append(row)
+            told = [row for row in found[case.data] if row["σ_a²"] == feedback]
+            if told:
+                print(f"{case.data:44s} σ_a² = {feedback:<5g} {_summary(case, told)[0]}", flush=True)
+    return [_row(case, found[case.data]) for case in everything if found[case.data]]
+
+
+def _summary(case: Case, rows: list[Row]) -> tuple[str, float]:
+    """Median and worst in words, and the worst."""
+    ordered = sorted(rows, key=lambda row: row[case.column])
+    middle, worst = ordered[len(ordered) // 2], ordered[-1]
+    return f"{middle[case.column]:.2g}; {worst[case.column]:.2g} ({worst['activation']})", worst[case.column]
+
+
+def _row(case: Case, found: list[Row]) -> Row:
+    unit = "s" if case.seconds else "products"
+    row: Row = {"data": case.data, "n": len(case.rows), "p": case.rows.shape[1], "in": unit}
+    worst = 0.0
+    for feedback in (0.1, 0.2, 0.5, LIMIT):
+        rows = [each for each in found if each["σ_a²"] == feedback]
+        words, size = _summary(case, rows) if rows else (None, 0.0)
+        row[f"σ_a² = {feedback:g}: median; worst"] = words
+        worst = max(worst, size)
+    over = sorted({each["activation"] for each in found if each[case.column] > (case.limit or np.inf)})
+    row |= {
+        "worst": worst,
+        "above the limit": f"{len(over)} of {len({each['activation'] for each in found})}",
+        "largest error": max((each["error"] or 0.0 for each in found), default=None),
+        "ways": sorted({way for each in found for way in each["ways"].split(", ")}),
+        "missed by": over,
+        LIMITS: {"worst": case.limit},
+    }
+    return row

@@ -12,7 +12,8 @@ Sections
   mnist     digits 6 against 8, n = 6000, p = 784, centred and not: relu and tanh over their matrix product
   growth    n = 1000 … 8000, p = 800: time against n, fitted exponent
   startup   import time; first call with an empty cache of compiled code, and with a full one
-  data      CK+NTK over X @ X.T on real data of any scale, small tables, near duplicates: the worst activation of each
+  data      CK+NTK over X @ X.T on real data of any scale, small tables, near duplicates: an hour on one core;
+            --activations, --data and --minutes hold it to a part, --resume goes on from an earlier run
 
 Every ratio is one of medians of calls taken in turn in one process: product, CK, both, product, CK, both, …
 Results: kernels.json and kernels.md in --out, each section with its machine, versions, date and load average.
@@ -30,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,14 @@ class Scale:
     repeats: int = 7
     starts: int = 11
     data_n: int = 2000
-    data_repeats: int = 3
-    data_every: bool = True
+    data_repeats: int = 1
+    data_selection: data_sets.Selection = field(default_factory=data_sets.Selection)
     data_dir: Path | None = None
 
 
 QUICK = Scale(
     n=500, p=400, mnist=600, growth=(200, 400, 800), growth_p=160, repeats=2, starts=3,
-    data_n=500, data_repeats=1, data_every=False,
+    data_n=500, data_repeats=1, data_selection=data_sets.Selection(feedbacks=(0.2,)),
 )  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def startup_section(scale: Scale) -> list[Row]:
 
 def data_section(scale: Scale) -> list[Row]:
     return data_sets.section(
-        scale.data_n, scale.data_repeats, data_folder(scale.data_dir), every=scale.data_every
+        scale.data_n, scale.data_repeats, data_folder(scale.data_dir), scale.data_selection
     )
 
 
@@ -218,7 +219,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Scale], list[Row]]]] = {
     "mnist": ("MNIST 6 against 8", mnist_section),
     "growth": ("Growth with n", growth_section),
     "startup": ("Import and first call", startup_section),
-    "data": ("Data of any scale: the worst activation of each", data_section),
+    "data": ("Data of any scale: CK+NTK of every built-in activation", data_section),
 }
 
 
@@ -286,6 +287,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="folder of the results (benchmarks/results)"
     )
+    parser.add_argument("--activations", nargs="+", default=[], metavar="NAME", help="of the section data")
+    parser.add_argument(
+        "--data", nargs="+", default=[], metavar="PART", help="data sets with this in their name"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="of the section data: then summed up"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="of the section data: keep what earlier runs measured"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a limit does not hold")
     return parser.parse_args(arguments)
 
@@ -294,6 +305,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     scale = replace(QUICK if options.quick else Scale(), data_dir=options.data_dir)
     path = options.out / ("kernels-quick" if options.quick else "kernels")
+    kept = path.with_name(f"{path.name}-data.jsonl")
+    if not options.resume:
+        kept.unlink(missing_ok=True)
+    chosen = replace(
+        scale.data_selection,
+        activations=options.activations,
+        data=options.data,
+        minutes=options.minutes,
+        file=kept,
+    )
+    scale = replace(scale, data_selection=chosen)
     sections, misses = read(path), []
     for name in options.only or SECTIONS:
         title, measure = SECTIONS[name]

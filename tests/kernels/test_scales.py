@@ -17,8 +17,9 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
-from notsodeep.pairs import pair_solver
-from notsodeep.pairs.solution_table import Range, SolutionTable, coordinate, distance_at
+from notsodeep.pairs import single_pairs
+from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_range import Range, coordinate, distance_at
 from notsodeep.pairs.tiles import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -175,7 +176,7 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
     near, far = distance_at(t, table.epsilon)
     np.testing.assert_allclose(coordinate(near, far, table.epsilon), t, atol=1e-12)
     q = np.exp(logs)
-    value, _ = dual_grid(shape, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+    value, _ = dual_grid(shape, q, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
     z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
     columns = table.column_vectors(logs, len(logs))[0]
     coefficients = np.einsum("akr,rb->kab", table.row_tables(logs), columns)[: table.angles]
@@ -189,7 +190,7 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
 def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
     phi = oracles.reference(label)
     q, angles = np.array([0.3, 40.0, 2e4]), np.array([1e-3, 0.2, 1.4, 2.9])
-    value, slope = dual_grid(made(phi).shape, q, angles)
+    value, slope = dual_grid(made(phi).shape, q, q, angles)
     for k, angle in enumerate(angles):
         for i, j in ((0, 1), (1, 1), (1, 2)):
             exact = oracles.exact_dual(phi, q[i], q[j], float(np.cos(angle)))
@@ -201,8 +202,8 @@ def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
 @pytest.mark.slow
 def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with kinks away from zero has no table; before its pairs are integrated it is said how long."""
-    monkeypatch.setattr(pair_solver, "PATIENCE", 0.0)
-    monkeypatch.setattr(pair_solver, "PROBED", 1)
+    monkeypatch.setattr(single_pairs, "PATIENCE", 0.0)
+    monkeypatch.setattr(single_pairs, "PROBED", 1)
     phi = nsd.custom_activation(lambda x: np.clip(x, -1.0, 1.0), kinks=(-1.0, 1.0))
     X = 1.0 + 1e-2 * np.random.default_rng(0).normal(size=(7, 3))
     with pytest.warns(UserWarning, match="integrated one by one, about"):

@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 
 from notsodeep.gaussian import quadrature
-from notsodeep.gaussian.bivariate import shape_dual
-from notsodeep.gaussian.shapes import Shape
+from notsodeep.gaussian.price import price_integral
+from notsodeep.gaussian.shapes import Pieces, Shape
 from notsodeep.validation import Array
 
 # Up to this |ρ| the Mehler series is cheap: 512 terms leave less than 1e-17.
@@ -31,76 +31,86 @@ NODES = 16
 HERMITE_NODES = ((0.004, 6), (0.02, 8), (0.06, 12), (0.12, 18), (0.25, 28), (0.5, 48))
 
 
-def dual_grid(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Array]:
-    """F and F' of a shape for u and v of every two `variances` and at every angle α = arccos ρ: (angles, n, n).
+def dual_grid(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:
+    """F and F' of a shape at every angle α = arccos ρ, u with the variances `rows`, v with `columns`.
 
-    The two variables play different parts, so that the asymmetry of the result measures its error.
+    Returns two arrays (angles, rows, columns).  Unless the shape is piecewise linear the two variables play different
+    parts, so that exchanging them measures the error.
     """
     rho = np.cos(angles)
     if shape.kinked_pieces is not None:
-        return _by_integral(shape, variances, rho)
-    value = np.empty((len(angles), len(variances), len(variances)))
+        return _by_integral(shape, shape.kinked_pieces, rows, columns, rho)
+    value = np.empty((len(angles), len(rows), len(columns)))
     slope = np.empty_like(value)
     far = np.abs(rho) <= SERIES_UP_TO
     if far.any():
-        value[far], slope[far] = _by_series(shape, variances, rho[far])
+        value[far], slope[far] = _by_series(shape, rows, columns, rho[far])
     if not far.all():
-        value[~far], slope[~far] = _by_conditioning(shape, variances, angles[~far])
+        value[~far], slope[~far] = _by_conditioning(shape, rows, columns, angles[~far])
     return value, slope
 
 
-def aligned(shape: Shape, variances: Array) -> tuple[Array, Array]:
-    """F at ρ = 1 and at ρ = -1 for every two variances: one-dimensional integrals."""
+def aligned(shape: Shape, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """F at ρ = 1 and at ρ = -1 for variances `rows` and `columns`: one-dimensional integrals."""
     if shape.kinked_pieces is not None:
-        value, _ = _by_integral(shape, variances, np.array([1.0, -1.0]))
+        value, _ = _by_integral(shape, shape.kinked_pieces, rows, columns, np.array([1.0, -1.0]))
         return value[0], value[1]
-    roots = np.sqrt(variances)
-    points, weights = quadrature.panel_rule(
-        _edges(shape, roots, shape.local_length(0.0) / roots.max(), REACH)
+    first, second = np.sqrt(rows), np.sqrt(columns)
+    both = np.concatenate([first, second])
+    points, weights = quadrature.panel_rule(_edges(shape, both, shape.local_length(0.0) / both.max(), REACH))
+    values = shape(first[:, None] * points) * (weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI)
+    return values @ shape(second[:, None] * points).T, values @ shape(-second[:, None] * points).T
+
+
+def _by_integral(
+    shape: Shape, pieces: Pieces, rows: Array, columns: Array, rho: Array
+) -> tuple[Array, Array]:
+    """Price's integral, (3.17) and (3.18); what depends on one variance is computed once."""
+    form = len(rho), len(rows), len(columns)
+    sides = rows[:, None], columns[None, :]
+
+    def everywhere(part: Array) -> Array:
+        return np.ascontiguousarray(np.broadcast_to(part, form)).reshape(-1)
+
+    scales = [np.sqrt(side) for side in sides]
+    means = [shape.mean_derivative(side.reshape(-1), k).reshape(side.shape) for k in (0, 1) for side in sides]
+    value, slope = price_integral(
+        pieces,
+        everywhere(scales[0]),
+        everywhere(scales[1]),
+        everywhere(scales[0] * scales[1] * rho[:, None, None]),
+        [everywhere(part) for part in means],
     )
-    weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
-    values, turned = shape(roots[:, None] * points), shape(-roots[:, None] * points)
-    return (values * weights) @ values.T, (values * weights) @ turned.T
-
-
-def _by_integral(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
-    """Price's integral, (3.17) and (3.18)."""
-    count = len(variances)
-    form = len(rho), count, count
-    first, second = np.meshgrid(variances, variances, indexing="ij")
-    left, right = (np.broadcast_to(part, form).reshape(-1) for part in (first, second))
-    cross = (np.sqrt(first * second) * rho[:, None, None]).reshape(-1)
-    value, slope = shape_dual(shape, left, right, cross)
     return value.reshape(form), slope.reshape(form)
 
 
-def _by_series(shape: Shape, variances: Array, rho: Array) -> tuple[Array, Array]:
+def _by_series(shape: Shape, rows: Array, columns: Array, rho: Array) -> tuple[Array, Array]:
     """Mehler's series (3.13) and (3.14)."""
     orders = np.arange(SERIES_TERMS)
-    table = shape.mehler(variances, SERIES_TERMS)
+    left = shape.mehler(rows, SERIES_TERMS)
+    right = left if columns is rows else shape.mehler(columns, SERIES_TERMS)
     powers = rho[:, None] ** orders
     falling = np.zeros_like(powers)
     falling[:, 1:] = orders[1:] * powers[:, :-1]
-    roots = np.sqrt(variances)
-    value = (powers[:, None, :] * table) @ table.T
-    slope = ((falling[:, None, :] * table) @ table.T) / np.multiply.outer(roots, roots)
+    value = (powers[:, None, :] * left) @ right.T
+    slope = ((falling[:, None, :] * left) @ right.T) / np.multiply.outer(np.sqrt(rows), np.sqrt(columns))
     return np.asarray(value), np.asarray(slope)
 
 
-def _by_conditioning(shape: Shape, variances: Array, angles: Array) -> tuple[Array, Array]:
-    roots = np.sqrt(variances)
+def _by_conditioning(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:
+    first, second = np.sqrt(rows), np.sqrt(columns)
     sines = np.sin(angles)
-    points, weights = _outer_rule(shape, roots, float(sines.min()))
+    points, weights = _outer_rule(shape, np.concatenate([first, second]), float(sines.min()))
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
-    outer = [weights * shape(roots[:, None] * points, order) for order in (0, 1)]
+    outer = [weights * shape(first[:, None] * points, order) for order in (0, 1)]
     if shape.parity:
         # Both halves of ξ contribute the same.
         half = points > 0.0
         points, outer = points[half], [2.0 * part[:, half] for part in outer]
-    value = np.empty((len(angles), len(roots), len(roots)))
+    value = np.empty((len(angles), len(first), len(second)))
     slope = np.empty_like(value)
     for k, (angle, sine) in enumerate(zip(angles, sines, strict=True)):
-        inner = _conditional_means(shape, roots, points, float(np.cos(angle)), float(sine))
+        inner = _conditional_means(shape, second, points, float(np.cos(angle)), float(sine))
         value[k], slope[k] = outer[0] @ inner[0].T, outer[1] @ inner[1].T
     return value, slope
 

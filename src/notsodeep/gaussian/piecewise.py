@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,16 @@ from scipy import special
 from notsodeep.errors import InputError
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import TorchForm
-from notsodeep.gaussian.shapes import TINY, ClosedForm, Pieces, bell, hermite, over_power, segment_moments
+from notsodeep.gaussian.shapes import (
+    TINY,
+    ClosedForm,
+    Pieces,
+    Shape,
+    bell,
+    hermite,
+    over_power,
+    segment_moments,
+)
 from notsodeep.validation import Array
 
 
@@ -62,6 +71,10 @@ class PiecewiseLinear(ClosedForm):
     def is_homogeneous(self) -> bool:  # type: ignore[override]
         """No kink but at zero, where the value is zero."""
         return self.knots in ((), (0.0,)) and self.value == 0.0
+
+    def without_level(self) -> tuple[Shape, float]:
+        """The same pieces through the origin, and the value at zero."""
+        return (replace(self, value=0.0), self.value) if self.value else (self, 0.0)
 
     @property
     def weights(self) -> Array:

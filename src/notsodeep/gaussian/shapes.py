@@ -87,6 +87,10 @@ class Shape:
         """The straight pieces, if they meet away from zero: no fit in one variable serves them."""
         return None if self.is_homogeneous else self.pieces
 
+    def without_level(self) -> tuple[Shape, float]:
+        """A shape and a number that add up to this one; the shape may be odd or homogeneous where this one is not."""
+        return self, 0.0
+
     # --- values ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:

@@ -12,6 +12,10 @@ from numba import njit
 
 WIDTH = 64
 MAX_STEPS = 40
+# Ranks of solution tables are multiples of this; loops over it are written out.
+RANK_STEP = 8
+# Newton steps that are taken with half the terms.
+EARLY_STEPS = 2
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
 FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
@@ -117,12 +121,16 @@ def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  # type: ignore[no-untyped-def]
-    """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual."""
+    """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual.
+
+    Half the terms are enough for the first steps: what they leave out is the root of what all of them leave out.
+    """
     before, largest = 1.0, 1.0
     steps = 0
     while steps < MAX_STEPS:
         steps += 1
-        _horner(series, terms, rho, power, p, dp, parity)
+        early = steps <= EARLY_STEPS and terms >= 8 and feedback > 0.0
+        _horner(series, terms // 2 if early else terms, rho, power, p, dp, parity)
         if feedback == 0.0:
             return 0, 0.0
         for j in range(WIDTH):
@@ -133,7 +141,7 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  
         for j in range(WIDTH):
             p[j] += dp[j] * power[j]
         before, largest = largest, _largest(power, WIDTH)
-        if largest <= tolerance:
+        if largest <= tolerance and not early:
             break
     # The step after the last is about its square; the ratio of the last two says how much.
     return steps, largest * min(1.0, largest / max(before, 1e-300))
@@ -211,15 +219,17 @@ def fit_tile(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_tile(  # type: ignore[no-untyped-def]
-    c, kappa, shift_left, shift_right, root_left, root_right, row_tables, column_vectors, energy_left, energy_right,
-    steep_left, steep_right, epsilon, start, stop, floor, odd, want_slope, lower, value, slope, todo,
+    c, kappa, shift_left, shift_right, root_left, root_right, row_tables, lengths, column_vectors, energy_left,
+    energy_right, steep_left, steep_right, epsilon, start, stop, floor, odd, want_slope, lower, chosen, value, slope,
+    todo,
 ):  # fmt: skip
     """F and F' of the pairs of a tile from a solution table, docs/theory.md (3.27) to (3.30).
 
-    `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of F' and of the ends of r,
-    `column_vectors` (strips, rank, WIDTH) what they are multiplied with.  Returns the smallest and the largest d, and
-    the smallest 1 - d, so that the caller sees whether the table covered them, and how many pairs have d below `floor`:
-    these are marked in `todo`.
+    `row_tables` (rows, 2K + 2, rank) holds for each row the coefficients of F, of the ends of r and of F',
+    `column_vectors` (strips, rank, WIDTH) what they are multiplied with, `lengths` how many orders are not zero in each
+    RANK_STEP of the rank.  Returns the smallest and the largest d, and the smallest 1 - d, so that the caller sees
+    whether the table covered them, and how many pairs have d below `floor`: these are marked in `todo`.  Strips without
+    a pair that is `chosen` are left as they are.
     """
     rows, columns = c.shape
     orders = (row_tables.shape[1] - 2) // 2
@@ -227,7 +237,7 @@ def table_tile(  # type: ignore[no-untyped-def]
     near, far, ratio = np.ones(WIDTH), np.ones(WIDTH), np.ones(WIDTH)
     mantissa, exponent = np.ones(WIDTH), np.zeros(WIDTH)
     ratio_bits, mantissa_bits = ratio.view(np.int64), mantissa.view(np.int64)
-    series = np.ones((row_tables.shape[1], WIDTH))
+    ends, total = np.ones((2, WIDTH)), np.zeros(WIDTH)
     smallest, largest, opposite = 1.0, 0.0, 1.0
     left_over = 0
     scale = 2.0 / (stop - start)
@@ -237,12 +247,18 @@ def table_tile(  # type: ignore[no-untyped-def]
         for strip in range((columns + WIDTH - 1) // WIDTH):
             first = strip * WIDTH
             width = min(WIDTH, columns - first)
-            np.dot(row_tables[i], column_vectors[strip], series)
+            wanted = 0
+            for j in range(width):
+                wanted += chosen[i, first + j]
+            if wanted == 0:
+                continue
+            vectors = column_vectors[strip]
+            np.dot(row_tables[i, orders : orders + 2], vectors, ends)
             inverse = 1.0 / root_left[i]
             for j in range(width):
                 target = kappa * c[i, first + j] + shift_left[i] + shift_right[first + j]
                 z[j] = target * inverse / root_right[first + j]
-            _distances(z, sign, near, far, series[2 * orders], series[2 * orders + 1], odd)
+            _distances(z, sign, near, far, ends[0], ends[1], odd)
             for j in range(width):
                 smallest = min(smallest, near[j])
             for j in range(width):
@@ -260,13 +276,13 @@ def table_tile(  # type: ignore[no-untyped-def]
             _logarithm(ratio_bits, mantissa_bits, mantissa, exponent, z)
             for j in range(WIDTH):
                 z[j] = min(max((z[j] - start) * scale - 1.0, -1.0), 1.0)
-            _clenshaw(series, 0, orders, z, one, two)
+            _table_sum(row_tables[i, :orders], lengths, vectors, z, one, two, total)
             for j in range(width):
-                value[i, first + j] = sign[j] * one[j] * energy_left[i] * energy_right[first + j]
+                value[i, first + j] = sign[j] * total[j] * energy_left[i] * energy_right[first + j]
             if want_slope:
-                _clenshaw(series, orders, orders, z, one, two)
+                _table_sum(row_tables[i, orders + 2 :], lengths, vectors, z, one, two, total)
                 for j in range(width):
-                    slope[i, first + j] = one[j] * steep_left[i] * steep_right[first + j]
+                    slope[i, first + j] = total[j] * steep_left[i] * steep_right[first + j]
     return smallest, largest, opposite, left_over
 
 
@@ -288,18 +304,38 @@ def _distances(r, sign, near, far, plus, minus, odd):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _clenshaw(series, first, orders, z, one, two):  # type: ignore[no-untyped-def]
-    """one_j = Σ_k series[first + k, j] T_k(z_j)."""
+def _table_sum(table, lengths, columns, z, one, two, total):  # type: ignore[no-untyped-def]
+    """total_j = Σ_k (Σ_r table[k, r] columns[r, j]) T_k(z_j), RANK_STEP of the rank at a time."""
+    for j in range(WIDTH):
+        total[j] = 0.0
+    for number in range(len(lengths)):
+        start, stop = number * RANK_STEP, (number + 1) * RANK_STEP
+        _contracted_clenshaw(table[: lengths[number], start:stop], columns[start:stop], z, one, two)
+        for j in range(WIDTH):
+            total[j] += one[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _contracted_clenshaw(table, columns, z, one, two):  # type: ignore[no-untyped-def]
+    """one_j = Σ_k (Σ_r table[k, r] columns[r, j]) T_k(z_j) for RANK_STEP columns, written out.
+
+    Contraction and Clenshaw's recursion share a loop, so that the coefficients of a pair are never stored.
+    """
+    c0, c1, c2, c3 = columns[0], columns[1], columns[2], columns[3]
+    c4, c5, c6, c7 = columns[4], columns[5], columns[6], columns[7]
     for j in range(WIDTH):
         one[j] = 0.0
         two[j] = 0.0
-    for k in range(first + orders - 1, first, -1):
+    for k in range(len(table) - 1, -1, -1):
+        a0, a1, a2, a3 = table[k, 0], table[k, 1], table[k, 2], table[k, 3]
+        a4, a5, a6, a7 = table[k, 4], table[k, 5], table[k, 6], table[k, 7]
+        twice = 2.0 if k > 0 else 1.0
         for j in range(WIDTH):
-            fresh = 2.0 * z[j] * one[j] - two[j] + series[k, j]
+            fresh = twice * z[j] * one[j] - two[j]
+            fresh += a0 * c0[j] + a1 * c1[j] + a2 * c2[j] + a3 * c3[j]
+            fresh += a4 * c4[j] + a5 * c5[j] + a6 * c6[j] + a7 * c7[j]
             two[j] = one[j]
             one[j] = fresh
-    for j in range(WIDTH):
-        one[j] = series[first, j] + z[j] * one[j] - two[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

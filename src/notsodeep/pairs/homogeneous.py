@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.optimize import brentq
 
 from notsodeep.validation import Array
 
@@ -78,12 +77,12 @@ def _branch(linear: float, bent: float, feedback: float, sign: float, degree: in
     """Interpolate at Chebyshev nodes in t, then measure the error of the polynomial actually used."""
     angles = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
     nodes = np.cos(angles)
-    exact = [_at(linear, bent, feedback, sign, 0.5 * (z + 1.0)) for z in nodes]
+    exact = _at(linear, bent, feedback, sign, 0.5 * (nodes + 1.0))
     transform = (2.0 / (degree + 1)) * np.cos(np.outer(np.arange(degree + 1), angles))
     transform[0] *= 0.5
-    series = [_monomials(transform @ np.array(column)) for column in zip(*exact, strict=True)]
+    series = [_monomials(transform @ column) for column in exact.T]
     probe = np.cos(np.linspace(0.0, np.pi, 3 * degree))
-    truth = np.array([_at(linear, bent, feedback, sign, 0.5 * (z + 1.0)) for z in probe])
+    truth = _at(linear, bent, feedback, sign, 0.5 * (probe + 1.0))
     tried = np.stack([np.polynomial.polynomial.polyval(probe, s) for s in series], axis=1)
     top = linear + bent * np.pi / 2.0
     return Branch(series[0], series[1], float(np.abs(tried - truth).max() / top))
@@ -95,34 +94,33 @@ def _monomials(coefficients: Array) -> Array:
     return np.asarray(chebyshev.cheb2poly(coefficients[: kept[-1] + 1]))
 
 
-def _at(linear: float, bent: float, feedback: float, sign: float, t: float) -> tuple[float, float]:
+def _at(linear: float, bent: float, feedback: float, sign: float, t: Array) -> Array:
     """P and P' where the distance to the end of the range of r is t² of the distance from the end to the middle.
 
     With ρ = ± cos θ that distance is (1 - cos θ)(1 - feedback(linear ± bent π/2)) ± feedback · bent (sin θ - θ cos θ).
     """
     stiff = 1.0 - feedback * (linear + sign * bent * np.pi / 2.0)
 
-    def distance(theta: float) -> float:
-        return float(2.0 * np.sin(theta / 2.0) ** 2 * stiff + sign * feedback * bent * _lag(theta))
+    def distance(theta: Array) -> Array:
+        return np.asarray(2.0 * np.sin(theta / 2.0) ** 2 * stiff + sign * feedback * bent * _lag(theta))
 
-    goal = t * t * distance(np.pi / 2.0)
-    if goal <= 0.0:
-        theta = 0.0
-    else:
-        theta = float(brentq(lambda x: distance(x) - goal, 0.0, np.pi / 2.0, xtol=1e-12))
-        for _ in range(3):
-            theta -= (distance(theta) - goal) / (np.sin(theta) * (stiff + sign * feedback * bent * theta))
+    goal = t * t * distance(np.array(np.pi / 2.0))
+    low, high = np.zeros_like(t), np.full_like(t, np.pi / 2.0)
+    for _ in range(48):
+        middle = 0.5 * (low + high)
+        below = distance(middle) < goal
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    theta = np.where(goal > 0.0, 0.5 * (low + high), 0.0)
+    for _ in range(2):
+        steep = np.sin(theta) * (stiff + sign * feedback * bent * theta)
+        theta = theta - np.where(goal > 0.0, (distance(theta) - goal) / np.where(goal > 0.0, steep, 1.0), 0.0)
     even = np.sin(theta) + np.cos(theta) * (np.pi / 2.0 - theta)
-    return linear * sign * np.cos(theta) + bent * even, linear + bent * sign * (np.pi / 2.0 - theta)
+    value = linear * sign * np.cos(theta) + bent * even
+    return np.stack([value, linear + bent * sign * (np.pi / 2.0 - theta)], axis=1)
 
 
-def _lag(theta: float) -> float:
+def _lag(theta: Array) -> Array:
     """sin θ - θ cos θ, by its series where the difference would cancel."""
-    if theta > 0.1:
-        return float(np.sin(theta) - theta * np.cos(theta))
     square = theta * theta
-    return (
-        theta**3
-        / 3.0
-        * (1.0 - square / 10.0 * (1.0 - square / 28.0 * (1.0 - square / 54.0 * (1.0 - square / 88.0))))
-    )
+    series = 1.0 - square / 10.0 * (1.0 - square / 28.0 * (1.0 - square / 54.0 * (1.0 - square / 88.0)))
+    return np.where(theta > 0.1, np.sin(theta) - theta * np.cos(theta), theta**3 / 3.0 * series)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,8 +14,6 @@ from notsodeep.validation import Array
 
 # A sample of variance zero (a zero row) is given this one: all limits are reached, nothing divides by zero.
 SMALLEST = 1e-200
-
-MOMENTS = ("second_moment", "derivative_second_moment")
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,17 @@ class Side:
         self.root = np.sqrt(self.inner)
         self.still = variances == 0.0
         shape = phi.shape
-        columns = at_many(
-            lambda q: np.stack([getattr(shape, name)(q) for name in MOMENTS], axis=1),
-            self.inner,
-            ("moments", shape),
-        )
-        self.energy, self.slope_energy = columns.T
-        self.mean = np.zeros_like(self.root)
-        self.rise = np.zeros_like(self.root)
+        moments = [shape.second_moment, shape.derivative_second_moment]
         if phi.offset or shape.kinked_pieces is not None:
-            mean = at_many(lambda q: shape.mean_derivative(q, 0)[:, None], self.inner, ("mean", shape))
-            self.mean = mean[:, 0]
-        if shape.kinked_pieces is not None:
-            rise = at_many(lambda q: shape.mean_derivative(q, 1)[:, None], self.inner, ("rise", shape))
-            self.rise = rise[:, 0]
+            moments += [partial(shape.mean_derivative, k=k) for k in (0, 1)]
+        columns = at_many(
+            lambda q: np.stack([moment(q) for moment in moments], axis=1),
+            self.inner,
+            ("moments", shape, len(moments)),
+        )
+        self.energy, self.slope_energy = columns.T[:2]
+        # Needed for an offset and for Price's integral alone.
+        self.mean, self.rise = columns.T[2:] if len(moments) > 2 else np.zeros((2, len(self.root)))
         # φ = A·shape + offset: its F is A² F_shape + e_i + e_j, and the e's join the forcing of the equation.
         self.lift = 0.5 * phi.offset**2 + phi.amplitude * phi.offset * self.mean
         self.shift = phi.gain**2 * (0.5 * equation.constant + equation.feedback * self.lift)

@@ -1,0 +1,187 @@
+"""Tiles of pairs from solution tables, which are extended until they cover the tile (docs/theory.md, section 3)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.gaussian.shapes import Shape
+from notsodeep.pairs import compiled_series as compiled
+from notsodeep.pairs.pair_problem import PairProblem, Where
+from notsodeep.pairs.single_pairs import SinglePairs
+from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_family import TableFamily
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array
+
+Mask = NDArray[np.bool_]
+# Coefficients of the rows of a tile are kept for its neighbours on the right, of this many groups of norms.
+ROWS_KEPT = 8
+# Price's integral costs about thirty times as much as a table: up to this share it takes what others leave.
+SHARE_INTEGRATED = 0.02
+# Share of the nearest pairs that a table for kinks away from zero leaves out from the start.
+SHARE_NEAREST = 0.005
+
+
+def has_table(shape: Shape) -> bool:
+    """Whether the solution may be tabulated: closed forms that oscillate and kinks of callables are left out."""
+    if shape.pieces is not None:
+        return shape.kinked_pieces is not None
+    return shape.quarter is None and shape.series_terms is None and all(kink == 0.0 for kink in shape.kinks)
+
+
+class TableLookup:
+    """F and F' of tiles from solution tables; thread-safe."""
+
+    def __init__(self, problem: PairProblem, single: SinglePairs) -> None:
+        self.problem, self.single = problem, single
+        self.tables = TableFamily(problem.phi.shape, problem.feedback, problem.left, problem.right)
+        self._rows: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def tile(
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool, chosen: Mask
+    ) -> KernelInfo | None:
+        """A tile into `value` and `slope`; None if no table can be resolved.
+
+        Args:
+            c: Gram entries.
+            rows: which samples of the left side.
+            columns: which samples of the right side.
+            value: F.
+            slope: F'.
+            lower: only the pairs below the diagonal.
+            chosen: pairs that are wanted; those beside them may be computed as well.
+        """
+        tables, symmetric = self.tables, self.problem.right is self.problem.left
+        groups = tables.left.groups[rows], tables.right.groups[columns]
+        kinds = np.unique(groups[0]), np.unique(groups[1])
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        for first in kinds[0]:
+            for second in kinds[1]:
+                if lower and first < second:
+                    # Of a tile on the diagonal this block is the other one, turned.
+                    continue
+                key, start = (int(first), int(second)), rows.start
+                if len(kinds[0]) == len(kinds[1]) == 1:
+                    part = self._block(key, start, c, rows, columns, value, slope, lower, chosen)
+                    if part is None:
+                        return None
+                    info = info.merge(part)
+                    continue
+                i, j = np.flatnonzero(groups[0] == first), np.flatnonzero(groups[1] == second)
+                block = np.ix_(i, j)
+                where, cross, wanted = (rows.start + i, columns.start + j), c[block], chosen[block]
+                if not wanted.any() and not lower:
+                    continue
+                # Of one set of samples the table of two groups serves both ways.
+                turned = first < second and symmetric
+                if turned:
+                    key, where, cross, wanted, start = (
+                        key[::-1],
+                        where[::-1],
+                        cross.T,
+                        wanted.T,
+                        columns.start,
+                    )
+                inside = value[block], slope[block] if self.problem.want_slope else slope
+                found = [np.ascontiguousarray(part.T if turned else part) for part in inside]
+                same = lower and first == second
+                part = self._block(key, start, cross, *where, found[0], found[1], same, wanted)
+                if part is None:
+                    return None
+                for output, result in zip((value, slope), found, strict=True):
+                    if output.size:
+                        output[block] = result.T if turned else result
+                        if lower and not same:
+                            output[np.ix_(j, i)] = result.T
+                info = info.merge(part)
+        self._set_still(rows, columns, value, slope)
+        return info
+
+    def _block(
+        self,
+        key: tuple[int, int],
+        start: int,
+        c: Array,
+        rows: Where,
+        columns: Where,
+        value: Array,
+        slope: Array,
+        lower: bool,
+        chosen: Mask,
+    ) -> KernelInfo | None:
+        """Pairs of two groups of norms from the table of these groups."""
+        problem, tables = self.problem, self.tables
+        c, chosen = np.ascontiguousarray(c), np.ascontiguousarray(chosen)
+        table = tables.known(key)
+        todo = np.zeros(c.shape, dtype=np.bool_)
+        if table is None:
+            table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
+        while table is not None:
+            coefficients = self._row_tables(table, key[0], start, rows)
+            vectors = table.column_vectors(tables.right.logs[columns], compiled.WIDTH)
+            *seen, left_over = compiled.table_tile(
+                c, problem.kappa, *problem.sides(rows, columns), coefficients, table.lengths, vectors,
+                *problem.roots(rows, columns), table.epsilon, table.start, table.stop, table.extent.floor, table.odd,
+                problem.want_slope, lower, chosen, value, slope, todo,
+            )  # fmt: skip
+            few = problem.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
+            if tables.covered(key, table, (seen[0], seen[1], seen[2]), few):
+                info = KernelInfo(0, 0.0, table.error / problem.margin, 0, ("table",))
+                if left_over:
+                    info = info.merge(
+                        self.single.solve(c, rows, columns, value, slope, np.nonzero(todo & chosen))
+                    )
+                return info
+            table = tables.extended(key, (seen[0], seen[1], seen[2]))
+        if problem.phi.shape.kinked_pieces is None:
+            return None
+        # Price's integral takes all pairs.
+        wanted = np.tril(chosen, -1) if lower else chosen
+        return self.single.solve(c, rows, columns, value, slope, np.nonzero(wanted))
+
+    def _row_tables(self, table: SolutionTable, group: int, start: int, rows: Where) -> Array:
+        """The coefficients of the rows of a tile that are in one group; the last ones are kept."""
+        key = id(table), group, start
+        with self._lock:
+            if key in self._rows:
+                return self._rows[key]
+        found = table.row_tables(self.tables.left.logs[rows])
+        with self._lock:
+            self._rows[key] = found
+            while len(self._rows) > ROWS_KEPT:
+                self._rows.popitem(last=False)
+        return found
+
+    def _set_still(self, rows: slice, columns: slice, value: Array, slope: Array) -> None:
+        """A sample of variance zero is independent of all others: F = M_0 M_0 and F' = M_1 M_1."""
+        left, right, shape = self.problem.left, self.problem.right, self.problem.phi.shape
+        still = left.still[rows], right.still[columns]
+        if not (still[0].any() or still[1].any()):
+            return
+        chosen = still[0][:, None] | still[1]
+        means = left.means(shape), right.means(shape)
+        for output, one, other in zip((value, slope), *means, strict=True):
+            if output.size:
+                output[chosen] = np.multiply.outer(one[rows], other[columns])[chosen]
+
+    def _first_look(
+        self, c: Array, rows: Where, columns: Where, lower: bool, chosen: Mask
+    ) -> tuple[float, float, float]:
+        """About the smallest and the largest d of a tile, and the smallest 1 - d: from the angles of what enters."""
+        shape = self.problem.phi.shape
+        wanted = np.tril(chosen, -1) if lower else chosen
+        cosines = self.problem.cosines(c, rows, columns)[wanted]
+        if not len(cosines):
+            return 0.5, 0.5, 0.5
+        if shape.parity == -1:
+            cosines = np.abs(cosines)
+        low, high = float(cosines.min()), float(cosines.max())
+        if shape.kinked_pieces is not None:
+            # The cone at angle zero is dear in a table and rare in data.
+            high = float(np.quantile(cosines, 1.0 - SHARE_NEAREST))
+        return 0.5 * (1.0 - high), 0.5 * (1.0 - low), 0.5 * (1.0 + low)
