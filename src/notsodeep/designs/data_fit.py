@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import optimize
 
-from notsodeep.designs.families import REACH, Parametrisation
 from notsodeep.designs.evidence import Polish
+from notsodeep.designs.families import REACH, Parametrisation
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import InputError

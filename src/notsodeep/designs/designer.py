@@ -27,7 +27,7 @@ from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import one_of
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
@@ -230,7 +230,8 @@ def _with_rows(task: Task, found: Solution, made: Design, X: ArrayLike, samples:
     distances: list[list[Distance]] = [[], [], []]
     for name in names:
         wanted = exact_kernel(model, parts[1], kernel=name)
-        for network, row in zip((better.network, found.network, cut), distances, strict=True):
+        networks: tuple[Model, ...] = better.network, found.network, cut
+        for network, row in zip(networks, distances, strict=True):
             row.append(Distance.between(wanted, exact_kernel(network, parts[1], kernel=name)))
     evidence = HeldOut(len(parts[1]), names, *(tuple(row) for row in distances))
     return replace(_matched_to_kernels(task, better, made.tried), held_out=evidence)

@@ -76,7 +76,7 @@ class PairKernels:
         self._closed = phi.shape.pair_moments(flat, flat, 0.5 * flat) is not None
         self._range, self._series = (0.0, 0.0), np.empty((0, 0))
 
-    def kernels(self, weights: Sequence[float], inject: Sequence[float]) -> tuple[Array, Array]:
+    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
         """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1."""
         pairs = self.pairs
         q, c = self._squares, pairs.cross
@@ -308,7 +308,7 @@ class InjectedFamily(NetworkFamily):
         if model.bias2:
             raise InputError(
                 f"bias2 = {model.bias2:g}: injected networks have no bias. Give the rows a constant column "
-                f"√(bias2/sigma_b2) = {math.sqrt(model.bias2 / model.sigma_b2):.6g} and the DEQ bias2=0: the same model."
+                "√(bias2/sigma_b2) and the DEQ bias2=0: that is the same model."
             )
         return model, task.tau0 if is_centred(model, task.tau0) else None
 

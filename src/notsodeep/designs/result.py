@@ -158,6 +158,21 @@ class Design:
             parts.append(f"It was fitted to {self.held_out.samples} rows; {self.held_out}.")
         return "\n".join(part for part in parts if part)
 
+    def layer_words(self) -> list[str]:
+        """The layers in words; with the variances of their weights where these are not 1 and 0."""
+        lines = []
+        for layer in self.network.inputs:
+            weights = "" if self.network.is_plain else f", weights of variance {layer.weight:.6g}"
+            again = f", input again with {layer.inject:.6g}" if layer.inject else ""
+            lines.append(f"{layer.phi}{weights}{again}")
+        return lines
+
+    def scalar_columns(self) -> tuple[list[float], list[float]]:
+        """The scalars wanted and reached, in the order of `residuals`; none for a model that is not centred."""
+        if self.target is None or self.reached is None:
+            return [], []
+        return self.target.as_array().tolist(), self.reached.as_array().tolist()
+
     def curves(self, points: int = 401, reach: float = 3.5) -> tuple[Curve, ...]:
         """The model's activations and the designed ones, over ±reach standard deviations of what enters them."""
         drawn = _layer_curves("layer", self.network, self.tau0, points, reach)
@@ -268,7 +283,7 @@ class Design:
             verdict = f"kernels within {self.misfit:.1e} around tau0"
         what = f"{_KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
         head = f"{self.family} for the {what}: {verdict}"
-        lines = [head, *layer_words(self.network)]
+        lines = [head, *(f"  layer {number}: {words}" for number, words in enumerate(self.layer_words(), 1))]
         if self.target is not None and self.reached is not None:
             lines += _table(self.target, self.reached, self.residuals)
         if self.tangent is not None:
@@ -277,16 +292,6 @@ class Design:
             lines += _table(self.tangent.target, self.tangent.reached, self.tangent.residuals)
         lines += [f"  {evidence}" for evidence in (self.polish, self.held_out) if evidence is not None]
         return "\n".join(lines)
-
-
-def layer_words(network: Explicit) -> list[str]:
-    """A line for each layer; the variances of its weights where they are not 1 and 0."""
-    lines = []
-    for number, layer in enumerate(network.inputs, 1):
-        variances = "" if network.is_plain else f", weights of variance {layer.weight:.6g}"
-        again = f", input again with {layer.inject:.6g}" if layer.inject else ""
-        lines.append(f"  layer {number}: {layer.phi}{variances}{again}")
-    return lines
 
 
 def _table(target: Coefficients, reached: Coefficients, residuals: Mapping[str, float]) -> list[str]:
