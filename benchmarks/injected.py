@@ -24,7 +24,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,14 @@ def task_rows(data: str, name: str, sigma_a2: float) -> Iterator[Row]:
     ) -> Iterator[Row]:
         for kernel in KERNELS if goal in ("both", "") else (goal,):
             distance = Distance.between(target[kernel], found[kernel])
-            yield {"network": network, "layers": layers, "for": goal, "kernel": kernel, **vars(distance), **more}
+            yield {
+                "network": network,
+                "layers": layers,
+                "for": goal,
+                "kernel": kernel,
+                **vars(distance),
+                **more,
+            }
 
     yield from measured("plain", 1, kernels(Explicit([deq.activation]), rows), "")
     for layers in (2, 3):
@@ -118,13 +125,15 @@ def task_rows(data: str, name: str, sigma_a2: float) -> Iterator[Row]:
     yield from measured("fitted, centred DEQ", 3, kernels(made.network, rows), "both", target)
 
 
-@lru_cache(maxsize=None)
+@cache
 def papers_design(name: str, sigma_a2: float, kernel: str) -> Design:
     """The best of the papers' families: the first that matches, or the closest."""
     found = design(model_of(name, sigma_a2), 1.0, kernel)
     if found.misfit is None:
         return found
-    every = (design(model_of(name, sigma_a2), 1.0, kernel, family) for family in ("piecewise_linear", "smooth"))
+    every = (
+        design(model_of(name, sigma_a2), 1.0, kernel, family) for family in ("piecewise_linear", "smooth")
+    )
     return min(every, key=lambda made: made.residual)
 
 
@@ -204,7 +213,7 @@ def summary(rows: list[Row]) -> None:
 
 
 def worse_than_cutting(rows: list[Row]) -> None:
-    """Rows in which a network that was designed for a kernel is further from it than the DEQ cut after as many steps."""
+    """Rows in which a designed network is further from the DEQ than the DEQ cut after as many steps."""
     key = ("data", "activation", "sigma_a2", "layers", "kernel")
     cuts = {tuple(row[name] for name in key): row["plain"] for row in rows if row["network"] == "cut"}
     for label in ("injected", "fitted"):

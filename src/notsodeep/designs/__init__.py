@@ -6,6 +6,7 @@
 Where a family cannot match, `exact` is false and `explain` says why and what to try.
 """
 
+from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.evidence import Distance, HeldOut, Polish
 from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
@@ -15,7 +16,6 @@ from notsodeep.designs.learning_rates import (
     tangent_kernel_with_multipliers,
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
-from notsodeep.designs.sphere_layer import SphereDesign, sphere_design
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
 
 __all__ = [

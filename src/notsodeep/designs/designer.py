@@ -20,8 +20,15 @@ from notsodeep.designs.injected import (
     values_at,
     values_with_rates,
 )
-from notsodeep.designs.layer_kinds import Cubic, HardTanh, LeakyReLU, Quadratic, SmoothSum, TwoKnots
-from notsodeep.designs.layered import LayeredFamily
+from notsodeep.designs.layered import (
+    Cubic,
+    HardTanh,
+    LayeredFamily,
+    LeakyReLU,
+    Quadratic,
+    SmoothSum,
+    TwoKnots,
+)
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from scipy import optimize
 
+from notsodeep.designs.least_squares import NormResponse
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, relative_residuals
-from notsodeep.designs.norm_drift import NormResponse
 from notsodeep.designs.result import Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
