@@ -1,4 +1,8 @@
-"""Families of networks whose layers are all of one kind: closed forms first, then least squares."""
+"""Families of networks whose layers are all of one kind, and the kinds: closed forms first, then least squares.
+
+A kind of layer has an even and an odd function (`LayerKind`). To add one: a class here or in a file of its own, and a
+line in `FAMILIES` of `notsodeep.designs.designer`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
 
 from notsodeep.designs.closed_forms import ClosedForms, one_curved_layer
 from notsodeep.designs.families import NetworkFamily, Solution, Task
@@ -15,11 +22,207 @@ from notsodeep.designs.learning_rates import (
     matched_together,
     tangent_coefficients,
 )
-from notsodeep.designs.least_squares import best_network
-from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, LayerKind
-from notsodeep.designs.norm_drift import least_drift
+from notsodeep.designs.least_squares import best_network, least_drift
+from notsodeep.designs.matching_equations import (
+    EXACT,
+    Basis,
+    Candidate,
+    Equations,
+    Layer,
+    LayerKind,
+    ShapeParameters,
+)
 from notsodeep.designs.result import Tangent
 from notsodeep.equivalents.coefficients import coefficients
+from notsodeep.gaussian.activations import Activation, activation
+
+SQRT2, SQRT3, SQRT6 = math.sqrt(2.0), math.sqrt(3.0), math.sqrt(6.0)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The functions that E and O are made of, before they have unit variance.
+
+    Attributes:
+        even_size, odd_size: standard deviation of the even function, and of the odd one without its linear part.
+        odd_linear: that linear part.
+        basis: the numbers of E and O.
+    """
+
+    even_size: float
+    odd_size: float
+    odd_linear: float
+    basis: Basis
+
+
+# --- kinks --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _hinges(k: float) -> _Parts:
+    """E from (|u| - k)₊ and O from clip(u, -k, k) (none for k = 0), docs/theory.md (2.8)–(2.10) at q = 1."""
+    tail, bell = 0.5 * math.erfc(k / SQRT2), math.exp(-0.5 * k * k) / math.sqrt(2.0 * math.pi)
+    mean = 2.0 * (bell - k * tail)
+    even_size = math.sqrt(2.0 * ((1.0 + k * k) * tail - k * bell) - mean**2)
+    variance = even_size**2
+    even = (2.0 * bell**2 / variance, (2.0 * tail - 2.0 * mean * bell) / variance, 2.0 * tail / variance)
+    if k == 0.0:
+        return _Parts(even_size, 0.0, 0.0, Basis(*even))
+    inside = 1.0 - 2.0 * tail
+    # S - M_1² of docs/theory.md (2.8), written in the tail so that a far clip keeps its digits.
+    odd_size = math.sqrt(2.0 * (tail * (inside + k * k) - k * bell))
+    odd = (
+        -2.0 * k * bell / odd_size,
+        2.0 * tail * (inside - 2.0 * k * bell) / odd_size**2,
+        2.0 * tail * inside / odd_size**2,
+    )
+    return _Parts(even_size, odd_size, inside, Basis(*even, *odd))
+
+
+class TwoKnots(LayerKind):
+    """Piecewise linear with knots ±k and three free slopes: bounded growth, cheap."""
+
+    name = "piecewise_linear"
+    bounds = ((0.25, 2.5),)
+    grid = ((0.6,), (1.0,), (0.4,), (1.5,), (0.8,), (2.0,))
+    shortage = "kinks put more of the energy beyond order 2 than there is room for"
+
+    def basis(self, shape: ShapeParameters) -> Basis:
+        return _hinges(shape[0]).basis
+
+    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+        parts = _hinges(layer.shape[0])
+        outside = layer.linear - layer.odd * parts.odd_linear / parts.odd_size
+        bend = layer.even / parts.even_size
+        slopes = (outside - bend, outside + layer.odd / parts.odd_size, outside + bend)
+        ratio, knot = output_scale / input_scale, layer.shape[0] * input_scale
+        return activation("piecewise_linear", knots=(-knot, knot), slopes=[ratio * slope for slope in slopes])
+
+
+class LeakyReLU(LayerKind):
+    """max(a x, b x), docs/theory.md (7.5): no odd part."""
+
+    name = "leaky_relu"
+    has_odd = False
+    has_freedom = False
+    shortage = "three unknowns for four equations: only a target with the energies of a kink meets the fourth"
+
+    def basis(self, shape: ShapeParameters) -> Basis:
+        return _hinges(0.0).basis
+
+    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+        ratio, bend = output_scale / input_scale, layer.even / _hinges(0.0).even_size
+        return activation("leaky_relu", a=ratio * (layer.linear + bend), b=ratio * (layer.linear - bend))
+
+
+class HardTanh(TwoKnots):
+    """a · clip(x, -c, c), docs/theory.md (2.8): one shape parameter k = c/τ0, no even part, flat outside."""
+
+    name = "hard_tanh"
+    bounds = ((1e-3, 8.0),)
+    has_even = False
+    has_freedom = False
+    shortage = LayerKind.shortage
+
+    def angles(self, odd_only: bool) -> int:
+        return 0
+
+    def from_coordinates(self, values: Sequence[float], odd_only: bool) -> Layer:
+        parts = _hinges(values[0])
+        # A slope of zero outside fixes the weights.
+        return self.layer(parts.odd_linear, 0.0, parts.odd_size, (values[0],))
+
+    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+        slope = (output_scale / input_scale) * layer.linear / _hinges(layer.shape[0]).odd_linear
+        return activation("hard_tanh", a=slope, c=layer.shape[0] * input_scale)
+
+    def obstruction(self, equations: Equations, layers: int) -> str:
+        if layers == 1 and equations.linear < 2.0 / math.pi * equations.diagonal:
+            return "a hard-tanh layer keeps at least 2/π of its energy at order 1; the target has less"
+        return ""
+
+
+# --- polynomials --------------------------------------------------------------------------------------------------
+
+
+class Cubic(LayerKind):
+    """Polynomials of degree 3: E and O are He₂/√2 and He₃/√6. They grow without bound."""
+
+    name = "cubic"
+
+    def basis(self, shape: ShapeParameters) -> Basis:
+        return Basis(1.0, 2.0, 2.0, SQRT6, 3.0, 3.0)
+
+    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+        powers = [0.0, layer.linear - SQRT3 * layer.odd / SQRT2, layer.even / SQRT2, layer.odd / SQRT6]
+        kept = powers if self.has_odd else powers[:3]
+        scaled = [output_scale * value / input_scale**power for power, value in enumerate(kept)]
+        return activation("polynomial", coefficients=scaled)
+
+
+class Quadratic(Cubic):
+    """Polynomials of degree 2 (ICLR, Corollary 1)."""
+
+    name = "quadratic"
+    has_odd = False
+    shortage = "a quadratic layer has no energy beyond order 2"
+
+
+# --- smooth layers ------------------------------------------------------------------------------------------------
+
+# The trapezoidal rule on analytic functions under a Gaussian converges like exp(-2π·strip/step); tanh(2u) has
+# a strip of π/4, which a step of 1/10 resolves to 1e-21.
+_STEP = 0.1
+_NODES = np.arange(-120, 121) * _STEP
+_WEIGHTS = np.exp(-0.5 * _NODES**2) * (_STEP / math.sqrt(2.0 * math.pi))
+
+
+@lru_cache(maxsize=4096)
+def _smooth_parts(sharpness: float, clip: float) -> _Parts:
+    """E from softplus(sharpness · u) and O from tanh(clip · u)."""
+    u, weights = _NODES, _WEIGHTS
+    even = np.logaddexp(0.0, sharpness * u) - 0.5 * sharpness * u
+    even = even - weights @ even
+    even_size = math.sqrt(float(weights @ even**2))
+    even, even_rate = even / even_size, 0.5 * sharpness * np.tanh(0.5 * sharpness * u) / even_size
+    bounded = np.tanh(clip * u)
+    projection = float(weights @ (bounded * u))
+    odd = bounded - projection * u
+    odd_size = math.sqrt(float(weights @ odd**2))
+    odd, odd_rate = odd / odd_size, (clip * (1.0 - bounded**2) - projection) / odd_size
+    basis = Basis(
+        even_second=float(weights @ (even * u**2)) ** 2 / 2.0,
+        even_slope=float(weights @ (even * even_rate * u)),
+        even_roughness=float(weights @ even_rate**2),
+        odd_third=float(weights @ (odd * u**3)),
+        odd_slope=float(weights @ (odd * odd_rate * u)),
+        odd_roughness=float(weights @ odd_rate**2),
+    )
+    return _Parts(even_size, odd_size, projection, basis)
+
+
+class SmoothSum(LayerKind):
+    """a x + b softplus(k x) + c tanh(k' x): smoother than any kink, linear growth."""
+
+    name = "smooth"
+    bounds = ((0.3, 2.0), (0.4, 2.0))
+    grid = ((1.0, 1.0), (0.5, 1.0), (1.0, 0.6), (0.5, 0.6), (1.5, 1.5), (0.3, 0.5))
+
+    def basis(self, shape: ShapeParameters) -> Basis:
+        return _smooth_parts(*shape).basis
+
+    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+        sharpness, clip = layer.shape
+        parts = _smooth_parts(sharpness, clip)
+        bend, bounded = layer.even / parts.even_size, layer.odd / parts.odd_size
+        linear = layer.linear - bounded * parts.odd_linear - 0.5 * sharpness * bend
+        made = activation(
+            "smooth_sum", linear=linear, bend=bend, sharpness=sharpness, bounded=bounded, clip=clip
+        )
+        return made.scaled(amplitude=output_scale, gain=1.0 / input_scale)
+
+
+# --- families ---------------------------------------------------------------------------------------------------------
 
 # Closed forms looked at before the best of them is taken.
 _LOOK = 96

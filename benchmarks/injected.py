@@ -1,0 +1,246 @@
+"""Injected twins on held-out rows, beside the papers' designs, a plain layer, and the DEQ cut after a few steps.
+
+  python benchmarks/injected.py                             everything that is not done yet (about an hour on one core)
+  python benchmarks/injected.py --data mnist --sigma 0.5    some of it
+  python benchmarks/injected.py --minutes 3                 as much as fits; the next call goes on
+  python benchmarks/injected.py --summary                   the tables from what is done: worst rows and medians
+  NOTSODEEP_DATA names the folder with the data sets
+
+A task is a data set, an activation and σ_a²: 150 rows to fit to, 150 others on which all distances are measured, rows
+centred and scaled to a mean squared norm of 1. A distance is relative, in the operator norm: plain, with the best
+constant factor, and after centring rows and columns of the kernel.
+
+Networks: "injected" without data and "fitted"; the DEQ "cut" after as many steps, and after as many as cost the same at
+width 1024; "plain", one layer of the DEQ's own activation. On the centred DEQ: the "papers" design, and "fitted".
+Results: injected.jsonl in --out, one line for each distance, finished tasks in one piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import ACTIVATIONS
+from harness import RESULTS, Row
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from notsodeep.data import GaussianMixture, Preprocessing, load
+from notsodeep.designs import Design, Distance, design, tangent_kernel_with_multipliers
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import atomic_append
+from notsodeep.gaussian import activation
+from notsodeep.kernels import both_kernels
+from notsodeep.models import DEQ, Explicit, Model
+
+CONSOLE = Console(highlight=False, width=150)
+DATA = ("mixture", "digits", "mnist", "fashion_mnist", "cifar10", "cifar10_vgg19")
+VARIANCES = (0.1, 0.2, 0.5, 0.8)
+KERNELS = ("ck", "ntk")
+ROWS, WIDTH = 150, 1024
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Both = dict[str, Array]
+
+
+@lru_cache(maxsize=1)
+def samples(name: str) -> tuple[Array, Array]:
+    """Rows to fit to and rows to judge by."""
+    if name == "mixture":
+        p = 240
+        means = np.zeros((2, p))
+        means[:, 0] = (1.0, -1.0)
+        X, _ = GaussianMixture(means, [1.0, 1.0 + 4.0 / math.sqrt(p)], [0.5, 0.5]).sample(2 * ROWS, seed=0)
+    else:
+        X = np.asarray(load(name, n=2 * ROWS, seed=0).X, dtype=np.float64)
+    scaled = np.asarray(Preprocessing.fit(X).apply(X), dtype=np.float64)
+    order = np.random.default_rng(0).permutation(len(scaled))
+    return scaled[order[:ROWS]], scaled[order[ROWS:]]
+
+
+def kernels(model: Model, rows: Array) -> Both:
+    """Both kernels by name."""
+    return dict(zip(KERNELS, both_kernels(model, rows), strict=True))
+
+
+def model_of(name: str, sigma_a2: float) -> DEQ:
+    """The DEQ with the parameters that the benchmarks give this activation."""
+    return DEQ(activation(name, **ACTIVATIONS[name]), sigma_a2)
+
+
+def task_rows(data: str, name: str, sigma_a2: float) -> Iterator[Row]:
+    """All distances of one task."""
+    fit_rows, rows = samples(data)
+    # `design` splits what it is given into rows to fit to and others: these are its first half.
+    given = np.empty((2 * ROWS, rows.shape[1]))
+    order = np.argsort(np.modf(np.arange(2 * ROWS) * 0.6180339887498949)[0], kind="stable")
+    given[order[:ROWS]], given[order[ROWS:]] = fit_rows, rows
+    deq = model_of(name, sigma_a2)
+    wanted = kernels(deq, rows)
+
+    def measured(
+        network: str, layers: int, found: Both, goal: str, target: Both = wanted, **more: Any
+    ) -> Iterator[Row]:
+        for kernel in KERNELS if goal in ("both", "") else (goal,):
+            distance = Distance.between(target[kernel], found[kernel])
+            yield {
+                "network": network,
+                "layers": layers,
+                "for": goal,
+                "kernel": kernel,
+                **vars(distance),
+                **more,
+            }
+
+    yield from measured("plain", 1, kernels(Explicit([deq.activation]), rows), "")
+    for layers in (2, 3):
+        yield from measured("cut", layers, kernels(deq.unrolled(layers), rows), "")
+        steps = layers + math.ceil((layers - 1) * rows.shape[1] / WIDTH)
+        yield from measured("cut, same cost", layers, kernels(deq.unrolled(steps), rows), "", steps=steps)
+        for goal in (*KERNELS, "both"):
+            for label, X in (("injected", None), ("fitted", given)):
+                start = time.process_time()
+                made = design(deq, 1.0, goal, "injected", layers=layers, X=X, samples=ROWS)
+                seconds = time.process_time() - start
+                yield from measured(label, layers, kernels(made.network, rows), goal, seconds=seconds)
+    centred = deq.centred(1.0)
+    target = kernels(centred, rows)
+    for goal in KERNELS:
+        papers = papers_design(name, sigma_a2, goal)
+        found = kernels(papers.network, rows)
+        if papers.multipliers is not None:
+            found["ntk"] = tangent_kernel_with_multipliers(papers.network, rows, papers.multipliers)
+        yield from measured("papers", len(papers.network.layers), found, goal, target, family=papers.family)
+    made = design(centred, 1.0, "both", "injected", layers=3, X=given, samples=ROWS)
+    yield from measured("fitted, centred DEQ", 3, kernels(made.network, rows), "both", target)
+
+
+@cache
+def papers_design(name: str, sigma_a2: float, kernel: str) -> Design:
+    """The best of the papers' families: the first that matches, or the closest."""
+    found = design(model_of(name, sigma_a2), 1.0, kernel)
+    if found.misfit is None:
+        return found
+    every = (
+        design(model_of(name, sigma_a2), 1.0, kernel, family) for family in ("piecewise_linear", "smooth")
+    )
+    return min(every, key=lambda made: made.residual)
+
+
+# --- running and reading ------------------------------------------------------------------------------------------
+
+
+def done(path: Path) -> list[Row]:
+    """The rows of finished tasks."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run(options: argparse.Namespace, path: Path) -> None:
+    finished = {(row["data"], row["activation"], row["sigma_a2"]) for row in done(path)}
+    # Activations outside, so that a design of the papers serves all data sets.
+    tasks = [
+        (data, name, sigma)
+        for name in options.activation
+        for sigma in options.sigma
+        for data in options.data
+        if (data, name, sigma) not in finished
+    ]
+    limit = time.monotonic() + 60.0 * options.minutes
+    for data, name, sigma in track(tasks, "injected twins", console=CONSOLE):
+        if time.monotonic() > limit:
+            break
+        about = {"data": data, "activation": name, "sigma_a2": sigma}
+        try:
+            rows = [{**about, **row} for row in task_rows(data, name, sigma)]
+        except (ConvergenceError, InputError) as error:
+            rows = [{**about, "network": "none", "verdict": str(error)}]
+        atomic_append(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def worst(rows: list[Row], network: str, layers: int, goal: str, field: str, **limits: Any) -> str:
+    """The largest distance with its task, and the median."""
+    chosen = [
+        row for row in rows
+        if row["network"] == network and row["layers"] == layers and row["for"] == goal
+        and all(row[key] in allowed for key, allowed in limits.items())
+    ]  # fmt: skip
+    if not chosen:
+        return ""
+    top = max(chosen, key=lambda row: row[field])
+    where = f"{top['activation']} {top['sigma_a2']} {top['data']}"
+    return f"{statistics.median(row[field] for row in chosen):.1e}, worst {top[field]:.1e} ({where})"
+
+
+def summary(rows: list[Row]) -> None:
+    CONSOLE.print(f"{len({(r['data'], r['activation'], r['sigma_a2']) for r in rows})} tasks")
+    for row in (row for row in rows if row["network"] == "none"):
+        CONSOLE.print(f"{row['activation']} {row['sigma_a2']} {row['data']}: {row['verdict']}")
+    rows = [row for row in rows if row["network"] != "none"]
+    cases = [("plain", 1, "")]
+    cases += [(network, layers, "") for layers in (2, 3) for network in ("cut", "cut, same cost")]
+    cases += [
+        (network, layers, goal)
+        for layers in (2, 3)
+        for goal in (*KERNELS, "both")
+        for network in ("injected", "fitted")
+    ]
+    cases += [("papers", layers, goal) for layers in (1, 2, 3) for goal in KERNELS]
+    cases += [("fitted, centred DEQ", 3, "both")]
+    for sigmas in ((0.1, 0.2), (0.5,), (0.8,)):
+        for field in ("plain", "scaled", "centred"):
+            shown = Table(title=f"σ_a² in {sigmas}, distance {field}: median, worst row")
+            for column in ("network", "layers", "for", "CK", "NTK"):
+                shown.add_column(column)
+            for network, layers, goal in cases:
+                cells = [
+                    worst(rows, network, layers, goal, field, kernel=(kernel,), sigma_a2=sigmas)
+                    for kernel in KERNELS
+                ]
+                if any(cells):
+                    shown.add_row(network, str(layers), goal, *cells)
+            CONSOLE.print(shown)
+    worse_than_cutting(rows)
+
+
+def worse_than_cutting(rows: list[Row]) -> None:
+    """Rows in which a designed network is further from the DEQ than the DEQ cut after as many steps."""
+    key = ("data", "activation", "sigma_a2", "layers", "kernel")
+    cuts = {tuple(row[name] for name in key): row["plain"] for row in rows if row["network"] == "cut"}
+    for label in ("injected", "fitted"):
+        ours = [row for row in rows if row["network"] == label]
+        bad = [row for row in ours if row["plain"] > cuts[tuple(row[name] for name in key)]]
+        CONSOLE.print(f"{label}: further from the DEQ than the cut in {len(bad)} of {len(ours)} rows")
+        for row in bad:
+            CONSOLE.print("  ", *(row[name] for name in key), row["for"], f"{row['plain']:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
+    parser.add_argument("--activation", nargs="+", choices=list(ACTIVATIONS), default=list(ACTIVATIONS))
+    parser.add_argument("--sigma", nargs="+", type=float, choices=VARIANCES, default=VARIANCES)
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--summary", action="store_true", help="only show what is done")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    path = options.out / "injected.jsonl"
+    warnings.simplefilter("ignore")
+    if not options.summary:
+        run(options, path)
+    summary(done(path))
+
+
+if __name__ == "__main__":
+    main()
