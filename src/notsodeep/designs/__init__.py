@@ -16,6 +16,7 @@ from notsodeep.designs.learning_rates import (
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Polish, Tangent
 from notsodeep.designs.sphere_layer import SphereDesign, sphere_design
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
+from notsodeep.designs.twin_distances import TwinDistances, twin_distances
 
 __all__ = [
     "FAMILIES",
@@ -30,6 +31,7 @@ __all__ = [
     "SphereDesign",
     "Tangent",
     "Task",
+    "TwinDistances",
     "activation_from_dict",
     "activation_to_dict",
     "as_multipliers",
@@ -37,4 +39,5 @@ __all__ = [
     "sphere_design",
     "tangent_coefficients",
     "tangent_kernel_with_multipliers",
+    "twin_distances",
 ]

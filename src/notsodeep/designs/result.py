@@ -145,7 +145,7 @@ class Design:
 
     @property
     def exact(self) -> bool:
-        """Whether every equation holds to 1e-9."""
+        """Whether the four numbers that decide the kernel in high dimension agree to 1e-9; on data kernels still differ."""
         return self.residual <= EXACT
 
     @property
@@ -154,7 +154,7 @@ class Design:
         return None if self.tangent is None else self.tangent.multipliers
 
     def explain(self) -> str:
-        """The verdict in words: exact or not, which equation is off, why, and what to try."""
+        """The verdict in words: whether the four numbers agree, which equation is off, why, and what to try."""
         parts = [_headline(self)]
         if not self.exact:
             parts += [_equations_off(self), f"Why: {self.reason}." if self.reason else "", _remedy(self)]
@@ -259,7 +259,7 @@ class Design:
         return cls.from_json(text)
 
     def __str__(self) -> str:
-        verdict = "exact" if self.exact else f"not exact, {self.residual:.1e} off"
+        verdict = "the four numbers agree" if self.exact else f"off by {self.residual:.1e}"
         what = f"{_KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
         head = f"{self.family} for the {what}: {verdict}"
         lines = [head, *(f"  layer {i}: {layer}" for i, layer in enumerate(self.network.layers, 1))]
@@ -301,10 +301,13 @@ def _headline(design: Design) -> str:
     of = f"the {_KERNEL_WORDS[design.kernel]} of {design.model or 'the model'}"
     what = f"The network {design.family} for {of}"
     if design.exact:
-        return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
+        return (
+            f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
+            "notsodeep.twin_distances(design, X)."
+        )
     if design.tangent is not None and max(design.residuals.values()) <= EXACT:
-        return f"{what} has the conjugate kernel exactly and the tangent kernel approximately."
-    return f"{what} is the best approximation of this family, not exact."
+        return f"{what}: the four numbers of the conjugate kernel agree, those of the tangent kernel nearly."
+    return f"{what} is the best approximation of this family: the four numbers do not all agree."
 
 
 def _equations_off(design: Design) -> str:
