@@ -67,6 +67,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "filelock": frozenset({"files"}),
     "jinja2": frozenset({"interfaces"}),
     "markupsafe": frozenset({"interfaces"}),
+    "pyarrow": frozenset({"data"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.
