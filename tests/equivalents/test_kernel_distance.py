@@ -32,7 +32,7 @@ def test_the_factor_is_the_best_of_a_fine_grid() -> None:
 
 
 def test_it_is_said_in_per_cent_and_bad_shapes_get_a_sentence() -> None:
-    assert str(nsd.kernel_distance(np.eye(3), 0.5 * np.eye(3))) == "50 % (0 % up to a factor)"
+    assert str(nsd.kernel_distance(np.eye(3), 0.5 * np.eye(3))) == "50% (0% up to a factor)"
     with pytest.raises(nsd.InputError, match="one shape"):
         nsd.kernel_distance(np.eye(3), np.eye(4))
     with pytest.raises(nsd.InputError, match="zero"):

@@ -15,8 +15,8 @@ _NORM_FACTOR = 3.0
 _COMMON = 0.3
 # Above this share of a typical row the cosines are above 0.8: rows are nearly parallel.
 _PARALLEL = 0.9
-# One column with more of the variance than this decides nearly all distances.
-_WIDE = 0.9
+# Where fewer columns than this have nearly all of the variance, and there are many, they decide all distances.
+_FEW, _MANY = 3.0, 6
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,20 @@ class RowInspection:
         norm: the root mean square of their norms.
         common: norm of the mean row, relative to `norm`: near 1 the rows are nearly parallel.
         constant: number of columns that do not vary.
-        widest: the column (from 1) with most of the variance.
-        widest_share: its share of all variance.
+        effective: number of columns that have nearly all of the variance, (Σ v)²/Σ v² of the variances v.
         columns: number of columns.
     """
 
     norm: float
     common: float
     constant: int
-    widest: int
-    widest_share: float
+    effective: float
     columns: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a few of many columns decide all distances."""
+        return self.effective < _FEW and self.columns >= _MANY
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -49,8 +52,8 @@ class RowInspection:
             found.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
         elif self.common > _COMMON:
             found.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
-        if self.widest_share > _WIDE and self.columns > 1:
-            found.append(f"column {self.widest} alone has {self.widest_share:.0%} of their variance")
+        if self.is_narrow:
+            found.append(f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance")
         return tuple(found)
 
     @property
@@ -59,13 +62,12 @@ class RowInspection:
         found = self.findings
         if not found:
             return ""
-        wide = self.widest_share > _WIDE and self.columns > 1
         remedy = (
             "scale 'standard' gives every column the same weight"
-            if wide
+            if self.is_narrow
             else "scale 'auto' centres them and brings them to norm 1"
         )
-        return f"The rows are far from what the theory is about: {' and '.join(found)}; {remedy}."
+        return f"The rows are unusual: {' and '.join(found)}; {remedy}."
 
     @property
     def summary(self) -> str:
@@ -81,13 +83,11 @@ def inspect_rows(X: ArrayLike) -> RowInspection:
     mean = rows.mean(axis=0)
     variances = np.square(rows - mean).mean(axis=0)
     rounding = np.square(1e-12 * np.abs(rows).max(axis=0))
-    total = float(variances.sum())
-    widest = int(np.argmax(variances))
+    squares = float(np.square(variances).sum())
     return RowInspection(
         norm,
         float(np.linalg.norm(mean)) / norm if norm else 0.0,
         int(np.count_nonzero(variances <= rounding)),
-        widest + 1,
-        float(variances[widest]) / total if total else 0.0,
+        float(variances.sum()) ** 2 / squares if squares else 0.0,
         rows.shape[1],
     )

@@ -18,7 +18,7 @@ from notsodeep.models.protocol import Model
 from notsodeep.validation import Array, as_rows
 
 ExactKernel = Callable[[Model, Array, str], Array]
-# Where the better plain network is at most this many times as far away, a design is not worth its name.
+# Where the nearest plain network is less than this many times as far away, a design is worth little.
 _WORTH = 1.5
 
 
@@ -46,6 +46,11 @@ class TwinDistances:
         nearest = min(one.up_to_factor for one in self.plain.values())
         return nearest / max(self.twin.up_to_factor, 1e-300)
 
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the design is clearly closer than plain layers, each with its best factor."""
+        return self.gain >= _WORTH
+
     def __str__(self) -> str:
         numbers = "The four numbers agree" if self.agree else "The four numbers do not all agree"
         layers = (
@@ -53,7 +58,7 @@ class TwinDistances:
         )
         worth = (
             f"The design is {self.gain:,.0f} times closer than the nearest of these, each with its best factor."
-            if self.gain >= _WORTH
+            if self.is_worth_it
             else "Up to a factor a plain network is about as close: here the design is worth little."
         )
         return (

@@ -52,7 +52,7 @@ class KernelDistance:
 
 
 def _per_cent(share: float) -> str:
-    return f"{float(f'{100.0 * share:.2g}'):g} %"
+    return f"{float(f'{100.0 * share:.2g}'):g}%"
 
 
 def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1e-3) -> KernelDistance:

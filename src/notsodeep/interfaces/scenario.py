@@ -70,6 +70,16 @@ def read_activation(text: str) -> Activation:
     return activation(name, **parameters)
 
 
+def read_model(text: str, sigma_a2: float) -> DEQ:
+    """The DEQ with an activation as it is typed."""
+    if sigma_a2 > 1.0:
+        raise InputError(
+            f"--sigma-a2 {sigma_a2:g} is too large: the input weights have the variance that it leaves of 1. Take a "
+            "number from 0 to 1."
+        )
+    return DEQ(read_activation(text), sigma_a2)
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Rows, and what is known about them.
@@ -179,9 +189,7 @@ class Data:
     def _read(self) -> Table:
         """Rows and labels as they are in the file or the data set."""
         if not self.is_file:
-            name, classes = parse_spec(self.source)
-            loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
-            return Table(np.asarray(loaded.X, dtype=np.float64), loaded.y)
+            return self._named()
         if Path(self.source).suffix == ".zarr":
             table = Table(open_rows(self.source).read(slice(0, self.n)))
         else:
@@ -194,6 +202,12 @@ class Data:
         if len(labels) != len(table.rows):
             raise InputError(f"{self.labels} has {len(labels)} labels for {len(table.rows)} rows.")
         return Table(table.rows, labels, table.note)
+
+    def _named(self) -> Table:
+        """Rows and labels of a data set by name."""
+        name, classes = parse_spec(self.source)
+        loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
+        return Table(np.asarray(loaded.X, dtype=np.float64), loaded.y)
 
     def parts(self) -> tuple[tuple[Array, NDArray[Any]], tuple[Array, NDArray[Any]]]:
         """Training and test part, each rows and labels, not scaled.

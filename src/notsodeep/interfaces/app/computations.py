@@ -14,12 +14,12 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from notsodeep.designs import Design, design
+from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.choice import Choice, Data
 from notsodeep.interfaces.scenario import ErrorPoint, Law, Prediction, Samples
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Model
 from notsodeep.validation import Array
 
 
@@ -45,7 +45,7 @@ def _design(model: DEQ, tau0: float, kernel: str, family: str) -> Design:
 
 
 @lru_cache(maxsize=6)
-def kernel_of(model: DEQ | Explicit, data: Data, kernel: str) -> Array:
+def kernel_of(model: Model, data: Data, kernel: str) -> Array:
     """The exact kernel of the samples."""
     matrix = scenario.compute_kernel(model, samples_of(data).rows, kernel)
     matrix.setflags(write=False)
@@ -116,15 +116,20 @@ def _process() -> ProcessPoolExecutor:
 # --- distances ----------------------------------------------------------------------------------------
 
 
-def twin_distance(choice: Choice) -> tuple[float, float]:
-    """How far the kernels of the designed network and of one plain layer are from the DEQ's on these samples."""
-    return _distance(design_of(choice), choice.data, choice.shown_kernel)
+def distances_of(choice: Choice) -> TwinDistances:
+    """How far the kernels of the designed network and of plain layers are from the DEQ's on these samples."""
+    return _distances(design_of(choice), choice.data, choice.shown_kernel)
 
 
 @lru_cache(maxsize=64)
-def _distance(made: Design, data: Data, kernel: str) -> tuple[float, float]:
+def _distances(made: Design, data: Data, kernel: str) -> TwinDistances:
     rows = samples_of(data).rows
-    return scenario.twin_distance(made, rows, kernel, lambda model, _, name: kernel_of(model, data, name))
+
+    def exact(model: Model, samples: Array, name: str) -> Array:
+        # The DEQ's kernel is needed for its spectrum, too; those of the others for this alone.
+        return kernel_of(model, data, name) if model == made.model else scenario.compute_kernel(model, samples, name)
+
+    return twin_distances(made, rows, kernel, exact=exact)
 
 
 def errors_of(choice: Choice) -> tuple[ErrorPoint, ...]:

@@ -134,7 +134,10 @@ def _as_targets(labels: NDArray[Any], source: str) -> NDArray[np.float64]:
     if len(names) == 2 and labels.dtype.kind != "f":
         return np.where(codes == 1, 1.0, -1.0)
     if labels.dtype.kind not in "biuf":
-        raise InputError(f"The labels of {source} are {len(names)} words; needed are two classes, or numbers.")
+        raise InputError(
+            f"These {len(labels)} rows of {source} have {len(names)} class{'es' * (len(names) > 1)}; needed are two, or "
+            "numbers as labels. Take other rows or more of them (--n)."
+        )
     return labels.astype(np.float64)
 
 

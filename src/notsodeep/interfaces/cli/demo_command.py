@@ -37,7 +37,7 @@ _KERNEL_COLUMNS = (
 _WIDTH, _SEEDS, _EPOCHS = 512, 2, 10
 # Ridge of the kernel classifiers, relative to the mean of the diagonal.
 _RIDGE = 0.01
-_MACHINE_COLUMNS = ("kernel of", "differs by", "up to a factor", "test accuracy", "test digits classed otherwise")
+_MACHINE_COLUMNS = ("kernel of", "differs by", "up to a factor", "test accuracy", "other class")
 
 
 @dataclass
@@ -216,15 +216,15 @@ def _show_twin(story: _Story) -> None:
         made = make_design(model, tau0)
         found = twin_distances(made, story.rows)
         wanted, right = _predicted(model, story)
-        rows = [["DEQ, infinitely deep", "", "", f"{right:.1%}", ""]]
-        others = {f"twin, {made.family}": (made.network, found.twin)} | {
-            f"plain, {depth} × {_ACTIVATIONS[0]}": (Explicit([model.activation] * depth).centred(tau0), distance)
+        rows = [["deq", "", "", f"{right:.1%}", ""]]
+        others = {_layers("twin", len(made.network.layers)): (made.network, found.twin)} | {
+            _layers("plain", depth): (Explicit([model.activation] * depth).centred(tau0), distance)
             for depth, distance in found.plain.items()
         }
         for name, (network, distance) in others.items():
             classes, right = _predicted(network, story)
             apart = f"{int((classes != wanted).sum())} of {len(wanted)}"
-            shares = (f"{100 * share:.2g} %" for share in (distance.relative, distance.up_to_factor))
+            shares = (f"{100 * share:.2g}%" for share in (distance.relative, distance.up_to_factor))
             rows.append([name, *shares, f"{right:.1%}", apart])
     say(f"Its explicit twin: {made.network}")
     printed = Table(*_MACHINE_COLUMNS)
@@ -240,6 +240,10 @@ def _show_twin(story: _Story) -> None:
         parts().table(_MACHINE_COLUMNS, rows, "kernel classifiers"),
         design_body(made),
     )
+
+
+def _layers(name: str, depth: int) -> str:
+    return f"{name}, {depth} layer{'s' * (depth > 1)}"
 
 
 def _predicted(model: Any, story: _Story) -> tuple[Any, float]:
@@ -278,7 +282,10 @@ def _show_training(story: _Story) -> None:
         f"depth for {plain.agreement:.1%}, a second DEQ for {deq.agreement:.1%}; the twin answers "
         f"{faster:{'.0f' if faster > 10 else '.2g'}} times as fast as the DEQ."
     )
-    say(f"Networks trained alike (width {_WIDTH}, readout, {_SEEDS} seeds): {verdict}")
+    say(
+        f"Networks trained alike (width {_WIDTH}, readout, {_EPOCHS} epochs, {_SEEDS} seeds; the classifiers above are "
+        f"what they tend to): {verdict}"
+    )
     shared = {"data": "digits", "width": _WIDTH, "train": "readout", "lr": result.lr, "seeds": _SEEDS}
     rows = [shared | row for row in result.as_dicts()]
     drawn = None

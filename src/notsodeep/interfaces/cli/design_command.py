@@ -42,7 +42,9 @@ def design(
     ] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
-    as_json: options.Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the design, data and distances as JSON, and nothing else.")
+    ] = False,
 ) -> None:
     """The shallow explicit network with the kernel of a DEQ, or an honest no.
 
@@ -64,10 +66,9 @@ def design(
             new_path(path, overwrite)
     from notsodeep.designs import design as make_design
     from notsodeep.designs import twin_distances
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.interfaces.scenario import read_model
 
-    model = DEQ(read_activation(activation), sigma_a2)
+    model = read_model(activation, sigma_a2)
     with spinner() as progress:
         progress.add_task("design")
         samples = None if data is None else data.samples()
@@ -79,7 +80,8 @@ def design(
     if as_json:
         content = json.loads(made.to_json())
         if data is not None and samples is not None:
-            content |= {"data": data_record(data, samples), "measured": [one.as_dict() for one in found]}
+            measured = [one.as_dict() for one in found]
+            content = {"design": content, "data": data_record(data, samples), "measured": measured}
         print_json(content, indent=2)
     else:
         if data is not None and samples is not None:

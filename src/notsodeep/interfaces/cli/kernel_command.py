@@ -79,10 +79,9 @@ def kernel(
     Example: notsodeep kernel mnist --out mnist.zarr --storage float32
     """
     from notsodeep.data.table_files import check_writable
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.interfaces.scenario import read_model
 
-    model = DEQ(read_activation(activation), sigma_a2)
+    model = read_model(activation, sigma_a2)
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     if out is None:
         check_writable(new_path(save, overwrite))

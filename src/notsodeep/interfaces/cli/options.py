@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -129,16 +129,21 @@ def takes_data(
             given = {name: values.pop(name) for name in chosen}
             command(data=None if given["source"] is None else Data(**given), **values)
 
-        own = [one for name, one in inspect.signature(command).parameters.items() if name != "data"]
-        options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
-            for name, (kind, value) in chosen.items()
-        ]
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-        # What typer reads: the parameters, and their types.
-        with_data.__signature__ = inspect.Signature([*options, *own])  # type: ignore[attr-defined]
-        hints = {name: kind for name, kind in command.__annotations__.items() if name != "data"}
-        with_data.__annotations__ = hints | {name: kind for name, (kind, _) in chosen.items()}
+        # What typer reads: the parameters and their types. That of `data` is imported when it is made.
+        hints = get_type_hints(command, localns={"Data": object}, include_extras=True)
+        own = {
+            name: (hints[name], one.default)
+            for name, one in inspect.signature(command).parameters.items()
+            if name != "data"
+        }
+        given = chosen | own
+        with_data.__annotations__ = {name: kind for name, (kind, _) in given.items()}
+        with_data.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+                for name, (kind, default) in given.items()
+            ]
+        )
         return with_data
 
     return decorate

@@ -63,14 +63,13 @@ def spectrum(
     import numpy as np
 
     from notsodeep.interfaces import scenario
-    from notsodeep.models import DEQ
 
     new_path(output, overwrite)
     if form != "refined" and not data.is_drawn:
         raise InputError(
             f"--form {form} needs classes whose law is known: mixture or sphere. Leave it out for {data.source}."
         )
-    uncentred = DEQ(scenario.read_activation(activation), sigma_a2)
+    uncentred = scenario.read_model(activation, sigma_a2)
     with spinner() as progress:
         progress.add_task(f"{kernel} on {data.source}")
         samples = data.samples()

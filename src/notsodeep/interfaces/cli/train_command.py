@@ -84,11 +84,10 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     from notsodeep.data import Preprocessing, inspect_rows
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.interfaces.scenario import read_model
     from notsodeep.nets.race import RaceSettings, race
 
-    deq = DEQ(read_activation(activation), sigma_a2)
+    deq = read_model(activation, sigma_a2)
     scale = "none" if data.is_drawn else data.scale
     settings = RaceSettings(
         models=[one.strip() for one in model.split(",")], width=width, mode=mode, seeds=seeds, epochs=epochs,
