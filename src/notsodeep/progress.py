@@ -28,7 +28,7 @@ def silent(done: int, total: int, news: News) -> None:
 
 @contextmanager
 def reported(progress: bool | Report, title: str) -> Iterator[Report]:
-    """What `progress=` means everywhere: True is a bar on stderr after two seconds, a function is called, False is neither."""
+    """What `progress=` means everywhere: True is a bar on stderr, late; a function is called; False is neither."""
     if progress is True:
         with progress_bar(title) as report:
             yield report

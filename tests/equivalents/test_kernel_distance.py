@@ -43,7 +43,9 @@ def test_what_a_design_is_worth_on_digits() -> None:
     """The numbers of the front page: much for ReLU, nothing for tanh at weak feedback."""
     digits = load("digits", n=300)
     X = Preprocessing.fit(digits.X).apply(digits.X)
-    relu, tanh = (nsd.twin_distances(nsd.design(nsd.DEQ(name, sigma_a2=0.2), 1.0), X) for name in ("relu", "tanh"))
+    relu, tanh = (
+        nsd.twin_distances(nsd.design(nsd.DEQ(name, sigma_a2=0.2), 1.0), X) for name in ("relu", "tanh")
+    )
     assert relu.agree
     assert set(relu.plain) == {1, 2}
     assert relu.twin.up_to_factor < 1e-4

@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
+from notsodeep.data.table_files import open_table
 from notsodeep.designs import Design
 from notsodeep.interfaces.cli.entry import app
-from notsodeep.data.table_files import open_table
 from notsodeep.interfaces.scenario import read_activation
 
 
@@ -221,7 +221,7 @@ def test_arrays_that_are_no_rows_are_refused(name: str) -> None:
     array, words = ARRAYS[name]
     np.save("rows.npy", array, allow_pickle=True)
     with pytest.raises(nsd.InputError, match=words):
-        open_table("rows.npy", 100).rows
+        open_table("rows.npy", 100)
 
 
 TEXTS = {
@@ -242,18 +242,18 @@ TEXTS = {
 def test_texts_that_are_no_rows_are_refused(content: bytes) -> None:
     Path("rows.csv").write_bytes(content)
     with pytest.raises(nsd.InputError) as refused:
-        open_table("rows.csv", None).rows
+        open_table("rows.csv", None)
     assert TEXTS[content] in str(refused.value)
 
 
 def test_files_that_are_not_arrays_are_refused() -> None:
     Path("rows.npy").write_bytes(b"not an array at all")
     with pytest.raises(nsd.InputError, match="not a NPY file"):
-        open_table("rows.npy", None).rows
+        open_table("rows.npy", None)
     np.savez("two.npz", a=np.zeros(2), b=np.zeros(2))
     Path("two.npz").rename("two.npy")
     with pytest.raises(nsd.InputError, match="not a NPY file"):
-        open_table("two.npy", None).rows
+        open_table("two.npy", None)
     Path("folder.npy").mkdir()
     with pytest.raises(nsd.InputError, match="no file"):
-        open_table("folder.npy", None).rows
+        open_table("folder.npy", None)

@@ -1,4 +1,4 @@
-"""A look at samples before anything is computed: are they on the scale that the theory is about, and if not, what helps?"""
+"""A look at samples before anything is computed: are they on the scale of the theory, and if not, what helps?"""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class RowInspection:
         elif self.common > _COMMON:
             found.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
         if self.is_narrow:
-            found.append(f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance")
+            found.append(
+                f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
+            )
         return tuple(found)
 
     @property

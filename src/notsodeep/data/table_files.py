@@ -113,7 +113,9 @@ def open_labels(path: str | Path, n: int | None = None) -> NDArray[Any]:
         elif place.suffix.lower() == ".csv":
             found = np.array([cells[0] for _, cells in _lines(file, str(path))[1]])
         else:
-            raise InputError(f"Labels come from a .npy or .csv file with one for each row; {path} is neither.")
+            raise InputError(
+                f"Labels come from a .npy or .csv file with one for each row; {path} is neither."
+            )
     if found.ndim != 1 and found.shape[1:] != (1,):
         raise InputError(f"{path} has the shape {found.shape}; one label for each row is needed.")
     return _as_numbers(found.reshape(-1)[:n])
@@ -211,7 +213,8 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
                 )
             if label_column is not None and label_column not in names:
                 raise InputError(
-                    f"{name} holds {', '.join(names)}; the labels of an NPZ file are an array of it, not {label_column!r}."
+                    f"{name} holds {', '.join(names)}; the labels of an NPZ file are an array of it, not "
+                    f"{label_column!r}."
                 )
             labels = None if label_column is None else archive[label_column].reshape(-1)
             return Table(archive[chosen], labels)
@@ -266,9 +269,7 @@ def _csv_table(file: BinaryIO, name: str, label_column: str | None, member: str 
                 f"Row {number} of {name} has {len(cells)} cells, the first row {width}. Give every row as many."
             )
         row[:] = [_number(cells[column], name, number, column, header) for column in columns]
-    labels = (
-        None if label is None else _as_numbers(np.array([cells[label].strip() for _, cells in table]))
-    )
+    labels = None if label is None else _as_numbers(np.array([cells[label].strip() for _, cells in table]))
     return Table(rows, labels)
 
 

@@ -18,6 +18,7 @@ from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.models import DEQ, Explicit
+from notsodeep.progress import Report, reported
 from notsodeep.validation import one_of
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
@@ -50,6 +51,7 @@ def design(
     X: ArrayLike | None = None,
     samples: int = 150,
     infeasible: str = "return",
+    progress: bool | Report = False,
 ) -> Design:
     """The explicit network whose kernel has the same scalars as the model's, docs/theory.md (7.1) and (7.2).
 
@@ -64,6 +66,7 @@ def design(
         X: rows on whose exact kernels the parameters are polished afterwards.
         samples: how many rows of X to polish on; as many others tell by how much it helped.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
+        progress: True for a bar on stderr when it takes longer than two seconds.
 
     Raises:
         InputError: for input that cannot be used.
@@ -73,13 +76,14 @@ def design(
     one_of(infeasible, ("return", "raise"), "infeasible")
     task = Task(model, tau0, kernel)
     options = _options(family, layers, task)
-    found, attempts = _first_exact(task, options, thorough=family != "auto")
-    if kernel == "both" and found.tangent is None:
-        found = found.match_tangent(task, options)
-    made = _made(task, found, attempts)
-    if infeasible == "raise" and not made.exact:
-        raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-    return made if X is None else fit_to_data(made, found.around, X, samples)
+    with reported(progress, "design"):
+        found, attempts = _first_exact(task, options, thorough=family != "auto")
+        if kernel == "both" and found.tangent is None:
+            found = found.match_tangent(task, options)
+        made = _made(task, found, attempts)
+        if infeasible == "raise" and not made.exact:
+            raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
+        return made if X is None else fit_to_data(made, found.around, X, samples)
 
 
 def _options(family: str | NetworkFamily, layers: int | None, task: Task) -> Sequence[NetworkFamily]:

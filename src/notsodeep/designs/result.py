@@ -145,7 +145,7 @@ class Design:
 
     @property
     def exact(self) -> bool:
-        """Whether the four numbers that decide the kernel in high dimension agree to 1e-9; on data kernels still differ."""
+        """Whether the four numbers that decide the kernel in high dimension agree to 1e-9; on data it still differs."""
         return self.residual <= EXACT
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.learning_rates import tangent_kernel_with_multipliers
@@ -15,6 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.models.protocol import Model
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows
 
 ExactKernel = Callable[[Model, Array, str], Array]
@@ -30,7 +32,7 @@ class TwinDistances:
         kernel: which kernel, "ck", "ntk" or "ntk_paper".
         samples: number of rows.
         twin: of the designed network.
-        plain: of the model's own activation in plain layers, by the number of layers: one, and as many as the design has.
+        plain: of the model's own activation in plain layers, by their number: one, and as many as the design has.
         agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`).
     """
 
@@ -53,17 +55,15 @@ class TwinDistances:
 
     def __str__(self) -> str:
         numbers = "The four numbers agree" if self.agree else "The four numbers do not all agree"
-        layers = (
-            f"{depth} plain layer{'s' * (depth > 1)} by {found}" for depth, found in self.plain.items()
-        )
+        layers = (f"{depth} plain layer{'s' * (depth > 1)} by {found}" for depth, found in self.plain.items())
         worth = (
             f"The design is {self.gain:,.0f} times closer than the nearest of these, each with its best factor."
             if self.is_worth_it
             else "Up to a factor a plain network is about as close: here the design is worth little."
         )
         return (
-            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}. The DEQ's "
-            f"own activation in {', in '.join(layers)}. {worth}"
+            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}. The "
+            f"DEQ's own activation in {', in '.join(layers)}. {worth}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,12 +84,13 @@ class TwinDistances:
         }
 
 
-def _exact(model: Model, rows: Array, kernel: str) -> Array:
-    return exact_kernel(model, rows, kernel=kernel)
-
-
 def twin_distances(
-    made: Design, X: ArrayLike, kernel: str | None = None, *, exact: ExactKernel = _exact
+    made: Design,
+    X: ArrayLike,
+    kernel: str | None = None,
+    *,
+    exact: ExactKernel | None = None,
+    progress: bool | Report = False,
 ) -> TwinDistances:
     """Compare the exact kernels of a model, of the network designed for it and of plain ones on samples.
 
@@ -97,26 +98,34 @@ def twin_distances(
         made: the design.
         X: samples in rows, scaled as the network will see them.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
-        exact: computes kernels of the model and of the plain networks; for callers that keep them.
+        exact: computes kernels; for callers that keep them.
+        progress: True for a bar on stderr when it takes longer than two seconds.
     """
     model = made.model
     if not isinstance(model, DEQ):
         raise InputError(f"Distances are measured between a design and its DEQ; this one has {model!r}.")
     rows = as_rows(X)
     which = kernel or ("ntk" if made.kernel == "both" else made.kernel)
-    target = exact(model, rows, which)
-    if which == "ntk" and made.multipliers is not None:
-        found = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
-    else:
-        found = exact(made.network, rows, which)
     depths = sorted({1, len(made.network.layers)})
-    plain = {
-        depth: kernel_distance(
-            target, exact(Explicit([model.activation] * depth).centred(made.tau0), rows, which)
-        )
-        for depth in depths
-    }
-    return TwinDistances(which, len(rows), kernel_distance(target, found), plain, made.exact)
+    with reported(progress, "kernels") as report:
+
+        def matrix(network: Model, done: int, name: str) -> Array:
+            report(done, len(depths) + 2, lambda: name)
+            found = (
+                exact_kernel(network, rows, kernel=which) if exact is None else exact(network, rows, which)
+            )
+            return np.asarray(found)
+
+        target = matrix(model, 0, "of the model")
+        if which == "ntk" and made.multipliers is not None:
+            found = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
+        else:
+            found = matrix(made.network, 1, "of the design")
+        twin, plain = kernel_distance(target, found), {}
+        for number, depth in enumerate(depths, 2):
+            network = Explicit([model.activation] * depth).centred(made.tau0)
+            plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
+    return TwinDistances(which, len(rows), twin, plain, made.exact)
 
 
 __all__ = ["ExactKernel", "TwinDistances", "twin_distances"]

@@ -17,6 +17,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
 from notsodeep.models import DEQ, Explicit
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows
 
 # Rows of the exact kernel held at once.
@@ -128,6 +129,7 @@ def equivalence_error(
     around: float | Literal["mean"] = 0.0,
     blockwise: bool = False,
     tolerance: float = 1e-3,
+    progress: bool | Report = False,
 ) -> OperatorDistance:
     """The distance between the exact kernel and its equivalent, docs/theory.md (4.8).
 
@@ -144,12 +146,14 @@ def equivalence_error(
         around: of the refined form.
         blockwise: never hold the n × n kernel; compute its rows in blocks at each pass (about ten of them).
         tolerance: relative accuracy of the two norms.
+        progress: True for a bar on stderr when it takes longer than two seconds.
     """
     rows = as_rows(X)
-    operator = equivalent(
-        model, rows, stats, kernel, form, order=order, square=square, rank=rank, seed=seed, around=around
-    )
-    return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
+    with reported(progress, "equivalent and exact kernel"):
+        operator = equivalent(
+            model, rows, stats, kernel, form, order=order, square=square, rank=rank, seed=seed, around=around
+        )
+        return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
 
 
 def distance_to_exact(

@@ -14,14 +14,13 @@ from notsodeep.figures.style import line_style, panel, point_style, styled, tidy
 from notsodeep.records import Rows, grouped
 from notsodeep.validation import Array
 
-
 # An error that falls more slowly than this power of the size contradicts a line that falls with its root.
 _LEAST_EXPONENT = 0.25
 
 
 @styled
 def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
-    """Relative error against the number of samples, with bars over seeds; where it falls, a line that falls as n^(-1/2)."""
+    """Relative error against the number of samples, with bars over seeds; where it falls, a line for n^(-1/2)."""
     return _draw_decay(panel(ax), needed(rows, "error"), "n", by, "number of samples $n$", r"$n^{-1/2}$")
 
 

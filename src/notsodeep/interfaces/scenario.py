@@ -177,7 +177,9 @@ class Data:
             table = self._read()
             return scaled_samples(table, self.scale)
         if self.scale not in ("auto", "none"):
-            raise InputError(f"Samples that are drawn have the scale of their law: leave --scale {self.scale} out.")
+            raise InputError(
+                f"Samples that are drawn have the scale of their law: leave --scale {self.scale} out."
+            )
         n = self.n or _DRAWN_SAMPLES
         if self.source == "sphere":
             sphere = UnitSphere(self.p)
@@ -197,7 +199,9 @@ class Data:
         if self.labels is None:
             return table
         if self.label_column is not None:
-            raise InputError("Labels come from a column (--label-column) or from a file (--labels): give one.")
+            raise InputError(
+                "Labels come from a column (--label-column) or from a file (--labels): give one."
+            )
         labels = open_labels(self.labels, len(table.rows))
         if len(labels) != len(table.rows):
             raise InputError(f"{self.labels} has {len(labels)} labels for {len(table.rows)} rows.")
@@ -209,14 +213,16 @@ class Data:
         loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
         return Table(np.asarray(loaded.X, dtype=np.float64), loaded.y)
 
-    def parts(self) -> tuple[tuple[Array, NDArray[Any]], tuple[Array, NDArray[Any]]]:
+    def parts(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
         """Training and test part, each rows and labels, not scaled.
 
         The published parts of a data set; of other data a fifth of each class, drawn by `seed`, is the test part.
         """
         if not self.is_drawn and not self.is_file:
             name, classes = parse_spec(self.source)
-            train = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir, dtype="float32")
+            train = load(
+                name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir, dtype="float32"
+            )
             test = load(name, classes=classes, split="test", data_dir=self.data_dir, dtype="float32")
             return (train.X, train.y), (test.X, test.y)
         found = self.samples() if self.is_drawn else self._read()
@@ -286,7 +292,6 @@ def predict(model: DEQ, samples: Samples, kernel: str, form: str = "refined") ->
 
 
 # --- distances ----------------------------------------------------------------------------------------
-
 
 
 def compute_kernel(model: Model, rows: Array, kernel: str, progress: bool = False) -> Array:

@@ -31,8 +31,8 @@ class Evidence:
 
     Attributes:
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
-        distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of the
-            twin, and of plain networks with the model's own activation.
+        distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of
+            the twin, and of plain networks with the model's own activation.
         forward_ratio: time of the DEQ over that of the twin, features of one batch.
         training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
         batch: number of rows of the batch that was timed.

@@ -119,7 +119,7 @@ def test_every_choice_has_words_for_what_is_seen(choice: Choice):
 
 
 def test_the_verdict_waits_for_the_distance_on_the_samples():
-    """A design whose numbers agree is a yes without reserve only if plain layers are further away, up to a factor too."""
+    """A design whose numbers agree is a plain yes only if plain layers are further away, up to a factor too."""
     near, far = KernelDistance(0.01, 0.01, 1.0), KernelDistance(0.3, 0.19, 0.8)
     made = computations.design_of(CHOICES["mixture"])
     good = TwinDistances("ck", 80, near, {1: far}, True)

@@ -53,7 +53,9 @@ def test_csv_as_spreadsheets_write_it():
 
 
 def test_a_header_a_label_column_and_images():
-    text = b'height,"weight, kg",kind\n' + b"\n".join(f"{a},{b},{'ab'[int(c > 0)]}".encode() for a, b, c in ROWS)
+    text = b'height,"weight, kg",kind\n' + b"\n".join(
+        f"{a},{b},{'ab'[int(c > 0)]}".encode() for a, b, c in ROWS
+    )
     found = read_upload("a.csv", text, megabytes=1, label_column="kind")
     assert np.array_equal(found.rows, ROWS[:, :2])
     assert list(found.table.labels) == ["ab"[int(c > 0)] for c in ROWS[:, 2]]

@@ -31,7 +31,18 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 
 
 def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
-    wanted = ("rows.npy", "--scale", "none", "--out", "G.zarr", "--storage", "float32", "--max-memory", "20GB", "--json")
+    wanted = (
+        "rows.npy",
+        "--scale",
+        "none",
+        "--out",
+        "G.zarr",
+        "--storage",
+        "float32",
+        "--max-memory",
+        "20GB",
+        "--json",
+    )
     done = run(*wanted)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -56,7 +67,12 @@ def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
 
 def test_rows_in_zarr_and_workers(rows: np.ndarray) -> None:
     zarr.create_array("rows.zarr", shape=rows.shape, dtype="float64")[:] = rows
-    assert run("rows.zarr", "--scale", "none", "--out", "G.zarr", "--workers", "1", "--activation", "relu").exit_code == 0
+    assert (
+        run(
+            "rows.zarr", "--scale", "none", "--out", "G.zarr", "--workers", "1", "--activation", "relu"
+        ).exit_code
+        == 0
+    )
     expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), rows)
     assert_close(np.asarray(nsd.open_kernel("G.zarr")), expected, Oracle.IDENTITY)
     done = run("rows.zarr", "--scale", "none", "--samples", "12", "--activation", "relu")

@@ -1,4 +1,4 @@
-"""A user's own file through every command: read, looked at, scaled, and answered in seconds; files written by their name."""
+"""A user's own file through every command: read, looked at, scaled, answered in seconds; files written by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,19 @@ COMMANDS = {
     "tangent kernel as it is": ("kernel", "FILE", "--ntk", "--scale", "none"),
     "design": ("design", "--data", "FILE", "--activation", "relu"),
     "spectrum": ("spectrum", "--data", "FILE", "--no-check"),
-    "train": ("train", "--data", "FILE", "--width", "64", "--seeds", "1", "--epochs", "2", "--scale", "standard"),
+    "train": (
+        "train",
+        "--data",
+        "FILE",
+        "--width",
+        "64",
+        "--seeds",
+        "1",
+        "--epochs",
+        "2",
+        "--scale",
+        "standard",
+    ),
 }
 
 
@@ -85,7 +97,9 @@ def test_unscaled_columns_are_answered_in_seconds(name: str, cancer: str) -> Non
     if name == "design":
         distances = record["measured"][0]["distances"]
         assert set(distances) == {"twin", "plain_1", "plain_2"}
-        assert distances["twin"]["relative_up_to_factor"] < 0.3 * distances["plain_1"]["relative_up_to_factor"]
+        assert (
+            distances["twin"]["relative_up_to_factor"] < 0.3 * distances["plain_1"]["relative_up_to_factor"]
+        )
 
 
 def test_certify_takes_two_words_as_labels(cancer: str) -> None:
@@ -96,7 +110,10 @@ def test_certify_takes_two_words_as_labels(cancer: str) -> None:
 
 def test_the_look_is_one_sentence_with_a_remedy() -> None:
     assert inspect_rows(ROWS).advice == ""
-    assert "norm is 100 and not near 1; scale 'auto'" in inspect_rows(100 * ROWS / inspect_rows(ROWS).norm).advice
+    assert (
+        "norm is 100 and not near 1; scale 'auto'"
+        in inspect_rows(100 * ROWS / inspect_rows(ROWS).norm).advice
+    )
     parallel = ROWS + 5.0
     assert "nearly parallel" in inspect_rows(parallel).advice
     assert "not centred" in inspect_rows(ROWS + 0.25).advice
@@ -184,7 +201,7 @@ def test_parquet_without_its_package_says_what_to_install(monkeypatch: pytest.Mo
 def test_labels_from_a_file_of_their_own() -> None:
     np.save("rows.npy", ROWS)
     Path("y.csv").write_text("kind\n" + "a\nb\n" * 15, encoding="utf-8")
-    (X, y), (X_test, y_test) = Data("rows.npy", None, labels=Path("y.csv")).parts()
+    (X, _), (X_test, y_test) = Data("rows.npy", None, labels=Path("y.csv")).parts()
     assert (len(X), len(X_test)) == (24, 6)
     assert sorted(y_test) == ["a"] * 3 + ["b"] * 3
     np.testing.assert_array_equal(np.sort(np.vstack([X, X_test]), axis=0), np.sort(ROWS, axis=0))

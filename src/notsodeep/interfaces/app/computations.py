@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def _design(model: DEQ, tau0: float, kernel: str, family: str) -> Design:
 
 
 @lru_cache(maxsize=6)
-def kernel_of(model: Model, data: Data, kernel: str) -> Array:
+def kernel_of(model: Any, data: Data, kernel: str) -> Array:
     """The exact kernel of the samples."""
     matrix = scenario.compute_kernel(model, samples_of(data).rows, kernel)
     matrix.setflags(write=False)
@@ -127,7 +128,11 @@ def _distances(made: Design, data: Data, kernel: str) -> TwinDistances:
 
     def exact(model: Model, samples: Array, name: str) -> Array:
         # The DEQ's kernel is needed for its spectrum, too; those of the others for this alone.
-        return kernel_of(model, data, name) if model == made.model else scenario.compute_kernel(model, samples, name)
+        return (
+            kernel_of(model, data, name)
+            if model == made.model
+            else scenario.compute_kernel(model, samples, name)
+        )
 
     return twin_distances(made, rows, kernel, exact=exact)
 

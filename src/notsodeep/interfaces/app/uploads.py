@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from notsodeep.errors import InputError
 from notsodeep.data import Table, read_table
+from notsodeep.errors import InputError
 from notsodeep.validation import Array
 
 # Other formats are packed, and could unpack to more than a page should hold.

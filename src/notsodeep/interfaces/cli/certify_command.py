@@ -39,7 +39,9 @@ def certify(
     label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
     delta: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="δ of the condition; by default the best one.", show_default=False),
+        typer.Option(
+            metavar="NUMBER", help="δ of the condition; by default the best one.", show_default=False
+        ),
     ] = None,
     train: Annotated[
         int, typer.Option(metavar="N", min=0, help="Then train for so many steps, and record them.")
@@ -103,7 +105,9 @@ def certify(
         if target is not None:
             say(f"figure: {_draw(trained, found, target)}", errors)
     if as_json:
-        print_json({"data": data.source, "scale": data.scale, "notes": list(notes), **_record(found, trained)})
+        print_json(
+            {"data": data.source, "scale": data.scale, "notes": list(notes), **_record(found, trained)}
+        )
     if not found.certified:
         raise typer.Exit(3)
 
@@ -135,8 +139,8 @@ def _as_targets(labels: NDArray[Any], source: str) -> NDArray[np.float64]:
         return np.where(codes == 1, 1.0, -1.0)
     if labels.dtype.kind not in "biuf":
         raise InputError(
-            f"These {len(labels)} rows of {source} have {len(names)} class{'es' * (len(names) > 1)}; needed are two, or "
-            "numbers as labels. Take other rows or more of them (--n)."
+            f"These {len(labels)} rows of {source} have {len(names)} class{'es' * (len(names) > 1)}; needed are two, "
+            "or numbers as labels. Take other rows or more of them (--n)."
         )
     return labels.astype(np.float64)
 

@@ -68,7 +68,8 @@ class _Story:
 @app.command()
 def demo(
     output: Annotated[
-        Path, typer.Option("--save", "--output", metavar="FILE", help="Where the figure goes (png, svg or pdf).")
+        Path,
+        typer.Option("--save", "--output", metavar="FILE", help="Where the figure goes (png, svg or pdf)."),
     ] = Path("notsodeep-demo.png"),
     page: Annotated[Path, typer.Option(metavar="FILE", help="Where the page goes.")] = Path(
         "notsodeep-demo.html"
@@ -135,7 +136,9 @@ def _show_kernels(story: _Story, path: Path) -> None:
     drawn = None
     if story.figures is not None:
         figure, panels = story.figures.new_figure(2, height=2.9)
-        story.figures.plot_kernel(kernels[0], story.labels, panels[0], title=f"{_ACTIVATIONS[0]} DEQ, conjugate kernel")
+        story.figures.plot_kernel(
+            kernels[0], story.labels, panels[0], title=f"{_ACTIVATIONS[0]} DEQ, conjugate kernel"
+        )
         story.figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
         story.figures.save(figure, path)
         drawn = story.picture(figure, "kernel matrix sorted by digit, and spectra of the kernels")
@@ -278,8 +281,8 @@ def _show_training(story: _Story) -> None:
     deq, twin, plain = (by_name[name] for name in ("deq", "twin", "plain"))
     faster = deq.inference_seconds / twin.inference_seconds
     verdict = (
-        f"the twin chooses the same class as the DEQ for {twin.agreement:.1%} of the test digits, a plain network of its "
-        f"depth for {plain.agreement:.1%}, a second DEQ for {deq.agreement:.1%}; the twin answers "
+        f"the twin chooses the same class as the DEQ for {twin.agreement:.1%} of the test digits, a plain network of "
+        f"its depth for {plain.agreement:.1%}, a second DEQ for {deq.agreement:.1%}; the twin answers "
         f"{faster:{'.0f' if faster > 10 else '.2g'}} times as fast as the DEQ."
     )
     say(

@@ -25,7 +25,9 @@ def design(
     sigma_a2: options.Variance = 0.2,
     tau0: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False),
+        typer.Option(
+            metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False
+        ),
     ] = None,
     kernel: Annotated[
         str, typer.Option(metavar="NAME", help="What to match: ck, ntk, ntk_paper or both.")

@@ -116,7 +116,9 @@ def takes_data(
     else:
         source = Annotated[
             str if default else str | None,
-            typer.Option("--data", metavar="DATA", help=SOURCES, rich_help_panel=_PANEL, show_default=bool(default)),
+            typer.Option(
+                "--data", metavar="DATA", help=SOURCES, rich_help_panel=_PANEL, show_default=bool(default)
+            ),
         ]
     start = inspect.Parameter.empty if argument else default
     chosen = {"source": (source, start)} | _data_parameters(n, p, scale, samples_help)

@@ -43,7 +43,8 @@ def spectrum(
         typer.Option("--errors", help="The error of the equivalents against n, as a second panel."),
     ] = False,
     output: Annotated[
-        Path, typer.Option("--save", "--output", metavar="FILE", help="Where the figure goes (png, svg or pdf).")
+        Path,
+        typer.Option("--save", "--output", metavar="FILE", help="Where the figure goes (png, svg or pdf)."),
     ] = Path("notsodeep-spectrum.png"),
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,

@@ -25,12 +25,12 @@ def train(
     activation: options.Activation = "relu",
     sigma_a2: options.Variance = 0.2,
     width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of all networks.")] = 1024,
-    model: Annotated[str, typer.Option(metavar="NAMES", help="Which to train, with commas.")] = "deq,twin,plain",
+    model: Annotated[
+        str, typer.Option(metavar="NAMES", help="Which to train, with commas.")
+    ] = "deq,twin,plain",
     mode: Annotated[
         str,
-        typer.Option(
-            "--train", metavar="WHAT", help="readout (hidden weights stay random) or all."
-        ),
+        typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
     ] = "readout",
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the training samples.")] = 20,
     optimizer: Annotated[
@@ -97,7 +97,10 @@ def train(
     seen = inspect_rows(Preprocessing.named(scale, parts[0][0]).apply(parts[0][0]))
     if data.is_file or data.scale != "auto":
         before = inspect_rows(parts[0][0]).summary
-        say(f"{data.source}: Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before}).", errors)
+        say(
+            f"{data.source}: Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before}).",
+            errors,
+        )
     if seen.advice:
         say(f"{data.source}: {seen.advice}", errors)
     result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
