@@ -41,7 +41,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)
 
 demo: $(INSTALLED)
-	$(BIN)/notsodeep demo
+	$(BIN)/notsodeep demo --overwrite
 
 test: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)

@@ -68,6 +68,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "jinja2": frozenset({"interfaces"}),
     "markupsafe": frozenset({"interfaces"}),
     "msgspec": frozenset({"papers"}),
+    "pyarrow": frozenset({"data"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.

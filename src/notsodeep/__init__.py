@@ -33,6 +33,8 @@ _HOMES = {
     "coefficients": "equivalents",
     "equivalent": "equivalents",
     "equivalence_error": "equivalents",
+    "kernel_distance": "equivalents",
+    "twin_distances": "designs",
     "is_high_dimensional": "equivalents",
     "limiting_density": "equivalents",
     "design": "designs",

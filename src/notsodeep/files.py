@@ -118,6 +118,17 @@ def free_path(path: Path, overwrite: bool = False) -> Path:
     return candidate
 
 
+def new_path(path: Path, overwrite: bool = False) -> Path:
+    """`path` itself, to be written to.
+
+    Raises:
+        InputError: if there is such a file and it is not to be replaced.
+    """
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} is there already. Name another file, or add --overwrite to replace it.")
+    return path
+
+
 @contextmanager
 def explained_errors(folder: Path) -> Iterator[None]:
     """Turn an error of the file system into an InputError that says what to do."""

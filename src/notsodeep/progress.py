@@ -1,16 +1,25 @@
-"""Progress of long computations: they call a function after each step, and a bar on stderr is one such function."""
+"""Progress of long computations: they call a function after each step, and a bar on stderr is one such function.
+
+Bars appear after two seconds, so that quick work shows none.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 News = Callable[[], str]
 # Called with the number of steps done, of all steps, and a function for the message (called only if it is shown).
 Report = Callable[[int, int, News], None]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
+SECONDS_BEFORE_BAR = 2.0
 
 
 def silent(done: int, total: int, news: News) -> None:
@@ -19,7 +28,7 @@ def silent(done: int, total: int, news: News) -> None:
 
 @contextmanager
 def reported(progress: bool | Report, title: str) -> Iterator[Report]:
-    """What `progress=` means everywhere: True is a bar on stderr, a function is called, False is neither."""
+    """What `progress=` means everywhere: True is a bar on stderr, late; a function is called; False is neither."""
     if progress is True:
         with progress_bar(title) as report:
             yield report
@@ -29,12 +38,13 @@ def reported(progress: bool | Report, title: str) -> Iterator[Report]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
-    """A bar on stderr that vanishes when the work is done; the block calls the report it is given."""
+    """A bar on stderr that comes after two seconds and vanishes when the work is done; the block calls its report."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    with shown_late(bar):
         task = bar.add_task(title, total=None)
         shown_at = 0.0
 
@@ -49,4 +59,29 @@ def progress_bar(title: str) -> Iterator[Report]:
         yield report
 
 
-__all__ = ["News", "Report", "progress_bar", "reported", "silent"]
+@contextmanager
+def shown_late(bar: Progress) -> Iterator[Progress]:
+    """A bar of rich that appears when the block has taken two seconds, whether or not anything was reported by then."""
+    # Both sides hold the lock, so that a bar is never started after the block has ended.
+    lock, ended = threading.Lock(), threading.Event()
+
+    def start() -> None:
+        with lock:
+            if not ended.is_set():
+                bar.start()
+
+    timer = threading.Timer(SECONDS_BEFORE_BAR, start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield bar
+    finally:
+        with lock:
+            ended.set()
+            timer.cancel()
+            # A bar that was never shown would end with an empty line.
+            if bar.live.is_started:
+                bar.stop()
+
+
+__all__ = ["News", "Report", "progress_bar", "reported", "shown_late", "silent"]

@@ -53,4 +53,6 @@ def test_a_design_is_drawn_with_every_layer() -> None:
     made = design(nsd.DEQ("relu", 0.2), 1.0)
     axes = figures.plot_design(made)
     assert len([line for line in axes.get_lines() if not line.get_label().startswith("_")]) == 3
-    assert "exact" in axes.get_title()
+    assert "four numbers agree" in axes.get_title()
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert not any("…" in label or len(label) > 44 for label in labels)

@@ -12,9 +12,10 @@ from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
+from notsodeep.data.table_files import open_table
 from notsodeep.designs import Design
 from notsodeep.interfaces.cli.entry import app
-from notsodeep.interfaces.scenario import read_activation, read_rows
+from notsodeep.interfaces.scenario import read_activation
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,9 @@ def numbers(*arguments: str) -> dict:
             nsd.activation("piecewise_linear", knots=(-1.0, 2.0), slopes=(0.0, 1.0, 0.5)),
         ),
         ("formula:x * clip(x, -1, 1)", nsd.activation("formula", expression="x*clip(x,-1,1)")),
+        ("x*sigmoid(x)", nsd.activation("formula", expression="x*sigmoid(x)")),
+        ("max(x, 0.1*x)", nsd.activation("formula", expression="max(x, 0.1*x)")),
+        ("x", nsd.activation("formula", expression="x")),
     ],
 )
 def test_activations_as_they_are_typed(text: str, expected: nsd.Activation) -> None:
@@ -150,7 +154,7 @@ def test_errors_are_the_distances_at_each_size() -> None:
 def test_errors_of_a_file_take_its_first_rows() -> None:
     X = np.random.default_rng(0).standard_normal((90, 7))
     np.savetxt("rows.csv", X, delimiter=",")
-    found = numbers("--data", "rows.csv", "--errors", "--no-check")
+    found = numbers("--data", "rows.csv", "--errors", "--no-check", "--scale", "none")
     assert [row["n"] for row in found["errors"]] == [20, 22, 45, 90]
     assert {(row["form"], row["p"]) for row in found["errors"]} == {("refined", 7)}
     assert found["exact"] is None
@@ -175,9 +179,9 @@ def test_design_measures_on_drawn_samples() -> None:
     drawn = ("--data", "mixture", "--n", "50", "--p", "40", "--mean", "4", "--gap", "1", "--seed", "6")
     done = run("design", *drawn, "--save", "twin.json")
     assert done.exit_code == 0, done.output
-    assert "Exact ck on 50 rows" in done.stdout
+    assert "on these 50 rows" in done.stdout
     assert Design.load(Path("twin.json")).tau0 == pytest.approx(nsd.MixtureStatistics.of(mixture, X, y).tau0)
-    assert "on 30 rows" in run("design", "--data", "sphere", "--samples", "30", "--p", "20").stdout
+    assert "on these 30 rows" in run("design", "--data", "sphere", "--samples", "30", "--p", "20").stdout
 
 
 def test_the_asymptotic_form_needs_a_law() -> None:
@@ -192,15 +196,15 @@ def test_the_asymptotic_form_needs_a_law() -> None:
 def test_rows_of_files() -> None:
     X = np.arange(12.0).reshape(4, 3) / 7
     np.save("rows.npy", X.astype(np.float32))
-    np.testing.assert_array_equal(read_rows("rows.npy", 2, None), X.astype(np.float32)[:2])
+    np.testing.assert_array_equal(open_table("rows.npy", 2).rows, X.astype(np.float32)[:2])
     Path("rows.csv").write_bytes(b"\xef\xbb\xbf1, 2,3\r\n\r\n4,5,6e-1\r\n")
-    np.testing.assert_array_equal(read_rows("rows.csv", None, None), [[1.0, 2.0, 3.0], [4.0, 5.0, 0.6]])
+    np.testing.assert_array_equal(open_table("rows.csv", None).rows, [[1.0, 2.0, 3.0], [4.0, 5.0, 0.6]])
 
 
 ARRAYS = {
     "objects": (np.array([[1, "a"], [None, 2]], dtype=object), "numbers only"),
     "text": (np.array([["a", "b"]]), "real numbers"),
-    "three axes": (np.zeros((2, 2, 2)), "matrix with samples in rows"),
+    "five axes": (np.zeros((2, 2, 2, 2, 2)), "matrix with samples in rows"),
     "one axis": (np.zeros(3), "matrix with samples in rows"),
     "a number": (np.float64(3.0), "matrix with samples in rows"),
     "nan": (np.array([[1.0, np.nan], [1.0, 2.0]]), "1 of 2 rows"),
@@ -217,11 +221,12 @@ def test_arrays_that_are_no_rows_are_refused(name: str) -> None:
     array, words = ARRAYS[name]
     np.save("rows.npy", array, allow_pickle=True)
     with pytest.raises(nsd.InputError, match=words):
-        read_rows("rows.npy", 100, None)
+        open_table("rows.npy", 100)
 
 
 TEXTS = {
-    b"a,b\n1,2\n": "Row 1, column 1 of rows.csv has 'a' where a number is needed; it looks like a header",
+    b"a,b\n": "no rows",
+    b"a,b\n1,x\n": "--label-column 'b'",
     b"1,2\n3,x\n": "Row 2, column 2 of rows.csv has 'x'",
     b"1,2\n\n3\n": "Row 3 of rows.csv has 1 cells, the first row 2",
     b"1,2,\n": "Row 1, column 3",
@@ -237,18 +242,18 @@ TEXTS = {
 def test_texts_that_are_no_rows_are_refused(content: bytes) -> None:
     Path("rows.csv").write_bytes(content)
     with pytest.raises(nsd.InputError) as refused:
-        read_rows("rows.csv", None, None)
+        open_table("rows.csv", None)
     assert TEXTS[content] in str(refused.value)
 
 
 def test_files_that_are_not_arrays_are_refused() -> None:
     Path("rows.npy").write_bytes(b"not an array at all")
     with pytest.raises(nsd.InputError, match="not a NPY file"):
-        read_rows("rows.npy", None, None)
+        open_table("rows.npy", None)
     np.savez("two.npz", a=np.zeros(2), b=np.zeros(2))
     Path("two.npz").rename("two.npy")
     with pytest.raises(nsd.InputError, match="not a NPY file"):
-        read_rows("two.npy", None, None)
+        open_table("two.npy", None)
     Path("folder.npy").mkdir()
     with pytest.raises(nsd.InputError, match="no file"):
-        read_rows("folder.npy", None, None)
+        open_table("folder.npy", None)

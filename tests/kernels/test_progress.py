@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +49,46 @@ def test_true_is_a_bar(compute: Callable[..., Any], monkeypatch) -> None:
     assert shown == []
     compute(DEQ, X, progress=True)
     assert shown == list(range(7))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: kernels.both_kernels(DEQ, X[:20], progress=True),
+        lambda: nsd.design(DEQ, 1.0, progress=True),
+        lambda: nsd.twin_distances(nsd.design(DEQ, 1.0), X[:20], progress=True),
+        lambda: nsd.limiting_density(DEQ.centred(1.0), nsd.UnitSphere(30), 40, progress=True),
+        lambda: nsd.equivalent(DEQ, X[:20], form="refined", progress=True),
+        lambda: nsd.equivalence_error(DEQ, X[:20], form="refined", progress=True),
+    ],
+)
+def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> None:
+    titles: list[str] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[progress.Report]:
+        titles.append(title)
+        yield progress.silent
+
+    monkeypatch.setattr(progress, "progress_bar", bar)
+    compute()
+    assert titles
+
+
+@pytest.mark.parametrize(("seconds", "started"), [(0.0, False), (0.3, True)])
+def test_a_bar_waits_before_it_is_shown(seconds: float, started: bool, monkeypatch) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_BAR", 0.05)
+    bar = Progress(console=Console(file=io.StringIO()))
+    starts: list[float] = []
+    start = bar.start
+    monkeypatch.setattr(bar, "start", lambda: (starts.append(time.monotonic()), start()))
+    with progress.shown_late(bar):
+        time.sleep(seconds)
+    assert bool(starts) == started
+    assert not bar.live.is_started
 
 
 def test_the_bar_of_blocks_and_sweeps(tmp_path, monkeypatch) -> None:

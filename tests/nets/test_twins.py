@@ -64,7 +64,7 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
     assert found.evidence.plain_distance == pytest.approx(distance(plain), rel=2e-3)
     assert found.evidence.distance < 0.1 * found.evidence.plain_distance
     assert found.evidence.training_ratio is None
-    assert "times faster forward" in str(found.evidence)
+    assert "times as fast forward" in str(found.evidence)
 
 
 @pytest.mark.slow

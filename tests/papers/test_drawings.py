@@ -80,6 +80,14 @@ def test_the_line_beside_errors_falls_with_the_root() -> None:
     assert slope.get_ydata()[-1] < lowest
 
 
+def test_no_line_stands_beside_errors_that_do_not_fall() -> None:
+    """As on real data, whose dimension stays: 0.4 % at n = 125, 0.85 % at 250, 0.5 % at 1000."""
+    sizes = zip((125, 250, 1000), (0.004, 0.0085, 0.0052), strict=True)
+    rows = [{"kind": "error", "form": "refined", "n": n, "relative": error} for n, error in sizes]
+    axes = figures.plot_errors(rows, by=("form",))
+    assert labels_of(axes) == ["refined equivalent"]
+
+
 def test_histograms_count_every_eigenvalue_on_common_bins() -> None:
     rows = [row for row in hld() if row.get("kernel") == "preactivations"]
     axes = figures.plot_spectra(rows, sources=("deq", "twin"))

@@ -3,11 +3,14 @@
 from notsodeep.data.covariances import Covariance, Dense, Diagonal, Factor, Isotropic
 from notsodeep.data.datasets import NAMES, Dataset, load, parse_spec
 from notsodeep.data.mixtures import GaussianMixture, UnitSphere
-from notsodeep.data.preprocessing import Preprocessing
+from notsodeep.data.preprocessing import SCALES, Preprocessing
+from notsodeep.data.row_inspection import RowInspection, inspect_rows
 from notsodeep.data.statistics import ClassStatistics, MixtureStatistics, StatisticsAccumulator
+from notsodeep.data.table_files import Table, open_table, read_table
 
 __all__ = [
     "NAMES",
+    "SCALES",
     "ClassStatistics",
     "Covariance",
     "Dataset",
@@ -18,8 +21,13 @@ __all__ = [
     "Isotropic",
     "MixtureStatistics",
     "Preprocessing",
+    "RowInspection",
     "StatisticsAccumulator",
+    "Table",
     "UnitSphere",
+    "inspect_rows",
     "load",
+    "open_table",
     "parse_spec",
+    "read_table",
 ]

@@ -12,19 +12,61 @@ from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_rows, frozen, one_of, root_mean_square_norm
 
 Norm = Literal["mean_square", "mean"]
+# A column whose spread is below this share of its largest entry is constant up to rounding.
+_CONSTANT = 1e-12
+Scale = Literal["auto", "none", "center", "standard", "unit"]
+SCALES: tuple[str, ...] = get_args(Scale)
+_DONE = {
+    "auto": "centred and scaled by one number to norm 1",
+    "none": "taken as they are",
+    "center": "centred",
+    "standard": "centred, each column scaled to the same variance, norm 1",
+    "unit": "each scaled to norm 1",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """x ↦ (x - shift) · scale, with one scalar for all features, so that angles between samples are kept.
+    """x ↦ (x - shift) · scale; with one scalar for all features, angles between centred samples are kept.
 
     Attributes:
         shift: the mean of the training samples, or zeros.
-        scale: brings the training samples to mean squared norm 1, or mean norm 1.
+        scale: brings the training samples to mean squared norm 1, or mean norm 1; one number for each column where
+            columns are scaled apart.
+        unit: whether each sample is then divided by its own norm.
     """
 
     shift: Array
-    scale: float
+    scale: float | Array
+    unit: bool = False
+
+    @classmethod
+    def named(cls, how: str, X_train: ArrayLike) -> Preprocessing:
+        """The scaling of this name, learnt from the training samples.
+
+        Args:
+            how: "auto" (centre, one number to mean squared norm 1: that of `fit`), "none", "center" (subtract the
+                mean), "standard" (centre, each column to the same variance, mean squared norm 1; columns that do not
+                vary become zero) or "unit" (each sample to norm 1).
+            X_train: the training samples, in rows.
+        """
+        if one_of(how, SCALES, "scale") == "auto":
+            return cls.fit(X_train)
+        samples = as_rows(X_train)
+        nothing, mean = np.zeros(samples.shape[1]), samples.mean(axis=0)
+        if how == "standard":
+            spread = samples.std(axis=0)
+            varies = spread > _CONSTANT * np.abs(samples).max(axis=0)
+            if not varies.any():
+                raise InputError("No column of the samples varies: nothing is left to scale. Check the file.")
+            scale = np.where(varies, 1.0 / np.where(varies, spread, 1.0), 0.0) / np.sqrt(varies.sum())
+            return cls(frozen(mean), frozen(scale))
+        return cls(frozen(mean if how == "center" else nothing), 1.0, unit=how == "unit")
+
+    @staticmethod
+    def words(how: str) -> str:
+        """What the scaling of this name does to rows, as the end of a sentence."""
+        return _DONE[how]
 
     @classmethod
     def fit(cls, X_train: ArrayLike, *, centre: bool = True, norm: Norm = "mean_square") -> Preprocessing:
@@ -54,4 +96,12 @@ class Preprocessing:
         """The samples in rows, shifted and scaled; float32 stays float32, everything else becomes float64."""
         samples = as_rows(X, columns=len(self.shift))
         dtype = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
-        return ((samples - self.shift) * self.scale).astype(dtype, copy=False)
+        scaled = (samples - self.shift) * self.scale
+        if self.unit:
+            norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+            if not norms.all():
+                raise InputError(
+                    f"Row {int(np.argmin(norms)) + 1} is zero and has no direction: it cannot be scaled to norm 1."
+                )
+            scaled = scaled / norms
+        return scaled.astype(dtype, copy=False)

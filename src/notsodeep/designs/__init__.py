@@ -17,6 +17,7 @@ from notsodeep.designs.learning_rates import (
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
+from notsodeep.designs.twin_distances import TwinDistances, twin_distances
 
 __all__ = [
     "FAMILIES",
@@ -33,6 +34,7 @@ __all__ = [
     "SphereDesign",
     "Tangent",
     "Task",
+    "TwinDistances",
     "activation_from_dict",
     "activation_to_dict",
     "as_multipliers",
@@ -40,4 +42,5 @@ __all__ = [
     "sphere_design",
     "tangent_coefficients",
     "tangent_kernel_with_multipliers",
+    "twin_distances",
 ]

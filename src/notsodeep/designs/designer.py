@@ -35,6 +35,7 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit, Model
+from notsodeep.progress import Report, reported
 from notsodeep.validation import one_of
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
@@ -68,6 +69,7 @@ def design(
     X: ArrayLike | None = None,
     samples: int = 150,
     infeasible: str = "return",
+    progress: bool | Report = False,
 ) -> Design:
     """The explicit network with the kernel of the model: its scalars, docs/theory.md (7.1) and (7.2), or (7.11).
 
@@ -83,6 +85,7 @@ def design(
         X: rows on whose exact kernels the parameters are fitted afterwards.
         samples: how many rows of X to fit to; as many others tell how well it went.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
+        progress: True for a bar on stderr when it takes longer than two seconds.
 
     "auto" takes the first family of the papers that meets all equations, few layers first. Where none does, an injected
     network of the same depth stands beside the best of them, and the one whose kernels are closer around τ0 is
@@ -98,15 +101,16 @@ def design(
     task = Task(model, tau0, kernel, centre=all(option.centres for option in options))
     if family == "auto":
         options = [option for option in options if option.worth_trying(task)]
-    found, attempts = _first_exact(task, options, thorough=family != "auto")
-    if kernel == "both" and found.tangent is None and found.misfit is None:
-        found = found.match_tangent(task, options)
-    made = _made(task, found, attempts)
-    if family == "auto" and not made.exact:
-        found, made = _closer(task, found, made)
-    if infeasible == "raise" and not made.exact:
-        raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-    return made if X is None else _with_rows(task, found, made, X, samples)
+    with reported(progress, "design"):
+        found, attempts = _first_exact(task, options, thorough=family != "auto")
+        if kernel == "both" and found.tangent is None and found.misfit is None:
+            found = found.match_tangent(task, options)
+        made = _made(task, found, attempts)
+        if family == "auto" and not made.exact:
+            found, made = _closer(task, found, made)
+        if infeasible == "raise" and not made.exact:
+            raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
+        return made if X is None else _with_rows(task, found, made, X, samples)
 
 
 def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Sequence[NetworkFamily]:

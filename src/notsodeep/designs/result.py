@@ -134,7 +134,7 @@ class Design:
 
     @property
     def exact(self) -> bool:
-        """Whether every equation holds to 1e-9."""
+        """Whether the four numbers that decide the kernel in high dimension agree to 1e-9; on data it still differs."""
         return self.residual <= EXACT
 
     @property
@@ -143,7 +143,7 @@ class Design:
         return None if self.tangent is None else self.tangent.multipliers
 
     def explain(self) -> str:
-        """The verdict in words: exact or not, which equation is off, why, and what to try."""
+        """The verdict in words: whether the four numbers agree, which equation is off, why, and what to try."""
         parts = [_headline(self)]
         if not self.exact and self.misfit is None:
             parts += [_equations_off(self), f"Why: {self.reason}." if self.reason else "", _remedy(self)]
@@ -278,7 +278,7 @@ class Design:
         return cls.from_json(text)
 
     def __str__(self) -> str:
-        verdict = "exact" if self.exact else f"not exact, {self.residual:.1e} off"
+        verdict = "the four numbers agree" if self.exact else f"off by {self.residual:.1e}"
         if self.misfit is not None:
             verdict = f"kernels within {self.misfit:.1e} around tau0"
         what = f"{_KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
@@ -327,10 +327,13 @@ def _headline(design: Design) -> str:
             f"{design.misfit:.1e} of the DEQ's (root mean square over norms and angles around tau0)."
         )
     if design.exact:
-        return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
+        return (
+            f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
+            "notsodeep.twin_distances(design, X)."
+        )
     if design.tangent is not None and max(design.residuals.values()) <= EXACT:
-        return f"{what} has the conjugate kernel exactly and the tangent kernel approximately."
-    return f"{what} is the best approximation of this family, not exact."
+        return f"{what}: the four numbers of the conjugate kernel agree, those of the tangent kernel nearly."
+    return f"{what} is the best approximation of this family: the four numbers do not all agree."
 
 
 def _equations_off(design: Design) -> str:

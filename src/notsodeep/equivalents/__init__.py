@@ -3,7 +3,13 @@
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional, ridge_distortion
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import OperatorDistance, distance_to_exact, equivalence_error
+from notsodeep.equivalents.error import (
+    KernelDistance,
+    OperatorDistance,
+    distance_to_exact,
+    equivalence_error,
+    kernel_distance,
+)
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients, sphere_equivalent
@@ -11,6 +17,7 @@ from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients
 __all__ = [
     "Coefficients",
     "Diagnosis",
+    "KernelDistance",
     "LimitingSpectrum",
     "OperatorDistance",
     "SphereCoefficients",
@@ -20,6 +27,7 @@ __all__ = [
     "equivalence_error",
     "equivalent",
     "is_high_dimensional",
+    "kernel_distance",
     "limiting_density",
     "ridge_distortion",
     "sphere_coefficients",

@@ -18,6 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import Model
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows, one_of, squared_norms
 
 Form = Literal["asymptotic", "refined"]
@@ -40,6 +41,7 @@ def equivalent(
     seed: int = 0,
     around: float | Literal["mean"] = 0.0,
     tolerance: float = 1e-6,
+    progress: bool | Report = False,
 ) -> StructuredOperator:
     """The high-dimensional equivalent of a kernel matrix, as an operator.
 
@@ -63,6 +65,7 @@ def equivalent(
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the
             samples, which serves data that are not centred.
         tolerance: relative error allowed in separating the dependence on two samples' norms.
+        progress: True for a bar on stderr when it takes longer than two seconds.
 
     Returns:
         A `StructuredOperator`: `@`, `.to_dense()`, `.eigvalsh()`, `.solve(b, ridge)`, `.trace()`, …
@@ -74,20 +77,21 @@ def equivalent(
     if form == "asymptotic":
         return _asymptotic(model, rows, _needed(stats), kernel)
     _check_refined(model, kernel, order, square, rank)
-    powers = _powers(model, rows, kernel, order, _correlation(rows, around), tolerance)
-    terms = _low_order_terms(rows, powers)
-    high = {k: function for k, function in powers.items() if k >= 2}
-    dense = exact_power(rows, high) if high and square == "exact" else None
-    if high and square == "mixture":
-        terms += mixture_terms(rows, high, ClassValues.of(rows, stats))
-    elif high and square == "sketch":
-        terms += sketched_terms(rows, high, rank, seed)
-    # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
-    fewer = [_with_fewer_weights(term, tolerance) for term in merged(tuple(terms))]
-    operator = StructuredOperator(0.0, fewer, dense, size=len(rows))
-    squares = floored(squared_norms(rows))
-    diagonal = at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
-    return operator.plus_diagonal(diagonal - operator.diagonal())
+    with reported(progress, "equivalent"):
+        powers = _powers(model, rows, kernel, order, _correlation(rows, around), tolerance)
+        terms = _low_order_terms(rows, powers)
+        high = {k: function for k, function in powers.items() if k >= 2}
+        dense = exact_power(rows, high) if high and square == "exact" else None
+        if high and square == "mixture":
+            terms += mixture_terms(rows, high, ClassValues.of(rows, stats))
+        elif high and square == "sketch":
+            terms += sketched_terms(rows, high, rank, seed)
+        # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
+        fewer = [_with_fewer_weights(term, tolerance) for term in merged(tuple(terms))]
+        operator = StructuredOperator(0.0, fewer, dense, size=len(rows))
+        squares = floored(squared_norms(rows))
+        diagonal = at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
+        return operator.plus_diagonal(diagonal - operator.diagonal())
 
 
 # --- asymptotic ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
@@ -17,10 +18,82 @@ from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.models import DEQ, Explicit
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows
 
 # Rows of the exact kernel held at once.
 BLOCK = 512
+# The best factor is searched for until the distance is known to about this share of itself.
+_FACTOR_TOLERANCE = 2e-3
+# Below this, relative to the factor, a distance is rounding.
+_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class KernelDistance:
+    """How far one kernel matrix is from another, ||K - K'||₂/||K||₂: as they are, and up to a factor.
+
+    A kernel times a constant is the same kernel machine with another ridge and another learning rate, so two kernels
+    that differ by a factor alone do not differ. `float()` of it is the distance as they are.
+
+    Attributes:
+        relative: ||K - K'||₂/||K||₂.
+        up_to_factor: the least ||K - c K'||₂/||K||₂ over all c.
+        factor: that c.
+    """
+
+    relative: float
+    up_to_factor: float
+    factor: float
+
+    def __float__(self) -> float:
+        return self.relative
+
+    def __str__(self) -> str:
+        return f"{_per_cent(self.relative)} ({_per_cent(self.up_to_factor)} up to a factor)"
+
+
+def _per_cent(share: float) -> str:
+    return f"{float(f'{100.0 * share:.2g}'):g}%"
+
+
+def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1e-3) -> KernelDistance:
+    """The distance between two kernel matrices in operator norm, as they are and with the best factor.
+
+    The distance is a convex function of the factor c. By the triangle inequality the best c is within
+    2 ||K - c K'||₂/||K'||₂ of any other, so it is searched for around that of least squares.
+
+    Args:
+        kernel: K, a symmetric matrix (n, n); distances are relative to its norm.
+        other: K', another one.
+        tolerance: relative accuracy of the norms.
+    """
+    first, second = np.asarray(kernel, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    if first.ndim != 2 or first.shape[0] != first.shape[1] or first.shape != second.shape:
+        raise InputError(
+            f"Two square matrices of one shape are needed; they have the shapes {first.shape} and {second.shape}."
+        )
+    whole, size = (operator_norm(aslinearoperator(one), tolerance) for one in (first, second))
+    if whole == 0.0 or size == 0.0:
+        raise InputError("A kernel that is zero has no distance relative to its norm.")
+
+    def apart(factor: float) -> float:
+        return operator_norm(aslinearoperator(first) - factor * aslinearoperator(second), tolerance)
+
+    plain, start = apart(1.0), float(np.vdot(first, second) / np.vdot(second, second))
+    reach = 2.0 * apart(start) / size
+    found = (start, apart(start))
+    if reach > _ROUNDING * abs(start):
+        best = minimize_scalar(
+            apart,
+            bounds=(start - reach, start + reach),
+            method="bounded",
+            options={"xatol": 0.5 * _FACTOR_TOLERANCE * reach},
+        )
+        found = min(found, (float(best.x), float(best.fun)), key=lambda one: one[1])
+    # No factor at all is a factor, too.
+    factor, least = min(found, (1.0, plain), key=lambda one: one[1])
+    return KernelDistance(plain / whole, least / whole, factor)
 
 
 @dataclass(frozen=True)
@@ -52,6 +125,7 @@ def equivalence_error(
     *,
     blockwise: bool = False,
     tolerance: float = 1e-3,
+    progress: bool | Report = False,
     **options: Any,
 ) -> OperatorDistance:
     """The distance between the exact kernel and its equivalent, docs/theory.md (4.8).
@@ -64,11 +138,13 @@ def equivalence_error(
         form: "asymptotic" or "refined".
         blockwise: never hold the n × n kernel; compute its rows in blocks at each pass (about ten of them).
         tolerance: relative accuracy of the two norms.
+        progress: True for a bar on stderr when it takes longer than two seconds.
         **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)
-    operator = equivalent(model, rows, stats, kernel, form, **options)
-    return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
+    with reported(progress, "equivalent and exact kernel"):
+        operator = equivalent(model, rows, stats, kernel, form, **options)
+        return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
 
 
 def distance_to_exact(

@@ -28,6 +28,7 @@ from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.support import Gap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_count, frozen, one_of
 
 FORMS = ("asymptotic", "refined")
@@ -145,6 +146,7 @@ def limiting_density(
     *,
     form: str = "asymptotic",
     points: int = POINTS,
+    progress: bool | Report = False,
 ) -> LimitingSpectrum:
     """Predict the spectrum of a model's kernel on n samples of a mixture: docs/theory.md (6.1)–(6.8).
 
@@ -160,6 +162,7 @@ def limiting_density(
             each sample's own norm, the means and the noise in c_ij² (`groups`). An atom then becomes a
             narrow bulk, also the one at γ² that is the whole limit where XXᵀ does not act (even activations).
         points: points of the grid on each interval of the bulk, besides some where it is not smooth.
+        progress: True for a bar on stderr when it takes longer than two seconds.
 
     Raises:
         InputError: for a mixture without variance, a class without samples, what `coefficients` refuses.
@@ -171,15 +174,17 @@ def limiting_density(
     if isinstance(gmm, UnitSphere):
         gmm = GaussianMixture(np.zeros((1, gmm.p)), 1.0)
     stats = _statistics(gmm, n)
-    scalars = coefficients(model, stats.tau0, kernel)
-    if form == "refined":
-        found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
-        return _assembled(found, scalars, points)
-    noise, stretch = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes), scalars.linear * stats.tau0**2
-    if stretch <= _NO_LINEAR * scalars.diagonal:
-        return _flat(noise, stats, scalars)
-    limit = Refined(noise, Perturbation.of(noise, stats, scalars), scalars.identity, stretch)
-    return _assembled(limit, scalars, points)
+    with reported(progress, "spectrum"):
+        scalars = coefficients(model, stats.tau0, kernel)
+        if form == "refined":
+            found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
+            return _assembled(found, scalars, points)
+        noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
+        stretch = scalars.linear * stats.tau0**2
+        if stretch <= _NO_LINEAR * scalars.diagonal:
+            return _flat(noise, stats, scalars)
+        limit = Refined(noise, Perturbation.of(noise, stats, scalars), scalars.identity, stretch)
+        return _assembled(limit, scalars, points)
 
 
 def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from matplotlib.axes import Axes
 
 from notsodeep.designs import Design
@@ -20,12 +22,16 @@ def plot_design(design: Design, ax: Axes | None = None) -> Axes:
     axes.set(
         xlabel="pre-activation (±3.5 standard deviations)",
         ylabel="activation, centred",
-        title=f"{design.family} for the {design.kernel}: {'exact' if design.exact else 'closest'}",
+        title=f"{design.family} for the {design.kernel}: {'four numbers agree' if design.exact else 'closest'}",
     )
     legend_below(axes)
     return axes
 
 
 def _short(label: str) -> str:
-    """A label no wider than the panel: layers with many parameters and typed formulas run on."""
-    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+    """A label no wider than the panel: layers with many parameters go by their name alone, typed formulas as such."""
+    if len(label) <= _LONGEST:
+        return label
+    head, _, described = label.partition(": ")
+    name = re.match(r"\w+", described)
+    return f"{head}: {name[0] if name else 'formula'}"

@@ -14,10 +14,13 @@ from notsodeep.figures.style import line_style, panel, point_style, styled, tidy
 from notsodeep.records import Rows, grouped
 from notsodeep.validation import Array
 
+# An error that falls more slowly than this power of the size contradicts a line that falls with its root.
+_LEAST_EXPONENT = 0.25
+
 
 @styled
 def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
-    """Relative error against the number of samples, with bars over seeds and a line that falls as n^(-1/2)."""
+    """Relative error against the number of samples, with bars over seeds; where it falls, a line for n^(-1/2)."""
     return _draw_decay(panel(ax), needed(rows, "error"), "n", by, "number of samples $n$", r"$n^{-1/2}$")
 
 
@@ -55,7 +58,9 @@ def _below(mean: Array, spread: Array) -> Array:
 
 
 def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str) -> None:
-    """Below all lines: one that falls with the root of the size, through the lowest first point."""
+    """Below all lines: one that falls with the root of the size; none where one of them hardly falls, or not at all."""
+    if any(mean[-1] > mean[0] * (place[0] / place[-1]) ** _LEAST_EXPONENT for place, mean, _ in lines):
+        return
     ends = [place[[0, -1]] for place, _, _ in lines]
     start, stop = min(end[0] for end in ends), max(end[1] for end in ends)
     if stop > start:

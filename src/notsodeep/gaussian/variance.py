@@ -15,6 +15,8 @@ from notsodeep.validation import Array
 
 MAX_STEPS = 60
 TOLERANCE = 4e-16
+# A variance this many times that of the input alone is on its way to infinity.
+_RUN_AWAY = 1e3
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ def _equation(
 
 def _refuse(sigma_a2: float, forcing: Array, q: Array, slope: Array) -> None:
     worst = int(np.nanargmax(slope)) if np.any(np.isfinite(slope)) else 0
+    if not q[worst] < _RUN_AWAY * forcing[worst]:
+        raise ConvergenceError(
+            f"The pre-activation variance q = σ_a² S(q) + {forcing[worst]:.6g} has no stable solution with σ_a² = "
+            f"{sigma_a2:g}: the activation grows so fast that q runs off to infinity.",
+            "Use an activation that grows no faster than a line, scale the data down, or lower sigma_a2 by much.",
+        )
     limit = sigma_a2 / slope[worst] if slope[worst] > 0 else np.nan
     hint = f" (below {limit:.4g} at this scale)" if np.isfinite(limit) and limit < sigma_a2 else ""
     raise ConvergenceError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,16 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import aslinearoperator
 
-from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load, parse_spec
-from notsodeep.designs import Design, tangent_kernel_with_multipliers
+from notsodeep.data import (
+    SCALES,
+    GaussianMixture,
+    MixtureStatistics,
+    Preprocessing,
+    Table,
+    UnitSphere,
+    inspect_rows,
+    load,
+    open_table,
+    parse_spec,
+)
+from notsodeep.data.table_files import is_table, open_labels
+from notsodeep.designs.twin_distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
-from notsodeep.interfaces.tables import ENDINGS, open_table
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
-from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import Array
+from notsodeep.models import DEQ, Model
+from notsodeep.scale.sample_sources import open_rows
+from notsodeep.validation import Array, one_of, root_mean_square_norm
 
 Law = GaussianMixture | UnitSphere
 
@@ -28,13 +39,21 @@ DRAWN = ("mixture", "sphere")
 SMALLEST = 20
 # Sizes at which the error of the equivalents is measured, as shares of n.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
+_DRAWN_SAMPLES = 1000
+# Of data that come in one part every fifth row of a class tests.
+_TEST_EVERY = 5
 
 
 def read_activation(text: str) -> Activation:
-    """An activation as it is typed: tanh, leaky_relu:a=1,b=0.1, polynomial:coefficients=0;1, formula:x*sigmoid(x)."""
-    name, _, rest = text.partition(":")
+    """An activation as it is typed: tanh, leaky_relu:a=1,b=0.1, polynomial:coefficients=0;1, or a formula in x.
+
+    What has no colon and is not a single word, such as x*sigmoid(x), is a formula; so is formula:x*sigmoid(x).
+    """
+    name, colon, rest = text.partition(":")
     if name == "formula":
         return activation(name, expression=rest)
+    if not colon and (text.strip() == "x" or not text.strip().isidentifier()):
+        return activation("formula", expression=text)
     parameters: dict[str, Any] = {}
     for part in rest.split(",") if rest else []:
         key, equals, value = part.partition("=")
@@ -45,24 +64,20 @@ def read_activation(text: str) -> Activation:
         if not (equals and numbers):
             raise InputError(
                 f"--activation {text}: {part!r} is not a parameter. Write them as in leaky_relu:a=1,b=0.1, lists "
-                "as in polynomial:coefficients=0;1;0.5, and a formula as in formula:x*sigmoid(x)."
+                "as in polynomial:coefficients=0;1;0.5, and a formula as in 'x*sigmoid(x)'."
             )
         parameters[key.strip()] = numbers if ";" in value else numbers[0]
     return activation(name, **parameters)
 
 
-def read_rows(source: str, n: int | None, data_dir: Path | None, seed: int = 0) -> Array:
-    """Rows of a .npy or .csv file as they are, or of a data set by name, centred and scaled to mean squared norm 1."""
-    if Path(source).suffix.lower() in ENDINGS:
-        return open_table(source, n)
-    name, classes = parse_spec(source)
-    loaded = load(name, classes=classes, n=n, seed=seed, data_dir=data_dir)
-    return np.asarray(Preprocessing.fit(loaded.X).apply(loaded.X), dtype=np.float64)
-
-
-def typical_norm(rows: Array) -> float:
-    """The root mean square of the norms of the rows."""
-    return float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows))))
+def read_model(text: str, sigma_a2: float) -> DEQ:
+    """The DEQ with an activation as it is typed."""
+    if sigma_a2 > 1.0:
+        raise InputError(
+            f"--sigma-a2 {sigma_a2:g} is too large: the input weights have the variance that it leaves of 1. Take a "
+            "number from 0 to 1."
+        )
+    return DEQ(read_activation(text), sigma_a2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +86,19 @@ class Samples:
 
     Attributes:
         rows: samples in rows (n, p).
-        labels: their classes, where the law has some.
+        labels: their classes or targets, where the law or the file has some.
         law: what they were drawn from, where it is known.
         tau0: the norm of a typical row, docs/theory.md (4.2).
+        notes: what was done to make rows of a file and to scale them, in sentences.
+        advice: what is unusual about the rows as they are now, with a remedy; empty if nothing is.
     """
 
     rows: Array
-    labels: NDArray[np.intp] | None
+    labels: NDArray[Any] | None
     law: Law | None
     tau0: float
+    notes: tuple[str, ...] = ()
+    advice: str = ""
 
     @property
     def statistics(self) -> MixtureStatistics | None:
@@ -101,50 +120,132 @@ class Samples:
         return ("refined",) if self.law is None else ("asymptotic", "refined")
 
 
+def scaled_samples(table: Table, scale: str) -> Samples:
+    """The rows of a table, looked at, scaled, and looked at again; its notes say what was found and done."""
+    before = inspect_rows(table.rows)
+    rows = np.asarray(Preprocessing.named(scale, table.rows).apply(table.rows), dtype=np.float64)
+    done = f"Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before.summary})."
+    notes = tuple(note for note in (table.note, done) if note)
+    return Samples(rows, table.labels, None, root_mean_square_norm(rows), notes, inspect_rows(rows).advice)
+
+
 @dataclass(frozen=True)
 class Data:
-    """Where samples come from.
+    """Where samples come from: what every command takes, and the explorer.
 
     Attributes:
         source: "mixture" (Gaussian classes as in the papers), "sphere" (unit vectors), a data set ("digits",
-            "mnist:6,8"), or a .npy or .csv file with samples in rows.
-        n: number of samples; of a file the first ones.
+            "mnist:6,8"), or a file with samples in rows (.csv, .npy, .npz, .parquet, .zarr).
+        n: number of samples, of a file the first ones; all (of drawn samples 1000) if not given.
         p: dimension of mixture and sphere; other data have their own.
         classes: of the mixture.
         mean: length of the class means of the mixture.
         gap: covariance gap of the mixture: class a has C = (1 + gap · a/√p) I.
         seed: of the draw; a file is read from its beginning.
         data_dir: folder of the data sets.
+        label_column: the column of a file that holds labels, see `data.open_table`.
+        labels: a file with one label for each row.
+        scale: what is done to the rows of files and data sets, see `Preprocessing.named`.
     """
 
     source: str = "mixture"
-    n: int = 1000
+    n: int | None = 1000
     p: int = 800
     classes: int = 2
     mean: float = 8.0
     gap: float = 8.0
     seed: int = 0
     data_dir: Path | None = None
+    label_column: str | None = None
+    labels: Path | None = None
+    scale: str = "auto"
 
     @property
     def is_drawn(self) -> bool:
         """Whether samples are drawn from a law that is known."""
         return self.source in DRAWN
 
+    @property
+    def is_file(self) -> bool:
+        """Whether samples come from a file of the user's."""
+        return is_table(self.source) or Path(self.source).suffix == ".zarr"
+
     def samples(self) -> Samples:
-        """Draw or read the samples."""
+        """Draw or read the samples, scaled."""
+        one_of(self.scale, SCALES, "scale")
+        if not self.is_drawn:
+            table = self._read()
+            return scaled_samples(table, self.scale)
+        if self.scale not in ("auto", "none"):
+            raise InputError(
+                f"Samples that are drawn have the scale of their law: leave --scale {self.scale} out."
+            )
+        n = self.n or _DRAWN_SAMPLES
         if self.source == "sphere":
             sphere = UnitSphere(self.p)
-            return Samples(sphere.sample(self.n, self.seed), np.zeros(self.n, dtype=np.intp), sphere, 1.0)
-        if self.source == "mixture":
-            mixture = GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
-            rows, labels = mixture.sample(self.n, self.seed)
-            return Samples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
-        rows = self._read()
-        return Samples(rows, None, None, typical_norm(rows))
+            return Samples(sphere.sample(n, self.seed), np.zeros(n, dtype=np.intp), sphere, 1.0)
+        mixture = GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
+        rows, labels = mixture.sample(n, self.seed)
+        return Samples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
 
-    def _read(self) -> Array:
-        return read_rows(self.source, self.n, self.data_dir, self.seed)
+    def _read(self) -> Table:
+        """Rows and labels as they are in the file or the data set."""
+        if not self.is_file:
+            return self._named()
+        if Path(self.source).suffix == ".zarr":
+            table = Table(open_rows(self.source).read(slice(0, self.n)))
+        else:
+            table = open_table(self.source, self.n, self.label_column)
+        if self.labels is None:
+            return table
+        if self.label_column is not None:
+            raise InputError(
+                "Labels come from a column (--label-column) or from a file (--labels): give one."
+            )
+        labels = open_labels(self.labels, len(table.rows))
+        if len(labels) != len(table.rows):
+            raise InputError(f"{self.labels} has {len(labels)} labels for {len(table.rows)} rows.")
+        return Table(table.rows, labels, table.note)
+
+    def _named(self) -> Table:
+        """Rows and labels of a data set by name."""
+        name, classes = parse_spec(self.source)
+        loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
+        return Table(np.asarray(loaded.X, dtype=np.float64), loaded.y)
+
+    def parts(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
+        """Training and test part, each rows and labels, not scaled.
+
+        The published parts of a data set; of other data a fifth of each class, drawn by `seed`, is the test part.
+        """
+        if not self.is_drawn and not self.is_file:
+            name, classes = parse_spec(self.source)
+            train = load(
+                name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir, dtype="float32"
+            )
+            test = load(name, classes=classes, split="test", data_dir=self.data_dir, dtype="float32")
+            return (train.X, train.y), (test.X, test.y)
+        found = self.samples() if self.is_drawn else self._read()
+        rows, labels = found.rows, self.needed_labels(found)
+        if labels.dtype.kind == "f":
+            raise InputError(
+                f"The labels of {self.source} are numbers with fractions, not classes. Name another column, or turn "
+                "them into classes."
+            )
+        order = np.random.default_rng(self.seed).permutation(len(rows))
+        order = order[np.argsort(labels[order], kind="stable")]
+        test_rows = np.zeros(len(rows), dtype=bool)
+        test_rows[order[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
+        return (rows[~test_rows], labels[~test_rows]), (rows[test_rows], labels[test_rows])
+
+    def needed_labels(self, found: Table | Samples) -> NDArray[Any]:
+        """The labels of samples that must have some."""
+        if found.labels is None:
+            raise InputError(
+                f"{self.source} comes without labels: name their column (--label-column), or a file with one for each "
+                "row (--labels y.npy)."
+            )
+        return found.labels
 
     def smaller(self, total: int) -> tuple[Self, ...]:
         """The same at an eighth, a quarter, a half and all of `total` samples; drawn ones keep their p/n."""
@@ -192,12 +293,10 @@ def predict(model: DEQ, samples: Samples, kernel: str, form: str = "refined") ->
 
 # --- distances ----------------------------------------------------------------------------------------
 
-ExactKernel = Callable[[DEQ | Explicit, Array, str], Array]
 
-
-def compute_kernel(model: DEQ | Explicit, rows: Array, kernel: str) -> Array:
+def compute_kernel(model: Model, rows: Array, kernel: str, progress: bool = False) -> Array:
     """The exact kernel of the rows."""
-    return exact_kernel(model, rows, kernel=kernel)
+    return exact_kernel(model, rows, kernel=kernel, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -227,25 +326,3 @@ def equivalent_errors(
         apart = operator_norm(whole - aslinearoperator(other))
         points.append(ErrorPoint(form, n, p, apart / norm))
     return tuple(points)
-
-
-def twin_distance(
-    made: Design, rows: Array, kernel: str, exact: ExactKernel = compute_kernel
-) -> tuple[float, float]:
-    """How far the kernels of the designed network and of a plain one are from the model's: relative, in operator norm.
-
-    The plain network is the model's own activation in one layer.
-    """
-    model: Any = made.model
-    target = exact(model, rows, kernel)
-    if kernel == "ntk" and made.multipliers is not None:
-        twin = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
-    else:
-        twin = compute_kernel(made.network, rows, kernel)
-    plain = compute_kernel(Explicit([model.activation]).centred(made.tau0), rows, kernel)
-    norm = _norm(target)
-    return _norm(twin - target) / norm, _norm(plain - target) / norm
-
-
-def _norm(matrix: Array) -> float:
-    return operator_norm(aslinearoperator(matrix))

@@ -114,9 +114,12 @@ def both_kernels(
     return (*found, info) if return_info else tuple(found)
 
 
-def exact_kernel(model: Model, X: Any, Y: Any = None, *, kernel: str = "ck") -> Array:
+def exact_kernel(
+    model: Model, X: Any, Y: Any = None, *, kernel: str = "ck", progress: bool | Report = False
+) -> Array:
     """Any of the five kernels (see `Kernel`) as an array in memory."""
-    found, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), ComputeOptions())
+    options = ComputeOptions(progress=progress)
+    found, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), options)
     return np.asarray(found[0])
 
 

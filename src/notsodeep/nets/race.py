@@ -137,6 +137,7 @@ class RaceSettings:
         loss: "cross_entropy" or "squared".
         solver: of the DEQ.
         contractive: as in `DEQNet`.
+        scale: what is done to the rows, `Preprocessing.named`; learnt from the training part.
     """
 
     models: Sequence[str] = MODELS
@@ -150,6 +151,7 @@ class RaceSettings:
     loss: str = "cross_entropy"
     solver: SolverOptions | None = None
     contractive: bool | float = False
+    scale: str = "auto"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -226,7 +228,7 @@ class _Contest:
     ) -> _Contest:
         names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
         y_test = _renumbered(as_labels(test[1], None), names)
-        preprocessing = Preprocessing.fit(train[0])
+        preprocessing = Preprocessing.named(settings.scale, train[0])
         X_train = preprocessing.apply(train[0])
         tau0 = sqrt(float(np.mean(np.einsum("ij,ij->i", X_train, X_train, dtype=np.float64))))
         centred = deq.centred(tau0)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import median
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 
-from notsodeep.designs import Design, Family, design, tangent_kernel_with_multipliers
+from notsodeep.designs import Design, Family, TwinDistances, design, twin_distances
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import Explicit
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
@@ -34,30 +31,39 @@ class Evidence:
 
     Attributes:
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
-        distance: ||K - K̃||₂/||K||₂ between the exact kernels of the two at infinite width, on a sample of the rows.
-        plain_distance: distance of a network of the same depth with the model's own activation.
-        samples: number of rows on which the distances were measured.
+        distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of
+            the twin, and of plain networks with the model's own activation.
         forward_ratio: time of the DEQ over that of the twin, features of one batch.
         training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
         batch: number of rows of the batch that was timed.
     """
 
     kernel: str
-    distance: float
-    plain_distance: float
-    samples: int
+    distances: TwinDistances
     forward_ratio: float
     training_ratio: float | None
     batch: int
 
     def __str__(self) -> str:
-        times = f"{self.forward_ratio:.1f} times faster forward"
+        times = f"{self.forward_ratio:.1f} times as fast forward"
         if self.training_ratio is not None:
             times += f", {self.training_ratio:.1f} times forward and backward"
-        return (
-            f"{self.kernel} within {self.distance:.2e} of the DEQ's on {self.samples} rows (same depth, undesigned: "
-            f"{self.plain_distance:.2e}); {times} (batch of {self.batch})"
-        )
+        return f"{self.distances} Time (batch of {self.batch}): {times}."
+
+    @property
+    def distance(self) -> float:
+        """||K - K̃||₂/||K||₂ of the twin, as it is."""
+        return self.distances.twin.relative
+
+    @property
+    def plain_distance(self) -> float:
+        """The same of the plain network that has as many layers as the twin."""
+        return self.distances.plain[max(self.distances.plain)].relative
+
+    @property
+    def samples(self) -> int:
+        """Number of rows on which the distances were measured."""
+        return self.distances.samples
 
 
 @dataclass(frozen=True)
@@ -138,27 +144,15 @@ def plain_network(net: DEQNet, tau0: float, depth: int) -> Explicit:
 
 def _evidence(net: DEQNet, twin: ExplicitNet, found: Design, sample: Array, batch: Tensor) -> Evidence:
     kernel = "ntk" if found.kernel == "both" else found.kernel
-    exact = exact_kernel(net.spec, sample, kernel=kernel)
-    if found.multipliers is None:
-        designed = exact_kernel(found.network, sample, kernel=kernel)
-    else:
-        designed = tangent_kernel_with_multipliers(found.network, sample, found.multipliers)
-    plain = plain_network(net, found.tau0, len(found.network.layers))
     forward, training = _speed(net, twin, batch)
     return Evidence(
         kernel,
-        _distance(exact, designed),
-        _distance(exact, exact_kernel(plain, sample, kernel=kernel)),
-        len(sample),
+        # Of the network as it is: `found` is about the centred model.
+        twin_distances(replace(found, model=net.spec), sample, kernel),
         forward,
         training if net.train_mode == "all" else None,
         len(batch),
     )
-
-
-def _distance(wanted: Array, found: Array) -> float:
-    apart, whole = (operator_norm(aslinearoperator(matrix)) for matrix in (wanted - found, wanted))
-    return apart / whole
 
 
 def _speed(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:

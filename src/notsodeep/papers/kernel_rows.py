@@ -12,7 +12,7 @@ import numpy as np
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
 from notsodeep.designs import SphereDesign, design, sphere_design
-from notsodeep.equivalents import equivalent, limiting_density, sphere_equivalent
+from notsodeep.equivalents import equivalent, kernel_distance, limiting_density, sphere_equivalent
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
@@ -30,7 +30,6 @@ from notsodeep.papers.measures import (
     kernel_name,
     leaky_layer_for,
     mixture_sample,
-    norm_apart,
     norm_of,
     printed_leaky_layer_for,
     spectra_apart,
@@ -173,8 +172,6 @@ def _match_rows(
 ) -> Iterator[Row]:
     """A network beside the kernel it stands for: distance, distance of the spectra, and its spectrum."""
     found = exact(network, sample, "features")
-    # A readout takes up any factor: the distance that remains with the best one.
-    factor = float(np.vdot(whole, found) / np.vdot(found, found))
     row = distance_row(
         sample.record,
         (whole, found),
@@ -185,7 +182,8 @@ def _match_rows(
         network=str(network),
         fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
     )
-    row["relative_up_to_factor"] = norm_apart(whole, factor * found) / row["norm"]
+    # A readout takes up any factor: the distance that remains with the best one.
+    row["relative_up_to_factor"] = kernel_distance(whole, found).up_to_factor
     if sample.seed != 0:
         yield row
         return

@@ -9,9 +9,12 @@ import pytest
 from explorer_choices import CHOICES, SMALL
 
 import notsodeep as nsd
+from notsodeep.data import Preprocessing
+from notsodeep.designs import TwinDistances
+from notsodeep.equivalents import KernelDistance
 from notsodeep.interfaces.app import computations
 from notsodeep.interfaces.app.choice import Choice, Data
-from notsodeep.interfaces.app.words import distance_words, next_steps, plain, spectrum_words, verdict
+from notsodeep.interfaces.app.words import next_steps, plain, spectrum_words, verdict
 
 by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
 
@@ -40,11 +43,11 @@ def test_distances_are_those_of_dense_matrices(choice: Choice):
 
     target = dense(model)
     plain_layer = nsd.Explicit([model.activation]).centred(tau0)
-    for found, network in zip(
-        computations.twin_distance(choice), (computations.design_of(choice).network, plain_layer), strict=True
-    ):
+    found = computations.distances_of(choice)
+    for one, network in ((found.twin, computations.design_of(choice).network), (found.plain[1], plain_layer)):
         expected = np.linalg.norm(dense(network) - target, 2) / np.linalg.norm(target, 2)
-        assert found == pytest.approx(expected, rel=5e-3, abs=1e-12)
+        assert one.relative == pytest.approx(expected, rel=5e-3, abs=1e-12)
+        assert one.up_to_factor <= one.relative
 
 
 @pytest.mark.slow
@@ -69,7 +72,8 @@ def test_drawn_data_keep_their_ratio_and_rows_stay_in_order():
     assert [(one.n, one.p) for one in sizes] == [(100, 50), (200, 100), (400, 200), (800, 400)]
     file = CHOICES["csv"].data
     for size in computations.error_sizes(file):
-        assert np.array_equal(computations.samples_of(size).rows, file.upload.rows[: size.n])
+        rows = file.upload.rows[: size.n]
+        assert np.array_equal(computations.samples_of(size).rows, Preprocessing.fit(rows).apply(rows))
 
 
 def test_samples_are_those_that_the_choice_names():
@@ -106,17 +110,29 @@ def test_a_choice_is_computed_once():
 @by_name
 def test_every_choice_has_words_for_what_is_seen(choice: Choice):
     made, found = computations.design_of(choice), computations.spectrum_of(choice)
-    assert verdict(made).startswith("Yes" if made.exact else "Not quite")
+    said = verdict(made, computations.distances_of(choice))
+    assert said.startswith("Yes" if made.exact else "Not quite")
+    assert "up to a factor" in said
     assert spectrum_words(found).endswith(".")
-    assert distance_words(*computations.twin_distance(choice)).endswith((".", "help."))
     steps = next_steps(choice, made, found)
     assert 0 < len(steps) <= 3
     assert all(step.endswith(".") for step in steps)
 
 
+def test_the_verdict_waits_for_the_distance_on_the_samples():
+    """A design whose numbers agree is a plain yes only if plain layers are further away, up to a factor too."""
+    near, far = KernelDistance(0.01, 0.01, 1.0), KernelDistance(0.3, 0.19, 0.8)
+    made = computations.design_of(CHOICES["mixture"])
+    good = TwinDistances("ck", 80, near, {1: far}, True)
+    assert good.gain == pytest.approx(19.0)
+    assert "19 times closer" in str(good)
+    assert verdict(made, good).startswith("Yes: 1 hidden layer.")
+    poor = TwinDistances("ck", 80, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
+    assert "worth little" in str(poor)
+    assert verdict(made, poor).startswith("Yes, but a plain network would do")
+
+
 def test_the_words_follow_the_numbers():
-    assert "19 times closer" in distance_words(0.01, 0.19)
-    assert "does not help" in distance_words(0.2, 0.1)
     made = computations.design_of(CHOICES["papers' tangent kernel"])
     assert not made.exact
     assert (

@@ -56,7 +56,7 @@ def test_the_report_is_one_page_with_everything():
     assert text.count("<img ") == 3
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", text)
     for words in (
-        "is exact" if computations.design_of(choice).exact else "not exact",
+        "the four numbers agree" if computations.design_of(choice).exact else "do not all agree",
         "import notsodeep",
         "notsodeep design",
     ):

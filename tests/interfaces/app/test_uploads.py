@@ -52,6 +52,19 @@ def test_csv_as_spreadsheets_write_it():
     assert np.array_equal(read("Rows.CSV", text.encode()).rows, ROWS)
 
 
+def test_a_header_a_label_column_and_images():
+    text = b'height,"weight, kg",kind\n' + b"\n".join(
+        f"{a},{b},{'ab'[int(c > 0)]}".encode() for a, b, c in ROWS
+    )
+    found = read_upload("a.csv", text, megabytes=1, label_column="kind")
+    assert np.array_equal(found.rows, ROWS[:, :2])
+    assert list(found.table.labels) == ["ab"[int(c > 0)] for c in ROWS[:, 2]]
+    assert found != read_upload("a.csv", csv(ROWS), megabytes=1)
+    images = read("a.npy", npy(np.arange(25 * 6.0).reshape(25, 2, 3)))
+    assert images.rows.shape == (25, 6)
+    assert "2 × 3 were flattened" in images.table.note
+
+
 def test_equal_files_are_equal_choices_and_rows_cannot_be_changed():
     one, other = read("a.npy", npy(ROWS)), read("a.npy", npy(ROWS))
     assert one == other
@@ -94,10 +107,10 @@ def with_cell(cell: str, row: int = 5) -> bytes:
 REFUSED = {
     "empty": ("a.csv", b"", "empty"),
     "blank": ("a.csv", b" \n\n", "no rows"),
-    "another kind": ("a.xlsx", b"PK\x03\x04", "csv or .npy"),
-    "no ending": ("rows", csv(ROWS), "csv or .npy"),
-    "a header": ("a.csv", b"height,weight,age\n" + csv(ROWS), "looks like a header"),
-    "text": ("a.csv", with_cell("seven"), "Row 6, column 2.*'seven'"),
+    "another kind": ("a.xlsx", b"PK\x03\x04", "csv and .npy"),
+    "packed": ("a.npz", b"PK\x03\x04", "csv and .npy"),
+    "no ending": ("rows", csv(ROWS), "csv and .npy"),
+    "text": ("a.csv", with_cell("seven"), "Row 6, column 2.*'seven'.*label column 2"),
     "a missing cell": ("a.csv", with_cell(""), "an empty cell"),
     "NaN": ("a.csv", with_cell("nan"), "NaN or infinite entries in 1 of 25"),
     "infinity": ("a.csv", with_cell("1e999"), "NaN or infinite"),
@@ -111,8 +124,8 @@ REFUSED = {
     "equal rows": ("a.csv", csv(np.ones((25, 3))), "All rows"),
     "UTF-16": ("a.csv", csv(ROWS).decode().encode("utf-16"), "UTF-8"),
     "bytes": ("a.csv", bytes(range(256)), "UTF-8"),
-    "null characters": ("a.csv", b"\x00" * 100, "where a number is needed"),
-    "markup": ("a.csv", b"<script>alert(1)</script>,2,3\n" + csv(ROWS), "looks like a header"),
+    "null characters": ("a.csv", b"\x00" * 100, "no rows"),
+    "markup": ("a.csv", b"<script>alert(1)</script>,2,3\n" + csv(ROWS), "Row 1, column 1"),
     "not an array": ("a.npy", b"1,2,3", "not a NPY file"),
     "a zip of arrays": ("a.npy", b"PK\x03\x04" + b"0" * 100, "not a NPY file"),
     "a broken array": ("a.npy", npy(ROWS)[:-8], "does not fit its header"),
@@ -129,7 +142,6 @@ REFUSED = {
     "words": ("a.npy", npy(np.array([["a"] * 3] * 25)), "real numbers"),
     "records": ("a.npy", npy(np.zeros(25, dtype=[("a", "f8")])), "real numbers"),
     "a vector": ("a.npy", npy(ROWS[:, 0]), r"shape \(25,\)"),
-    "images": ("a.npy", npy(np.zeros((25, 3, 3))), "a matrix"),
     "no rows": ("a.npy", npy(np.zeros((0, 3))), "At least one sample"),
     "too many columns": ("a.npy", npy(np.zeros((20, 10_001), dtype="u1")), "10000 columns"),
     "NaN in an array": ("a.npy", npy(np.where(ROWS > 1, np.nan, ROWS)), "NaN or infinite"),

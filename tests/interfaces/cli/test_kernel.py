@@ -31,7 +31,18 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 
 
 def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
-    wanted = ("rows.npy", "--out", "G.zarr", "--storage", "float32", "--max-memory", "20GB", "--json")
+    wanted = (
+        "rows.npy",
+        "--scale",
+        "none",
+        "--out",
+        "G.zarr",
+        "--storage",
+        "float32",
+        "--max-memory",
+        "20GB",
+        "--json",
+    )
     done = run(*wanted)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -45,7 +56,7 @@ def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
     assert "1 blocks were missing or damaged" in again.stdout
     assert not Path("kernel.npy").exists()
     # Another run is refused, unless it is asked for.
-    other = ("rows.npy", "--out", "G.zarr", "--ntk")
+    other = ("rows.npy", "--scale", "none", "--out", "G.zarr", "--ntk")
     refused = run(*other)
     assert isinstance(refused.exception, nsd.InputError)
     assert "another run" in str(refused.exception)
@@ -56,10 +67,15 @@ def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
 
 def test_rows_in_zarr_and_workers(rows: np.ndarray) -> None:
     zarr.create_array("rows.zarr", shape=rows.shape, dtype="float64")[:] = rows
-    assert run("rows.zarr", "--out", "G.zarr", "--workers", "1", "--activation", "relu").exit_code == 0
+    assert (
+        run(
+            "rows.zarr", "--scale", "none", "--out", "G.zarr", "--workers", "1", "--activation", "relu"
+        ).exit_code
+        == 0
+    )
     expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), rows)
     assert_close(np.asarray(nsd.open_kernel("G.zarr")), expected, Oracle.IDENTITY)
-    done = run("rows.zarr", "--samples", "12", "--activation", "relu")
+    done = run("rows.zarr", "--scale", "none", "--samples", "12", "--activation", "relu")
     assert done.exit_code == 0, done.output
     assert_close(np.load("kernel.npy"), expected[:12, :12], Oracle.IDENTITY)
 

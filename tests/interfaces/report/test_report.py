@@ -156,7 +156,7 @@ def test_designs_and_trainings_of_one_s_own_are_shown(tmp_path: Path) -> None:
     files = [write_design(tmp_path / "design.json"), write_training(tmp_path / "train.json")]
     read = page_of(tmp_path / "nothing", files)
     for words in (
-        "Design: design.json", "is exact: every scalar agrees", "hard_tanh", "Training: train.json", "95.12 % ± 0.4 %",
+        "Design: design.json", "the four numbers agree", "hard_tanh", "Training: train.json", "95.12 % ± 0.4 %",
         "95.12 %", "97 %", "200 ms", "12.3 ms", "5 MiB", "width 64", "--include",
     ):  # fmt: skip
         assert words in read.text, words

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from notsodeep.data import load
+from notsodeep.data import Table, load
 from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation, default_parameters
@@ -14,7 +14,7 @@ from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.uploads import Upload
 from notsodeep.interfaces.scenario import SMALLEST
 from notsodeep.models import DEQ
-from notsodeep.validation import Array, one_of
+from notsodeep.validation import one_of
 
 FORMULA = "formula"
 # Those of the papers first. Activations whose parameters are lists are better typed as a formula.
@@ -38,9 +38,10 @@ class Data(scenario.Data):
 
     Attributes:
         source: "mixture" (the papers' two Gaussian classes), "sphere", "digits" or "file".
-        upload: the rows of a file.
+        upload: a file's rows.
     """
 
+    n: int = 1000
     upload: Upload | None = None
 
     def __post_init__(self) -> None:
@@ -53,11 +54,17 @@ class Data(scenario.Data):
         if self.source == "file" and self.upload is None:
             raise InputError("There is no file yet. Upload a CSV or NPY file, or choose other data.")
 
-    def _read(self) -> Array:
+    @property
+    def is_file(self) -> bool:
+        """Whether samples come from a file of the user's."""
+        return self.source == "file"
+
+    def _read(self) -> Table:
         """The first rows of the file, or digits; all of them if there are fewer than n."""
         if self.upload is not None:
-            return self.upload.rows[: self.n]
-        return scenario.read_rows(self.source, min(self.n, _digits()), None, self.seed)
+            table = self.upload.table
+            return replace(table, rows=table.rows[: self.n], labels=None)
+        return replace(self, n=min(self.n, _digits()))._named()
 
 
 @lru_cache(maxsize=1)

@@ -6,20 +6,22 @@ it depends on: moving sigma_a2 keeps the samples, choosing another family keeps 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
-from notsodeep.designs import Design, design
+from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.choice import Choice, Data
 from notsodeep.interfaces.scenario import ErrorPoint, Law, Prediction, Samples
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ
 from notsodeep.validation import Array
 
 
@@ -45,7 +47,7 @@ def _design(model: DEQ, tau0: float, kernel: str, family: str) -> Design:
 
 
 @lru_cache(maxsize=6)
-def kernel_of(model: DEQ | Explicit, data: Data, kernel: str) -> Array:
+def kernel_of(model: Any, data: Data, kernel: str) -> Array:
     """The exact kernel of the samples."""
     matrix = scenario.compute_kernel(model, samples_of(data).rows, kernel)
     matrix.setflags(write=False)
@@ -116,15 +118,24 @@ def _process() -> ProcessPoolExecutor:
 # --- distances ----------------------------------------------------------------------------------------
 
 
-def twin_distance(choice: Choice) -> tuple[float, float]:
-    """How far the kernels of the designed network and of one plain layer are from the DEQ's on these samples."""
-    return _distance(design_of(choice), choice.data, choice.shown_kernel)
+def distances_of(choice: Choice) -> TwinDistances:
+    """How far the kernels of the designed network and of plain layers are from the DEQ's on these samples."""
+    return _distances(design_of(choice), choice.data, choice.shown_kernel)
 
 
 @lru_cache(maxsize=64)
-def _distance(made: Design, data: Data, kernel: str) -> tuple[float, float]:
+def _distances(made: Design, data: Data, kernel: str) -> TwinDistances:
     rows = samples_of(data).rows
-    return scenario.twin_distance(made, rows, kernel, lambda model, _, name: kernel_of(model, data, name))
+
+    def exact(model: Any, samples: Array, name: str) -> Array:
+        # The DEQ's kernel is needed for its spectrum, too; those of the others for this alone.
+        return (
+            kernel_of(model, data, name)
+            if model == made.model
+            else scenario.compute_kernel(model, samples, name)
+        )
+
+    return twin_distances(made, rows, kernel, exact=exact)
 
 
 def errors_of(choice: Choice) -> tuple[ErrorPoint, ...]:
@@ -144,7 +155,12 @@ def error_sizes(data: Data) -> tuple[Data, ...]:
 @lru_cache(maxsize=256)
 def _errors(model: DEQ, data: Data, kernel: str) -> tuple[ErrorPoint, ...]:
     samples = samples_of(data)
-    return scenario.equivalent_errors(model, samples, kernel, lambda one, _, name: kernel_of(one, data, name))
+    return scenario.equivalent_errors(model, samples, kernel, _kernel_on(data))
+
+
+def _kernel_on(data: Data) -> Callable[[Any, Array, str], Array]:
+    """The exact kernels of these data, computed once."""
+    return lambda model, _, name: kernel_of(model, data, name)
 
 
 def warm_up() -> None:

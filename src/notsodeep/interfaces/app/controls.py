@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from notsodeep.data import SCALES, Preprocessing
 from notsodeep.interfaces.app.choice import ACTIVATIONS, FAMILY_NAMES, FORMULA, PARAMETERS, Choice, Data
 from notsodeep.interfaces.app.uploads import MEGABYTE, Upload, read_upload
 
@@ -137,6 +138,13 @@ def _data() -> Data:
     found: dict[str, Any] = {"source": source}
     if source == "file":
         found["upload"] = _upload()
+        found["scale"] = st.selectbox(
+            "Scaling of the rows",
+            SCALES,
+            format_func=lambda how: f"{how}: {Preprocessing.words(how)}",
+            key="scale",
+            help="The theory is about centred rows whose norm is near 1.",
+        )
     if source == "mixture":
         found["mean"] = st.slider(
             "Separation of the classes",
@@ -172,11 +180,16 @@ def _upload() -> Upload | None:
         "CSV or NPY file",
         type=["csv", "npy"],
         key="upload",
-        help=f"One sample in each row, numbers only, no header, at most {limit} MB. The file stays on this machine.",
+        help=f"One sample in each row, at most {limit} MB; a header is fine. The file stays on this machine.",
+    )
+    label = st.text_input(
+        "Column with labels, if there is one",
+        key="label_column",
+        help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows.",
     )
     if file is None:
         return None
     # One byte more than allowed is enough to refuse it.
     content = file.read(limit * MEGABYTE + 1)
     file.seek(0)
-    return read_upload(file.name, content, megabytes=limit)
+    return read_upload(file.name, content, megabytes=limit, label_column=label.strip() or None)

@@ -6,10 +6,10 @@ import io
 import zipfile
 
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.computations import design_of, spectrum_of, twin_distance
+from notsodeep.interfaces.app.computations import design_of, distances_of, spectrum_of
 from notsodeep.interfaces.app.pictures import KINDS, Picture, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
-from notsodeep.interfaces.app.words import distance_words, spectrum_words
+from notsodeep.interfaces.app.words import spectrum_words
 from notsodeep.interfaces.report.rendering import Section, page, parts, picture
 from notsodeep.interfaces.report.sections import design_body
 
@@ -17,7 +17,7 @@ from notsodeep.interfaces.report.sections import design_body
 def report_page(choice: Choice) -> str:
     """The page of one choice, without external references: it can be sent, printed, and read on a phone."""
     make = parts()
-    sentences = (distance_words(*twin_distance(choice)), spectrum_words(spectrum_of(choice)))
+    sentences = (str(distances_of(choice)), spectrum_words(spectrum_of(choice)))
     # The design brings its own figure.
     shown = [one for one in _pictures(choice) if one.name != "activations"]
     kernel = [

@@ -41,6 +41,7 @@ def show() -> None:
 
 def _answer() -> None:
     choice = choose()
+    page_panels.show_samples(st.container(), choice)
     computations.start_prediction(choice)
     columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
     (activations, twin), (spectrum, errors) = columns

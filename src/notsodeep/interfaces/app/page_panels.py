@@ -12,7 +12,7 @@ from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.pictures import drawn, picture_of, race_picture
 from notsodeep.interfaces.app.race_job import MODES, MOST_EPOCHS, WIDTHS, RaceJob, RacePlan, epoch_rows
 from notsodeep.interfaces.app.recipes import as_commands, as_python
-from notsodeep.interfaces.app.words import distance_words, next_steps, plain, spectrum_words, verdict
+from notsodeep.interfaces.app.words import next_steps, plain, spectrum_words, verdict
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -41,17 +41,27 @@ def show_picture(place: DeltaGenerator, kind: str, choice: Choice) -> None:
     place.caption(one.caption)
 
 
+def show_samples(place: DeltaGenerator, choice: Choice) -> None:
+    """What was done to the rows of a file, and what is unusual about them."""
+    samples = computations.samples_of(choice.data)
+    if choice.data.is_file:
+        place.caption(plain(" ".join(samples.notes)))
+    if samples.advice:
+        place.warning(plain(samples.advice), icon=":material/straighten:")
+
+
 # --- design -------------------------------------------------------------------------------------------
 
 
 def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> None:
     """The verdict in words, the activations, and the scalars wanted and reached."""
-    made = computations.design_of(choice)
+    made, found = computations.design_of(choice), computations.distances_of(choice)
+    good = made.exact and found.is_worth_it
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("Is there a shallow twin?", anchor=False)
-    (right.success if made.exact else right.warning)(
-        plain(verdict(made)), icon=":material/check_circle:" if made.exact else ":material/info:"
+    (right.success if good else right.warning)(
+        plain(verdict(made, found)), icon=":material/check_circle:" if good else ":material/info:"
     )
     _show_layers(right, made)
     right.table(scalar_rows(made), width="stretch")
@@ -97,7 +107,7 @@ def show_errors(place: DeltaGenerator, choice: Choice) -> None:
     """The error of the formulas against n, and how close the twin is on these samples."""
     place.subheader("How good is the theory?", anchor=False)
     show_picture(place, "errors", choice)
-    place.markdown(plain(distance_words(*computations.twin_distance(choice))))
+    place.markdown(plain(str(computations.distances_of(choice))))
 
 
 def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:

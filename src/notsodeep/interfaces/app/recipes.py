@@ -68,7 +68,9 @@ def command_words(choice: Choice) -> list[list[str]]:
 def _data_words(data: Data) -> list[str]:
     n = ["--n", str(len(samples_of(data).rows))]
     if data.source == "file":
-        return ["--data", _file_name(data), *n]
+        label = None if data.upload is None else data.upload.label_column
+        column = [] if label is None else ["--label-column", label]
+        return ["--data", _file_name(data), *n, "--scale", data.scale, *column]
     words = ["--data", data.source, *n, "--seed", str(data.seed)]
     if data.is_drawn:
         words += ["--p", str(data.p)]

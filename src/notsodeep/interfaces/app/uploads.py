@@ -9,10 +9,12 @@ from pathlib import PurePath
 
 import numpy as np
 
+from notsodeep.data import Table, read_table
 from notsodeep.errors import InputError
-from notsodeep.interfaces.tables import read_table
 from notsodeep.validation import Array
 
+# Other formats are packed, and could unpack to more than a page should hold.
+ENDINGS = (".csv", ".npy")
 MEGABYTE = 2**20
 FEWEST_ROWS = 20
 MOST_ROWS = 20_000
@@ -26,21 +28,29 @@ class Upload:
     Attributes:
         name: of the file, without its folder.
         digest: SHA-256 of its bytes.
-        rows: samples in rows.
+        table: samples in rows, as they are in the file, and labels.
+        label_column: the column that holds labels, if one was named.
     """
 
     name: str
     digest: str
-    rows: Array = field(compare=False, repr=False)
+    table: Table = field(compare=False, repr=False)
+    label_column: str | None = None
+
+    @property
+    def rows(self) -> Array:
+        """Samples in rows, as they are in the file."""
+        return self.table.rows
 
 
-def read_upload(name: str, content: bytes, *, megabytes: float) -> Upload:
+def read_upload(name: str, content: bytes, *, megabytes: float, label_column: str | None = None) -> Upload:
     """A CSV or NPY file as a matrix of finite numbers.
 
     Args:
         name: of the file; its ending says what it is.
         content: its bytes.
         megabytes: the most that is read.
+        label_column: the column that holds labels, see `data.open_table`.
 
     Raises:
         InputError: for anything that is not such a matrix; the message says what came and what to do.
@@ -54,7 +64,10 @@ def read_upload(name: str, content: bytes, *, megabytes: float) -> Upload:
         raise InputError("The file is empty. Upload a CSV or NPY file with one sample in each row.")
     # A name may hold a path; the last part is enough.
     short = PurePath(name).name
-    rows = read_table(io.BytesIO(content), short)
+    if PurePath(short).suffix.lower() not in ENDINGS:
+        raise InputError(f"The page reads {' and '.join(ENDINGS)} files; {short!r} is neither.")
+    table = read_table(io.BytesIO(content), short, label_column=label_column)
+    rows = table.rows
     if not FEWEST_ROWS <= rows.shape[0] <= MOST_ROWS or not 2 <= rows.shape[1] <= MOST_COLUMNS:
         raise InputError(
             f"The file has {rows.shape[0]} rows and {rows.shape[1]} columns; the page takes {FEWEST_ROWS} to "
@@ -63,4 +76,4 @@ def read_upload(name: str, content: bytes, *, megabytes: float) -> Upload:
     if not np.any(rows != rows[0]):
         raise InputError("All rows of the file are equal: there is nothing to tell apart. Check the file.")
     rows.setflags(write=False)
-    return Upload(short, hashlib.sha256(content).hexdigest(), rows)
+    return Upload(short, hashlib.sha256(content).hexdigest(), table, label_column)

@@ -6,10 +6,9 @@ import re
 
 import numpy as np
 
-from notsodeep.designs import Design
+from notsodeep.designs import Design, TwinDistances
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.computations import Spectrum, samples_of
-from notsodeep.interfaces.scenario import typical_norm
 from notsodeep.validation import Array
 
 KERNEL_WORDS = {
@@ -26,29 +25,19 @@ def plain(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text)
 
 
-def verdict(made: Design) -> str:
-    """One sentence on the design."""
+def verdict(made: Design, found: TwinDistances) -> str:
+    """What matters of the design: whether its numbers agree, how far kernels differ, what plain layers do."""
     layers = len(made.network.layers)
     network = f"{layers} hidden layer{'s' * (layers > 1)}"
-    what = KERNEL_WORDS[made.kernel]
-    if made.exact:
-        return f"Yes: a network of {network} has the same {what}. All the numbers that decide it agree."
-    return (
-        f"Not quite: the closest network of this family, {network}, misses the {what} by {made.residual:.2g}."
-    )
-
-
-def distance_words(near: float, far: float) -> str:
-    """How the two shallow networks compare on the samples."""
-    if near < far:
-        how = f"{far / near:,.0f} times closer" if far > 1.5 * near > 0 else "closer"
+    if not made.exact:
         return (
-            f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's (relative, operator "
-            f"norm); one plain layer of the same activation is {far:.2g} away. The design is {how}."
+            f"Not quite: the closest network of this family, {network}, misses the four numbers of the "
+            f"{KERNEL_WORDS[made.kernel]} by {made.residual:.2g}; on these samples the kernels differ by {found.twin}."
         )
+    answer = "Yes" if found.is_worth_it else "Yes, but a plain network would do"
     return (
-        f"On these samples the designed network's kernel is {near:.2g} away from the DEQ's, one plain layer of the "
-        f"same activation {far:.2g}: here the design does not help."
+        f"{answer}: {network}. The four numbers of the {KERNEL_WORDS[made.kernel]} agree; on these samples the kernels "
+        f"differ by {found.twin}."
     )
 
 
@@ -91,23 +80,14 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
         )
     elif choice.data.source == "mixture":
         steps.append("Raise the separation until eigenvalues leave the bulk: these carry the classes.")
-    if choice.data.source == "file" and _is_far_from_centred(samples_of(choice.data).rows):
-        steps.append(
-            "Centre your rows: subtract the mean of each column and scale to norm 1 (notsodeep.data.Preprocessing); "
-            "the theory expects it."
-        )
+    if samples_of(choice.data).advice:
+        steps.append("Choose another scaling of your rows: see the sentence above.")
     if choice.activation == "tanh":
-        steps.append("Choose relu: one layer is not enough for it, two leaky-ReLU layers are.")
-    if choice.sigma_a2 < 0.5:
         steps.append(
-            "Raise σ_a² to 0.8: the DEQ gets deeper in effect, the plain layer drifts away, the twin stays."
+            "Choose relu: two designed layers are much closer there than any plain ones, up to a factor too."
         )
+    if choice.sigma_a2 < 0.5:
+        steps.append("Raise σ_a² to 0.8: the DEQ gets deeper in effect, and plain layers drift away.")
     if choice.data.source != "digits":
         steps.append("Choose digits: real data, for which the theory was not made.")
     return steps[:3]
-
-
-def _is_far_from_centred(rows: Array) -> bool:
-    """Whether the common mean is a large part of a typical row, or rows are far from norm 1."""
-    typical = typical_norm(rows)
-    return float(np.linalg.norm(rows.mean(axis=0))) > 0.3 * typical or not 0.3 < typical < 3.0

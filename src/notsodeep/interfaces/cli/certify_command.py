@@ -12,7 +12,7 @@ from rich.table import Table
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import free_path
+from notsodeep.files import new_path
 from notsodeep.interfaces.cli import options
 from notsodeep.interfaces.cli.common import app, console, errors, print_json, say, spinner
 
@@ -21,60 +21,66 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from notsodeep.convergence import Certificate, Descent
+    from notsodeep.interfaces.scenario import Data
 
 
 @app.command()
+@options.takes_data("sphere", n=4, p=50, scale="none", samples_help="How many samples.")
 def certify(
-    data: Annotated[
-        str, typer.Option(help="sphere (random points), digits:0,1, mnist:0,1, cifar10:0,1, or rows.npy.")
-    ] = "sphere",
-    labels: Annotated[
-        Path | None, typer.Option(help="A .npy file with one label per row; needed with rows.npy.")
-    ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="How many samples.")] = 4,
-    dimension: Annotated[int, typer.Option(min=1, help="Dimension of the sphere.")] = 50,
-    width: Annotated[int, typer.Option(min=1, help="Width m of the network.")] = 1000,
+    data: Data,
+    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width m of the network.")] = 1000,
     sigma_w2: Annotated[
-        float, typer.Option("--sigma-w2", help="Variance of the recurrent weights, below 1/8.")
+        float,
+        typer.Option("--sigma-w2", metavar="NUMBER", help="Variance of the recurrent weights, below 1/8."),
     ] = 0.01,
     readout_scale: Annotated[
-        float, typer.Option(help="Factor on the initial readout; the paper's is 1.")
+        float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")
     ] = 1.0,
-    label_scale: Annotated[float, typer.Option(help="Factor on the labels.")] = 1.0,
-    delta: Annotated[float | None, typer.Option(help="δ of the condition; by default the best one.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, samples and labels.")] = 0,
+    label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="δ of the condition; by default the best one.", show_default=False
+        ),
+    ] = None,
     train: Annotated[
-        int, typer.Option(min=0, help="Then train for so many steps, and record what the theorem speaks of.")
+        int, typer.Option(metavar="N", min=0, help="Then train for so many steps, and record them.")
     ] = 0,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw the training: loss and ||W|| (png, svg or pdf).")
-    ] = None,
+    figure: options.Figure = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File from which an interrupted training goes on.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File from which an interrupted training goes on.", show_default=False
+        ),
     ] = None,
-    data_dir: options.DataDir = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace the figure if it is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Will gradient descent train this DEQ to zero loss, at what rate, and what would guarantee it?
+    """Will gradient descent train this DEQ to zero loss, and what guarantees it?
 
-    Draws a ReLU DEQ of the given width, measures it, and checks the condition under which full-batch gradient descent
-    is proved to reach a global minimum. Rows are scaled to norm √d, as the theorem asks; labels of two classes are ±1.
+    Draws a ReLU DEQ of the given width, measures it, and checks the condition
+    under which full-batch gradient descent is proved to reach a global minimum.
+    Rows are scaled to norm √d, as the theorem asks; two classes become -1 and 1;
+    points of a sphere have random labels.
 
-    Examples: notsodeep certify
+    Certified: notsodeep certify --n 2 --sigma-w2 0.0001 --readout-scale 0.001
+    --label-scale 0.01 --width 2000 --train 100
 
-    notsodeep certify --samples 2 --sigma-w2 0.0001 --readout-scale 0.001 --label-scale 0.01 --width 2000 --train 100
+    Not certified, with the reason and what would help: notsodeep certify
 
-    notsodeep certify --data mnist:0,1 --samples 1000 --width 500 --sigma-w2 0.08 --train 200 --figure loss.png
+    Your data: notsodeep certify --data X.csv --label-column diagnosis --n 50
 
-    Exit code 0: certified; 3: not certified, with the reason and what would do.
+    Exit code 0: certified; 3: not certified.
     """
     if figure is not None and not train:
         raise InputError("--figure draws a training: add --train with a number of steps.")
     if figure is not None:
         needed("matplotlib", "--figure")
-    target = None if figure is None else free_path(figure, overwrite)
-    rows, y = _read(data, labels, samples, dimension, seed, data_dir)
+    target = None if figure is None else new_path(figure, overwrite)
+    rows, y, notes = _read(data)
+    if data.is_file and not as_json:
+        for note in notes:
+            say(f"{data.source}: {note}")
     with spinner() as progress:
         progress.add_task("drawing the network and verifying its norms")
         from notsodeep.convergence import certificate
@@ -84,7 +90,7 @@ def certify(
             label_scale * y,
             width,
             sigma_w2,
-            seed=seed,
+            seed=data.seed,
             readout_scale=readout_scale,
             delta=delta,
             normalise=True,
@@ -99,40 +105,44 @@ def certify(
         if target is not None:
             say(f"figure: {_draw(trained, found, target)}", errors)
     if as_json:
-        print_json(_record(found, trained))
+        print_json(
+            {"data": data.source, "scale": data.scale, "notes": list(notes), **_record(found, trained)}
+        )
     if not found.certified:
         raise typer.Exit(3)
 
 
-def _read(
-    data: str, labels: Path | None, samples: int, dimension: int, seed: int, data_dir: Path | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows, and labels as numbers."""
+def _read(data: Data) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
+    """Rows, labels as numbers, and what was done to the rows."""
     import numpy as np
 
-    from notsodeep.data import UnitSphere, load, parse_spec
-    from notsodeep.interfaces.tables import ENDINGS, open_table, read_npy
+    if not data.is_drawn and not data.is_file:
+        from notsodeep.data import parse_spec
 
-    if data == "sphere":
-        values = np.random.default_rng(seed + 1).standard_normal(samples)
-        return UnitSphere(dimension).sample(samples, seed), values
-    if Path(data).suffix in ENDINGS:
-        if labels is None or not labels.is_file():
+        name, classes = parse_spec(data.source)
+        if classes is None or len(classes) != 2:
             raise InputError(
-                f"{data} has no labels of its own: give a file with one per row by --labels y.npy."
-                if labels is None
-                else f"There is no file {labels}."
+                f"--data {data.source}: name two classes, such as {name}:0,1. Their labels become -1 and 1."
             )
-        rows = open_table(data, samples)
-        with labels.open("rb") as file:
-            return rows, read_npy(file, str(labels))[: len(rows)]
-    name, classes = parse_spec(data)
-    if classes is None or len(classes) != 2:
+    samples = data.samples()
+    if data.source == "sphere":
+        return samples.rows, np.random.default_rng(data.seed + 1).standard_normal(len(samples.rows)), ()
+    return samples.rows, _as_targets(data.needed_labels(samples), data.source), samples.notes
+
+
+def _as_targets(labels: NDArray[Any], source: str) -> NDArray[np.float64]:
+    """Two classes as -1 and 1, other numbers as they are."""
+    import numpy as np
+
+    names, codes = np.unique(labels, return_inverse=True)
+    if len(names) == 2 and labels.dtype.kind != "f":
+        return np.where(codes == 1, 1.0, -1.0)
+    if labels.dtype.kind not in "biuf":
         raise InputError(
-            f"--data {data}: name two classes, such as {name}:0,1. Their labels become -1 and 1."
+            f"These {len(labels)} rows of {source} have {len(names)} class{'es' * (len(names) > 1)}; needed are two, "
+            "or numbers as labels. Take other rows or more of them (--n)."
         )
-    loaded = load(name, classes=classes, n=samples, seed=seed, data_dir=data_dir)
-    return np.asarray(loaded.X, dtype=np.float64), np.where(np.asarray(loaded.y) == classes[1], 1.0, -1.0)
+    return labels.astype(np.float64)
 
 
 def _print_certificate(found: Certificate) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from notsodeep.errors import MissingExtraError
+from notsodeep.progress import shown_late
+
+if TYPE_CHECKING:
+    from notsodeep.interfaces.scenario import Data, Samples
 
 app = typer.Typer(
     name="notsodeep",
@@ -56,10 +61,10 @@ def print_json(content: Any, indent: int | None = None) -> None:
     sys.stdout.write(json.dumps(content, indent=indent, ensure_ascii=indent is None) + "\n")
 
 
-def spinner() -> Progress:
-    """A spinner on stderr that vanishes when the work is done."""
+def spinner() -> AbstractContextManager[Progress]:
+    """A spinner on stderr that comes after two seconds and vanishes when the work is done."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    return Progress(*columns, console=errors, transient=True)
+    return shown_late(Progress(*columns, console=errors, transient=True))
 
 
 def figures_if_installed() -> Any:
@@ -72,15 +77,19 @@ def figures_if_installed() -> Any:
     return figures
 
 
-def print_distance(made: Any, rows: Any) -> dict[str, tuple[float, float]]:
-    """Print how far the designed and the plain network are from the DEQ on these rows; the distances by kernel."""
-    from notsodeep.interfaces.scenario import twin_distance
+def say_notes(data: Data, samples: Samples) -> None:
+    """Say what was done to the rows of a file, and what is unusual about them; data sets are told of on request."""
+    shown = samples.notes if data.is_file or data.scale != "auto" else ()
+    for note in (*shown, samples.advice):
+        if note:
+            say(f"{data.source}: {note}")
 
-    kernels = ("ck", "ntk") if made.kernel == "both" else (made.kernel,)
-    distances = {kernel: twin_distance(made, rows, kernel) for kernel in kernels}
-    for kernel, (near, far) in distances.items():
-        say(
-            f"Exact {kernel} on {len(rows)} rows: the designed network is {near:.2g} away from the DEQ, "
-            f"its own activation in one plain layer {far:.2g}"
-        )
-    return distances
+
+def data_record(data: Data, samples: Samples) -> dict[str, Any]:
+    """Where the samples came from and what was done to them, for JSON."""
+    n, p = samples.rows.shape
+    return {
+        "source": data.source, "n": n, "p": p, "tau0": samples.tau0,
+        "scale": "none" if data.is_drawn else data.scale, "notes": list(samples.notes),
+        "advice": samples.advice,
+    }  # fmt: skip

@@ -2,76 +2,105 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from notsodeep.extras import needed
-from notsodeep.files import atomic_write, free_path
+from notsodeep.files import atomic_write, new_path
 from notsodeep.interfaces.cli import options
-from notsodeep.interfaces.cli.common import app, errors, print_distance, say
+from notsodeep.interfaces.cli.common import app, data_record, errors, print_json, say, say_notes, spinner
+
+if TYPE_CHECKING:
+    from notsodeep.interfaces.scenario import Data
 
 
 @app.command()
+@options.takes_data()
 def design(
+    data: Data | None,
     activation: options.Activation = "tanh",
     sigma_a2: options.Variance = 0.2,
     tau0: Annotated[
-        float | None, typer.Option(help="Norm of a typical input; 1, or that of the data if given.")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False
+        ),
     ] = None,
-    kernel: Annotated[str, typer.Option(help="What to match: ck, ntk, ntk_paper or both.")] = "ck",
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="What to match: ck, ntk, ntk_paper or both.")
+    ] = "ck",
     family: Annotated[
-        str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.",
+        ),
     ] = "auto",
-    data: Annotated[str | None, typer.Option(help=f"Measure the kernel distance on: {options.DATA}")] = None,
-    n: options.Count = 1000,
-    p: options.Dimension = 800,
-    classes: options.Classes = 2,
-    mean: options.Mean = 8.0,
-    gap: options.Gap = 8.0,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
-    save: Annotated[Path | None, typer.Option(help="Write the design as JSON.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the activations (png, svg or pdf).")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
+    ] = None,
+    figure: options.Figure = None,
     overwrite: options.Overwrite = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the design, data and distances as JSON, and nothing else.")
+    ] = False,
 ) -> None:
-    """The shallow explicit network with the same kernel as a DEQ, or an honest no.
+    """The shallow explicit network with the kernel of a DEQ, or an honest no.
 
-    Example: notsodeep design --activation relu --sigma-a2 0.2 --data digits
+    Without data the answer is about four numbers that decide the kernel in high
+    dimension. With data it also says how far the kernels differ on them, beside
+    plain layers of the DEQ's own activation, as they are and up to a factor.
 
-    Exit code 0: the scalars match; 3: this family cannot match and the closest network is given.
+    Example: notsodeep design --activation relu --data digits
+
+    Example: notsodeep design --data X.csv --label-column diagnosis
+
+    Exit code 0: the four numbers agree; 3: this family cannot match them and the
+    closest network is given.
     """
     if figure is not None:
         needed("matplotlib", "--figure")
+    for path in (save, figure):
+        if path is not None:
+            new_path(path, overwrite)
     from notsodeep.designs import design as make_design
-    from notsodeep.interfaces.scenario import Data, read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.designs import twin_distances
+    from notsodeep.interfaces.scenario import read_model
 
-    model = DEQ(read_activation(activation), sigma_a2)
-    samples = None if data is None else Data(data, n, p, classes, mean, gap, seed, data_dir).samples()
-    if tau0 is None:
-        tau0 = 1.0 if samples is None else samples.tau0
-    made = make_design(model, tau0, kernel, family)
+    model = read_model(activation, sigma_a2)
+    with spinner() as progress:
+        progress.add_task("design")
+        samples = None if data is None else data.samples()
+        if tau0 is None:
+            tau0 = 1.0 if samples is None else samples.tau0
+        made = make_design(model, tau0, kernel, family)
+        kernels = ("ck", "ntk") if kernel == "both" else (kernel,)
+        found = [] if samples is None else [twin_distances(made, samples.rows, one) for one in kernels]
     if as_json:
-        sys.stdout.write(made.to_json() + "\n")
+        content = json.loads(made.to_json())
+        if data is not None and samples is not None:
+            measured = [one.as_dict() for one in found]
+            content = {"design": content, "data": data_record(data, samples), "measured": measured}
+        print_json(content, indent=2)
     else:
+        if data is not None and samples is not None:
+            say_notes(data, samples)
         say(str(made))
         say(made.explain())
-        if samples is not None:
-            print_distance(made, samples.rows)
+        for one in found:
+            say(str(one))
     if save is not None:
-        target = free_path(save, overwrite)
-        with atomic_write(target) as temporary:
+        with atomic_write(save) as temporary:
             temporary.write_text(made.to_json(), encoding="utf-8")
-        say(f"design written to {target}", errors)
+        say(f"design written to {save}", errors)
     if figure is not None:
         from notsodeep import figures
 
         drawing, panels = figures.new_figure()
         figures.plot_design(made, panels[0])
-        say(f"figure: {figures.save(drawing, free_path(figure, overwrite))}", errors)
+        say(f"figure: {figures.save(drawing, figure)}", errors)
     if not made.exact:
         raise typer.Exit(3)

@@ -4,71 +4,91 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from notsodeep.errors import InputError
-from notsodeep.files import atomic_write, free_path
+from notsodeep.files import new_path
 from notsodeep.interfaces.cli import options
-from notsodeep.interfaces.cli.common import app, console, print_json, say
+from notsodeep.interfaces.cli.common import app, console, data_record, print_json, say, say_notes
+
+if TYPE_CHECKING:
+    from notsodeep.interfaces.scenario import Data
+
+_FOLDER = "A kernel larger than memory"
 
 
 @app.command()
+@options.takes_data(argument=True, n=None, samples_help="Use only so many rows, the first ones of a file.")
 def kernel(
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A .npy, .csv or .zarr file with samples in rows, or a name: digits, mnist, mnist:6,8, …"
-        ),
-    ],
-    save: Annotated[Path, typer.Option(help="Where the kernel goes (.npy).")] = Path("kernel.npy"),
+    data: Data,
+    save: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the kernel goes: .npy, .npz, .csv or .parquet.")
+    ] = Path("kernel.npy"),
     activation: options.Activation = "tanh",
     sigma_a2: options.Variance = 0.2,
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
     ] = False,
     depth: Annotated[
-        int | None, typer.Option(help="Cut after this many layers; infinite if not given.")
+        int | None,
+        typer.Option(metavar="N", help="Cut after so many layers; infinite if not given.", show_default=False),
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Use only so many rows.")] = None,
-    data_dir: options.DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A folder (G.zarr) that the kernel goes to block by block, instead of --save: for kernels larger "
-            "than memory. The same command goes on where it was stopped."
+            metavar="DIR", rich_help_panel=_FOLDER, show_default=False,
+            help="A folder (G.zarr) that the kernel goes to block by block, instead of --save. The same command goes "
+            "on where it was stopped. With --scale none rows of .npy and .zarr stay in their file.",
         ),
     ] = None,
     max_memory: Annotated[
         str | None,
-        typer.Option(help="With --out: what the process may hold, 4GB. Half of what is free if not given."),
+        typer.Option(
+            metavar="SIZE", rich_help_panel=_FOLDER, show_default=False,
+            help="What the process may hold, 4GB; half of what is free if not given.",
+        ),
     ] = None,
-    storage: Annotated[str, typer.Option(help="With --out: float64 or float32.")] = "float64",
+    storage: Annotated[
+        str, typer.Option(metavar="TYPE", rich_help_panel=_FOLDER, help="float64 or float32.")
+    ] = "float64",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="With --out: so many processes of this machine.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, rich_help_panel=_FOLDER, show_default=False,
+            help="So many processes of this machine.",
+        ),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="With --out: the address of a dask scheduler, tcp://host:8786.")
+        str | None,
+        typer.Option(
+            metavar="URL", rich_help_panel=_FOLDER, show_default=False,
+            help="The address of a dask scheduler, tcp://host:8786.",
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace the file (or start the folder anew).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
-) -> None:
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file (or the folder).")] = False,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """The exact kernel of a DEQ on your data, written to a file.
+
+    Example: notsodeep kernel X.csv --label-column species --save K.npy
 
     Example: notsodeep kernel digits --activation relu --ntk --save relu-ntk.npy
 
-    Example: notsodeep kernel mnist --out mnist.zarr --storage float32 --max-memory 4GB
+    Example: notsodeep kernel mnist --out mnist.zarr --storage float32
     """
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.data.table_files import check_writable
+    from notsodeep.interfaces.scenario import read_model
 
-    model = DEQ(read_activation(activation), sigma_a2)
+    model = read_model(activation, sigma_a2)
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
-    start = time.perf_counter()
-    rows = _rows(data, samples, data_dir, whole=out is None)
     if out is None:
-        target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
+        check_writable(new_path(save, overwrite))
+    start = time.perf_counter()
+    rows, record = _rows(data, whole=out is None, quiet=as_json)
+    if out is None:
+        target = save
         matrix, info = _in_memory(model, rows, tangent, depth, target)
     else:
         target, client = out, workers if scheduler is None else scheduler
@@ -77,7 +97,7 @@ def kernel(
     facts = {
         "model": str(model), "kernel": "ntk" if tangent else "ck", "depth": depth, "shape": list(matrix.shape),
         "seconds": round(time.perf_counter() - start, 3), "iterations": info.iterations,
-        "error_bound": info.error_bound, "file": str(target),
+        "error_bound": info.error_bound, "file": str(target), "data": record,
     }  # fmt: skip
     if out is not None:
         facts |= {"storage": storage, "repaired": [list(cell) for cell in matrix.repaired]}
@@ -99,16 +119,14 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def _in_memory(model: Any, rows: Any, tangent: bool, depth: int | None, target: Path) -> tuple[Any, Any]:
-    import numpy as np
-
+    from notsodeep.data.table_files import write_table
     from notsodeep.kernels import conjugate_kernel, tangent_kernel
     from notsodeep.progress import progress_bar
 
     compute = tangent_kernel if tangent else conjugate_kernel
     with progress_bar(f"{len(rows)} × {len(rows)} pairs") as report:
         matrix, info = compute(model, rows, depth=depth, return_info=True, progress=report)
-    with atomic_write(target) as temporary:
-        np.save(temporary, matrix, allow_pickle=False)
+    write_table(target, matrix)
     return matrix, info
 
 
@@ -127,17 +145,18 @@ def _on_disk(
     return matrix, info
 
 
-def _rows(data: str, samples: int | None, data_dir: Path | None, *, whole: bool) -> Any:
-    """Rows of a file or a data set; unless they are wanted whole, in their file where that allows it."""
-    from notsodeep.interfaces.scenario import read_rows
+def _rows(data: Data, *, whole: bool, quiet: bool) -> tuple[Any, dict[str, Any]]:
+    """The rows, and what is known of them; unscaled ones stay in their file where that and the kernel allow it."""
+    stays = Path(data.source).suffix in (".npy", ".zarr") and data.n is None and data.label_column is None
+    if not whole and stays and data.scale == "none":
+        from notsodeep.scale.sample_sources import open_rows
 
-    suffix = Path(data).suffix
-    if suffix != ".zarr" and (suffix != ".npy" or whole or samples is not None):
-        return read_rows(data, samples, data_dir)
-    from notsodeep.scale.sample_sources import open_rows
-
-    rows = open_rows(data)
-    return rows.read(slice(0, samples)) if whole or samples is not None else rows
+        rows = open_rows(data.source)
+        return rows, {"source": data.source, "n": rows.shape[0], "scale": "none"}
+    samples = data.samples()
+    if not quiet:
+        say_notes(data, samples)
+    return samples.rows, data_record(data, samples)
 
 
 def _check_options(

@@ -1,34 +1,151 @@
-"""Options that several commands take, with their help."""
+"""Options that several commands take, with their help; those of the data are the same for all that take data."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-DATA = (
-    "mixture (Gaussian classes as in the papers: --n, --p, --classes, --mean, --gap), sphere (unit vectors: --n, --p), "
-    "digits, mnist:6,8, …, or rows.npy, rows.csv with samples in rows."
+_PANEL = "Data"
+SOURCES = (
+    "A file with samples in rows (.csv, .npy, .npz, .parquet, .zarr), a data set (digits, mnist, mnist:6,8, "
+    "fashion_mnist, cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
 )
 Activation = Annotated[
     str,
     typer.Option(
-        help="The DEQ's activation: a name (tanh, relu, swish, gelu, …), with parameters (leaky_relu:a=1,b=0.1), "
-        "or a formula in x ('formula:x*sigmoid(x)')."
+        metavar="NAME",
+        help="The DEQ's activation: a name (tanh, relu, gelu), with parameters (elu:alpha=2), or a formula "
+        "('x*sigmoid(x)').",
     ),
 ]
-Variance = Annotated[float, typer.Option("--sigma-a2", help="Variance of the recurrent weights.")]
-Count = Annotated[
-    int, typer.Option("--n", "--samples", min=10, help="Number of samples; of a file the first ones.")
+Variance = Annotated[
+    float, typer.Option("--sigma-a2", metavar="NUMBER", help="Variance of the recurrent weights, 0 to 1.")
 ]
-Dimension = Annotated[
-    int, typer.Option(min=2, help="Dimension of mixture and sphere; other data have their own.")
+DataDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA).", show_default=False),
 ]
-Classes = Annotated[int, typer.Option(min=1, help="Classes of the mixture.")]
-Mean = Annotated[float, typer.Option(help="Length of the class means of the mixture.")]
-Gap = Annotated[float, typer.Option(help="Covariance gap of the mixture: class a has C = (1 + gap a/√p) I.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the draw; a file is read from its beginning.")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets (or NOTSODEEP_DATA).")]
-Overwrite = Annotated[bool, typer.Option(help="Replace files that are there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and nothing else.")]
+Figure = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw a figure (png, svg or pdf).", show_default=False)
+]
+
+
+def _data_parameters(n: int | None, p: int, scale: str, samples_help: str) -> dict[str, tuple[Any, Any]]:
+    """The options by which data are chosen, apart from the source: annotation and default of each."""
+
+    def option(kind: Any, *names: str, **settings: Any) -> Any:
+        return Annotated[kind, typer.Option(*names, rich_help_panel=_PANEL, **settings)]
+
+    whole, number = {"metavar": "N"}, {"metavar": "NUMBER"}
+    return {
+        "n": (option(int | None, "--n", "--samples", min=1, help=samples_help, **whole), n),
+        "scale": (
+            option(
+                str, "--scale", metavar="HOW",
+                help="Rows of files and data sets: auto (centred, one factor, norm 1), none, center, standard (each "
+                "column), unit (each row).",
+            ),
+            scale,
+        ),
+        "label_column": (
+            option(
+                str | None, "--label-column", metavar="NAME", show_default=False,
+                help="The column of the file with labels (name, or number from 1; -1 the last); in .npz an array.",
+            ),
+            None,
+        ),
+        "labels": (
+            option(
+                Path | None, "--labels", metavar="FILE", show_default=False,
+                help="A .npy or .csv file with one label per row.",
+            ),
+            None,
+        ),
+        "p": (
+            option(int, "--p", "--dimension", min=2, help="Dimension of mixture and sphere.", **whole),
+            p,
+        ),
+        "classes": (option(int, "--classes", min=1, help="Classes of the mixture.", **whole), 2),
+        "mean": (option(float, "--mean", help="Length of the class means of the mixture.", **number), 8.0),
+        "gap": (
+            option(float, "--gap", help="Covariance gap of the mixture: C = (1 + gap a/√p) I.", **number),
+            8.0,
+        ),
+        "seed": (
+            option(int, "--seed", min=0, help="Of what is drawn; files are read from the start.", **whole),
+            0,
+        ),
+        "data_dir": (
+            option(
+                Path | None, "--data-dir", metavar="DIR", show_default=False,
+                help="Folder of the data sets (or NOTSODEEP_DATA).",
+            ),
+            None,
+        ),
+    }  # fmt: skip
+
+
+def takes_data(
+    default: str | None = None,
+    *,
+    n: int | None = 1000,
+    p: int = 800,
+    scale: str = "auto",
+    argument: bool = False,
+    samples_help: str = "Number of samples; of a file the first ones.",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that choose data; it is called with `data`, a `scenario.Data`, in their place.
+
+    Args:
+        default: the data if none are named; None leaves them out, and `data` is None.
+        n: default of --n.
+        p: default of --p.
+        scale: default of --scale.
+        argument: the source is an argument of the command, not the option --data, and must be given.
+        samples_help: help of --n.
+    """
+    if argument:
+        source: Any = Annotated[str, typer.Argument(help=SOURCES, metavar="DATA")]
+    else:
+        source = Annotated[
+            str if default else str | None,
+            typer.Option(
+                "--data", metavar="DATA", help=SOURCES, rich_help_panel=_PANEL, show_default=bool(default)
+            ),
+        ]
+    start = inspect.Parameter.empty if argument else default
+    chosen = {"source": (source, start)} | _data_parameters(n, p, scale, samples_help)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_data(**values: Any) -> None:
+            from notsodeep.interfaces.scenario import Data
+
+            given = {name: values.pop(name) for name in chosen}
+            command(data=None if given["source"] is None else Data(**given), **values)
+
+        # What typer reads: the parameters and their types. That of `data` is imported when it is made.
+        hints = get_type_hints(command, localns={"Data": object}, include_extras=True)
+        own = {
+            name: (hints[name], one.default)
+            for name, one in inspect.signature(command).parameters.items()
+            if name != "data"
+        }
+        given = chosen | own
+        with_data.__annotations__ = {name: kind for name, (kind, _) in given.items()}
+        with_data.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+                for name, (kind, default) in given.items()
+            ]
+        )
+        return with_data
+
+    return decorate

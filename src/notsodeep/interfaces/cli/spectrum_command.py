@@ -8,63 +8,72 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notsodeep.errors import InputError
-from notsodeep.files import free_path
+from notsodeep.files import new_path
 from notsodeep.interfaces.cli import options
-from notsodeep.interfaces.cli.common import app, console, figures_if_installed, print_json, say, spinner
+from notsodeep.interfaces.cli.common import (
+    app,
+    console,
+    data_record,
+    figures_if_installed,
+    print_json,
+    say,
+    say_notes,
+    spinner,
+)
 from notsodeep.validation import Array
 
 if TYPE_CHECKING:
-    from notsodeep.interfaces.scenario import ErrorPoint, Prediction
+    from notsodeep.interfaces.scenario import Data, ErrorPoint, Prediction
 
 
 @app.command()
+@options.takes_data("mixture")
 def spectrum(
+    data: Data,
     activation: options.Activation = "tanh",
     sigma_a2: options.Variance = 0.2,
-    kernel: Annotated[str, typer.Option(help="ck, ntk or ntk_paper.")] = "ck",
-    data: Annotated[str, typer.Option(help=options.DATA)] = "mixture",
-    n: options.Count = 1000,
-    p: options.Dimension = 800,
-    classes: options.Classes = 2,
-    mean: options.Mean = 8.0,
-    gap: options.Gap = 8.0,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
+    kernel: Annotated[str, typer.Option(metavar="NAME", help="ck, ntk or ntk_paper.")] = "ck",
     form: Annotated[
-        str, typer.Option(help="refined (with what is known of finite n) or asymptotic.")
+        str,
+        typer.Option(metavar="NAME", help="refined (with what is known of finite n) or asymptotic."),
     ] = "refined",
     check: Annotated[bool, typer.Option(help="Compare with the exact eigenvalues of a sample.")] = True,
     errors: Annotated[
         bool,
-        typer.Option("--errors", help="How the error of the equivalents falls with n, as a second panel."),
+        typer.Option("--errors", help="The error of the equivalents against n, as a second panel."),
     ] = False,
-    output: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("notsodeep-spectrum.png"),
+    output: Annotated[
+        Path,
+        typer.Option("--save", "--output", metavar="FILE", help="Where the figure goes (png, svg or pdf)."),
+    ] = Path("notsodeep-spectrum.png"),
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
     """Predict the eigenvalues of a DEQ's kernel, and check them on a sample.
 
-    Where the law of the samples is known (mixture, sphere) the prediction needs no data at all. For digits, images and
-    files it is the spectrum of the refined equivalent of the same rows.
+    Where the law of the samples is known (mixture, sphere) the prediction needs
+    no data at all. For digits, images and files it is the spectrum of the refined
+    equivalent of the same rows.
 
-    Examples: notsodeep spectrum --activation relu --kernel ntk --n 2000 --p 1600
+    Example: notsodeep spectrum --activation relu --kernel ntk --n 2000 --p 1600
 
-    notsodeep spectrum --data digits --activation 'formula:x*sigmoid(x)' --errors
+    Example: notsodeep spectrum --data digits --activation 'x*sigmoid(x)' --errors
+
+    Example: notsodeep spectrum --data X.csv --label-column diagnosis
     """
     import numpy as np
 
     from notsodeep.interfaces import scenario
-    from notsodeep.models import DEQ
 
-    source = scenario.Data(data, n, p, classes, mean, gap, seed, data_dir)
-    if form != "refined" and not source.is_drawn:
+    new_path(output, overwrite)
+    if form != "refined" and not data.is_drawn:
         raise InputError(
-            f"--form {form} needs classes whose law is known: mixture or sphere. Leave it out for {data}."
+            f"--form {form} needs classes whose law is known: mixture or sphere. Leave it out for {data.source}."
         )
-    uncentred = DEQ(scenario.read_activation(activation), sigma_a2)
+    uncentred = scenario.read_model(activation, sigma_a2)
     with spinner() as progress:
-        progress.add_task(f"{kernel} on {data}")
-        samples = source.samples()
+        progress.add_task(f"{kernel} on {data.source}")
+        samples = data.samples()
         model = uncentred.centred(samples.tau0)
         exact = (
             np.linalg.eigvalsh(scenario.compute_kernel(model, samples.rows, kernel)).astype(float)
@@ -74,21 +83,22 @@ def spectrum(
         found = scenario.predict(model, samples, kernel, form)
         points = [
             point
-            for part in (source.smaller(len(samples.rows)) if errors else ())
+            for part in (data.smaller(len(samples.rows)) if errors else ())
             for point in scenario.equivalent_errors(uncentred, part.samples(), kernel)
         ]
     name = activation if len(activation) <= 40 else activation[:39] + "…"
     title = f"{name} DEQ, {kernel}, n = {len(samples.rows)}, p = {samples.rows.shape[1]}"
-    figure = _draw(found, exact, points, title, free_path(output, overwrite))
+    figure = _draw(found, exact, points, title, output)
     if not as_json:
-        _print(found, exact, points, data)
+        say_notes(data, samples)
+        _print(found, exact, points, data.source)
         if figure is not None:
             console.print(f"Figure: [bold]{figure}[/]", highlight=False)
         return
     print_json(
         {
-            "model": str(model), "activation": activation, "kernel": kernel, "data": data, "seed": seed,
-            "n": len(samples.rows), "p": samples.rows.shape[1], "tau0": samples.tau0, "form": form,
+            "model": str(model), "activation": activation, "kernel": kernel, "data": data.source, "seed": data.seed,
+            **data_record(data, samples), "form": form,
             "predicted": _record(found), "exact": None if exact is None else exact.tolist(),
             "distance": None if exact is None else found.distance_to(exact),
             "errors": [point.as_row() for point in points], "figure": None if figure is None else str(figure),

@@ -14,47 +14,49 @@ from notsodeep.interfaces.cli.common import app, console, errors, print_json, sa
 from notsodeep.interfaces.value_formats import scaled, seconds
 
 if TYPE_CHECKING:
+    from notsodeep.interfaces.scenario import Data
     from notsodeep.nets.race import Race
 
 
 @app.command()
+@options.takes_data("digits", n=None, samples_help="Samples to use for training; all by default.")
 def train(
-    data: Annotated[
-        str,
-        typer.Option(help="digits, mnist, fashion_mnist, cifar10, cifar10_vgg19; mnist:6,8 for two classes."),
-    ] = "digits",
+    data: Data,
     activation: options.Activation = "relu",
     sigma_a2: options.Variance = 0.2,
-    width: Annotated[int, typer.Option(min=1, help="Width of all networks.")] = 1024,
-    model: Annotated[str, typer.Option(help="Which to train, with commas.")] = "deq,twin,plain",
+    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of all networks.")] = 1024,
+    model: Annotated[
+        str, typer.Option(metavar="NAMES", help="Which to train, with commas.")
+    ] = "deq,twin,plain",
     mode: Annotated[
         str,
-        typer.Option(
-            "--train", help="readout (hidden weights stay random; features are computed once) or all."
-        ),
+        typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
     ] = "readout",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training samples.")] = 20,
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum, adam, or gd (full batch).")] = "sgd",
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the training samples.")] = 20,
+    optimizer: Annotated[
+        str, typer.Option(metavar="NAME", help="sgd, momentum, adam, or gd (full batch).")
+    ] = "sgd",
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate; by default from the kernel's largest eigenvalue.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Learning rate; by default from the kernel.", show_default=False),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples per step.")] = 128,
-    loss: Annotated[str, typer.Option(help="cross_entropy or squared.")] = "cross_entropy",
-    seeds: Annotated[int, typer.Option(min=1, help="How many times, with fresh weights.")] = 3,
-    samples: Annotated[
-        int | None, typer.Option(min=2, help="Training samples to use; all by default.")
-    ] = None,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Samples per step.")] = 128,
+    loss: Annotated[str, typer.Option(metavar="NAME", help="cross_entropy or squared.")] = "cross_entropy",
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="How many times, with fresh weights.")] = 3,
     contractive: Annotated[
-        bool, typer.Option(help="Keep the DEQ's equilibrium unique while it trains.")
+        bool, typer.Option("--contractive", help="Keep the DEQ's equilibrium unique while it trains.")
     ] = False,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads of torch; fewer than the cores are faster on a busy machine."),
+        typer.Option(metavar="N", min=1, help="Threads of torch.", show_default=False),
     ] = None,
-    data_dir: options.DataDir = None,
     checkpoint_dir: Annotated[
         Path | None,
-        typer.Option(help="Existing folder to keep the trainings in; a second call goes on from there."),
+        typer.Option(
+            metavar="DIR",
+            help="Existing folder to keep the trainings in; a second call goes on from there.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")
@@ -62,41 +64,51 @@ def train(
 ) -> None:
     """Train a DEQ, its explicit twin and a plain network alike, and compare them.
 
-    **deq**: z = φ(σ_a A z + σ_b B x)/√m, solved for its equilibrium at every sample. **twin**: the shallow explicit
-    network designed to have the same kernel (`notsodeep design`). **plain**: as deep as the twin, with the DEQ's own
-    activation and no design.
+    **deq**: z = φ(σ_a A z + σ_b B x)/√m, solved for its equilibrium at every
+    sample. **twin**: the shallow explicit network designed to have the same
+    kernel (`notsodeep design`). **plain**: as deep as the twin, with the DEQ's
+    own activation and no design.
 
-    If the theory holds, the twin is as accurate as the DEQ and predicts the same classes about as often as a second
-    DEQ does (the agreement in the DEQ's own row), at a fraction of its time.
+    If the theory holds, the twin is as accurate as the DEQ and predicts the same
+    classes about as often as a second DEQ does (the agreement in the DEQ's own
+    row), at a fraction of its time. Of a file a fifth of each class is kept for
+    the test.
 
-    Examples:
-    notsodeep train
+    Example: notsodeep train
 
-    notsodeep train --data mnist --data-dir DATA --width 1024 --seeds 5
+    Example: notsodeep train --data X.csv --label-column diagnosis
 
-    notsodeep train --data mnist:6,8 --train all --width 256 --epochs 5 --activation tanh
+    Example: notsodeep train --data mnist:6,8 --train all --width 256 --epochs 5
     """
     torch = needed("torch", "Training")
     if threads is not None:
         torch.set_num_threads(threads)
-    from notsodeep.data import load, parse_spec
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
+    from notsodeep.data import Preprocessing, inspect_rows
+    from notsodeep.interfaces.scenario import read_model
     from notsodeep.nets.race import RaceSettings, race
 
-    deq = DEQ(read_activation(activation), sigma_a2)
+    deq = read_model(activation, sigma_a2)
+    scale = "none" if data.is_drawn else data.scale
     settings = RaceSettings(
         models=[one.strip() for one in model.split(",")], width=width, mode=mode, seeds=seeds, epochs=epochs,
-        optimizer=optimizer, lr=lr, batch_size=batch_size, loss=loss, contractive=contractive,
+        optimizer=optimizer, lr=lr, batch_size=batch_size, loss=loss, contractive=contractive, scale=scale,
     )  # fmt: skip
-    name, classes = parse_spec(data)
-    training = load(name, classes=classes, n=samples, data_dir=data_dir, dtype="float32")
-    test = load(name, classes=classes, split="test", data_dir=data_dir, dtype="float32")
-    parts = (training.X, training.y), (test.X, test.y)
+    parts = data.parts()
+    seen = inspect_rows(Preprocessing.named(scale, parts[0][0]).apply(parts[0][0]))
+    if data.is_file or data.scale != "auto":
+        before = inspect_rows(parts[0][0]).summary
+        say(
+            f"{data.source}: Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before}).",
+            errors,
+        )
+    if seen.advice:
+        say(f"{data.source}: {seen.advice}", errors)
     result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
     if as_json:
         shared = {
-            "data": data,
+            "data": data.source,
+            "scale": scale,
+            "advice": seen.advice,
             "width": width,
             "train": mode,
             "optimizer": optimizer,
@@ -108,7 +120,7 @@ def train(
         _print(result, seeds)
     # What keeps the table from meaning what it says.
     if not result.design.exact:
-        say(f"note: no exact twin was found. {result.design.reason}", errors)
+        say(f"note: the twin's four numbers do not all agree. {result.design.reason}", errors)
     for standing in result.standings:
         if standing.stopped is not None:
             say(f"note: {standing.model} stopped early: {standing.stopped}", errors)

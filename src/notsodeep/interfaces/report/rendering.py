@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from notsodeep import __version__
-from notsodeep.files import atomic_write, explained_errors, free_path
+from notsodeep.files import atomic_write, explained_errors, new_path
 from notsodeep.interfaces.value_formats import scaled, seconds, shown
 
 # How picture files of a known kind begin; nothing else is put into a page.
@@ -125,8 +125,8 @@ def page(title: str, opening: Sequence[Markup], sections: Sequence[Section], typ
 
 
 def write_page(content: str, path: Path, *, overwrite: bool = False) -> Path:
-    """Write the page completely or not at all, beside a page that is there unless told to replace it."""
-    target = free_path(path, overwrite)
+    """Write the page completely or not at all; a page that is there is an error unless it is to be replaced."""
+    target = new_path(path, overwrite)
     with explained_errors(target.parent), atomic_write(target) as temporary:
         temporary.write_text(content, encoding="utf-8")
     return target

@@ -1,0 +1,131 @@
+"""How far a designed network and a plain one are from the model on given samples: as they are, and up to a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from notsodeep.designs.learning_rates import tangent_kernel_with_multipliers
+from notsodeep.designs.result import Design
+from notsodeep.equivalents.error import KernelDistance, kernel_distance
+from notsodeep.errors import InputError
+from notsodeep.kernels import exact_kernel
+from notsodeep.models import DEQ, Explicit
+from notsodeep.models.protocol import Model
+from notsodeep.progress import Report, reported
+from notsodeep.validation import Array, as_rows
+
+ExactKernel = Callable[[Model, Array, str], Array]
+# Where the nearest plain network is less than this many times as far away, a design is worth little.
+_WORTH = 1.5
+
+
+@dataclass(frozen=True)
+class TwinDistances:
+    """Distances of exact kernels, at infinite width, from that of the model.
+
+    Attributes:
+        kernel: which kernel, "ck", "ntk" or "ntk_paper".
+        samples: number of rows.
+        twin: of the designed network.
+        plain: of the model's own activation in plain layers, by their number: one, and as many as the design has.
+        agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`).
+    """
+
+    kernel: str
+    samples: int
+    twin: KernelDistance
+    plain: Mapping[int, KernelDistance]
+    agree: bool
+
+    @property
+    def gain(self) -> float:
+        """How many times further away the nearest plain network is, both with their best factors."""
+        nearest = min(one.up_to_factor for one in self.plain.values())
+        return nearest / max(self.twin.up_to_factor, 1e-300)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the design is clearly closer than plain layers, each with its best factor."""
+        return self.gain >= _WORTH
+
+    def __str__(self) -> str:
+        numbers = "The four numbers agree" if self.agree else "The four numbers do not all agree"
+        layers = (f"{depth} plain layer{'s' * (depth > 1)} by {found}" for depth, found in self.plain.items())
+        worth = (
+            f"The design is {self.gain:,.0f} times closer than the nearest of these, each with its best factor."
+            if self.is_worth_it
+            else "Up to a factor a plain network is about as close: here the design is worth little."
+        )
+        return (
+            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}. The "
+            f"DEQ's own activation in {', in '.join(layers)}. {worth}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers, for JSON."""
+        networks = {"twin": self.twin} | {f"plain_{depth}": found for depth, found in self.plain.items()}
+        return {
+            "kernel": self.kernel,
+            "samples": self.samples,
+            "agree": self.agree,
+            "distances": {
+                name: {
+                    "relative": one.relative,
+                    "relative_up_to_factor": one.up_to_factor,
+                    "factor": one.factor,
+                }
+                for name, one in networks.items()
+            },
+        }
+
+
+def twin_distances(
+    made: Design,
+    X: ArrayLike,
+    kernel: str | None = None,
+    *,
+    exact: ExactKernel | None = None,
+    progress: bool | Report = False,
+) -> TwinDistances:
+    """Compare the exact kernels of a model, of the network designed for it and of plain ones on samples.
+
+    Args:
+        made: the design.
+        X: samples in rows, scaled as the network will see them.
+        kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
+        exact: computes kernels; for callers that keep them.
+        progress: True for a bar on stderr when it takes longer than two seconds.
+    """
+    model = made.model
+    if not isinstance(model, DEQ):
+        raise InputError(f"Distances are measured between a design and its DEQ; this one has {model!r}.")
+    rows = as_rows(X)
+    which = kernel or ("ntk" if made.kernel == "both" else made.kernel)
+    depths = sorted({1, len(made.network.layers)})
+    with reported(progress, "kernels") as report:
+
+        def matrix(network: Model, done: int, name: str) -> Array:
+            report(done, len(depths) + 2, lambda: name)
+            found = (
+                exact_kernel(network, rows, kernel=which) if exact is None else exact(network, rows, which)
+            )
+            return np.asarray(found)
+
+        target = matrix(model, 0, "of the model")
+        if which == "ntk" and made.multipliers is not None:
+            found = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
+        else:
+            found = matrix(made.network, 1, "of the design")
+        twin, plain = kernel_distance(target, found), {}
+        for number, depth in enumerate(depths, 2):
+            network = Explicit([model.activation] * depth).centred(made.tau0)
+            plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
+    return TwinDistances(which, len(rows), twin, plain, made.exact)
+
+
+__all__ = ["ExactKernel", "TwinDistances", "twin_distances"]
