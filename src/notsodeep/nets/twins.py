@@ -62,7 +62,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Twin:
-    """A twin and where it comes from; unpacks as `twin, design = explicit_twin(net, X)`."""
+    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by item: 0, 1."""
 
     network: ExplicitNet
     design: Design
@@ -71,6 +71,12 @@ class Twin:
     def __iter__(self) -> Iterator[ExplicitNet | Design]:
         return iter((self.network, self.design))
 
+    def __getitem__(self, place: int) -> ExplicitNet | Design:
+        return (self.network, self.design)[place]
+
+    def __len__(self) -> int:
+        return 2
+
 
 def explicit_twin(
     net: DEQNet,
@@ -78,7 +84,7 @@ def explicit_twin(
     kernel: str | None = None,
     *,
     family: str | Family = "auto",
-    seed: int = 0,
+    seed: int | None = None,
     samples: int = 500,
     batch: int = 256,
     evidence: bool = True,
@@ -94,7 +100,7 @@ def explicit_twin(
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
         family: as in `design`.
-        seed: of the twin's weights.
+        seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         samples: rows on which the exact kernels are compared.
         batch: rows on which the two are timed.
         evidence: measure distance and speed; a second or two.
@@ -115,6 +121,7 @@ def explicit_twin(
         net.out_features,
         train=net.train_mode,
         seed=seed,
+        scaling=net.scaling,
         # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
         multipliers=found.multipliers if net.train_mode == "all" else None,
         dtype=net.readout.dtype,
@@ -122,7 +129,8 @@ def explicit_twin(
     )
     if not evidence:
         return Twin(twin, found, None)
-    generator = np.random.default_rng(seed)
+    # The rows that are compared are the same for every twin.
+    generator = np.random.default_rng(0)
     sample = rows[generator.permutation(len(rows))[:samples]]
     block = torch.tensor(rows[:batch], dtype=net.readout.dtype, device=net.readout.device)
     return Twin(twin, found, _evidence(net, twin, found, sample, block))
