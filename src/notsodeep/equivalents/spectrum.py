@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
 from notsodeep.equivalents.bulk import Bulk, find_bulks
+from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import Refined, refined
 from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
@@ -172,6 +173,7 @@ def limiting_density(
         gmm = GaussianMixture(np.zeros((1, gmm.p)), 1.0)
     stats = _statistics(gmm, n)
     scalars = coefficients(model, stats.tau0, kernel)
+    refuse_large_mean(model, stats, scalars)
     if form == "refined":
         found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
         return _assembled(found, scalars, points)

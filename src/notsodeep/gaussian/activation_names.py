@@ -80,7 +80,7 @@ def _relu6(**_: Any) -> Named:
     return "formula", {"expression": "clip(x, 0, 6)"}
 
 
-# Functions and modules whose parameters are not those of the name alone, as torch calls them; JAX has the same defaults.
+# Functions and modules that are more than their name, as torch calls them; JAX has the same defaults.
 _PARAMETRISED: dict[str, Callable[..., Named]] = {
     "leakyrelu": _leaky_relu,
     "elu": _elu,
@@ -113,8 +113,8 @@ def understood(given: Any, known: Iterable[str]) -> Named:
         return _by_object(given, library, names)
     if callable(given):
         raise InputError(
-            "A function of one's own goes through custom_activation(f), which looks for its kinks; or write it as text: "
-            "activation('x*sigmoid(x)')."
+            "A function of one's own goes through custom_activation(f), which looks for its kinks; or write it as "
+            "text: activation('x*sigmoid(x)')."
         )
     raise InputError(
         f"An activation is a name, a formula in x, an Activation, or a function of NumPy, torch or JAX; not "
@@ -152,10 +152,7 @@ def _by_object(given: Any, library: str, names: tuple[str, ...]) -> Named:
     found = _same_word(name, names)
     if found is not None and not list(getattr(given, "parameters", tuple)()):
         return found, {}
-    raise InputError(
-        f"{library}'s {name} is not an activation of this package.{_nearest(name, names)} A function of one number goes "
-        "through custom_activation(f)."
-    )
+    raise InputError(f"{library}'s {name} is not an activation of this package.{_nearest(name, names)}")
 
 
 def _library_of(given: Any) -> str | None:
