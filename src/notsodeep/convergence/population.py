@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
@@ -39,6 +40,11 @@ class PopulationGram:
     model: DEQ
     depth: int | None
     info: KernelInfo
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """What np.asarray makes of it: the matrix K."""
+        array: NDArray[Any] = np.array(self.matrix, dtype=dtype, copy=copy)
+        return array
 
     @property
     def positive(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
@@ -17,8 +18,8 @@ from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import one_of
+from notsodeep.models import DEQ, Explicit, as_tau
+from notsodeep.validation import as_rows, one_of, root_mean_square_norm
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
@@ -42,7 +43,7 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
 
 def design(
     model: DEQ | Explicit,
-    tau0: float,
+    tau0: float | ArrayLike,
     kernel: str = "ck",
     family: str | NetworkFamily = "auto",
     *,
@@ -55,7 +56,7 @@ def design(
 
     Args:
         model: a `DEQ` (it is centred first), or an `Explicit` to be replaced by another one.
-        tau0: the norm of a typical input, τ0 of (4.2).
+        tau0: the norm of a typical input, τ0 of (4.2); or samples in rows, of which the root mean square norm is taken.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
             learning-rate multipliers for the tangent kernel.
         family: "auto" for the simplest family that matches, a name ("hard_tanh", "leaky_relu",
@@ -71,7 +72,7 @@ def design(
     """
     one_of(kernel, KERNELS, "kernel")
     one_of(infeasible, ("return", "raise"), "infeasible")
-    task = Task(model, tau0, kernel)
+    task = Task(model, _norm(tau0), kernel)
     options = _options(family, layers, task)
     found, attempts = _first_exact(task, options, thorough=family != "auto")
     if kernel == "both" and found.tangent is None:
@@ -80,6 +81,11 @@ def design(
     if infeasible == "raise" and not made.exact:
         raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
     return made if X is None else fit_to_data(made, found.around, X, samples)
+
+
+def _norm(tau0: Any) -> float:
+    """A number as it is; of samples in rows their root mean square norm."""
+    return root_mean_square_norm(as_rows(tau0)) if np.ndim(tau0) >= 2 else as_tau(tau0)
 
 
 def _options(family: str | NetworkFamily, layers: int | None, task: Task) -> Sequence[NetworkFamily]:

@@ -12,6 +12,11 @@ from notsodeep.gaussian.activations import Activation, activation
 
 def as_tau(tau0: float) -> float:
     """The norm of a typical input: a finite positive number."""
+    if np.ndim(tau0):
+        raise InputError(
+            f"tau0 is one number, the norm of a typical row, and came with shape {np.shape(tau0)}. Of samples in "
+            "rows it is np.sqrt(np.mean(np.sum(X**2, axis=1)))."
+        )
     value = float(tau0)
     if not np.isfinite(value) or value <= 0:
         raise InputError(

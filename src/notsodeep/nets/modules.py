@@ -163,8 +163,9 @@ class Net(nn.Module):
                 f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
             )
         if X.ndim != 2 or X.shape[1] != self.in_features:
+            flat = " Images go in flattened: X.flatten(1)." if X.ndim > 2 else ""
             raise InputError(
-                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}."
+                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}.{flat}"
             )
         if X.dtype != self.readout.dtype:
             raise InputError(
