@@ -13,6 +13,7 @@ import numpy as np
 from notsodeep.designs import stored_values
 from notsodeep.designs.learning_rates import tangent_coefficients
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
+from notsodeep.display import Shown, curves
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -101,8 +102,8 @@ class Curve:
     y: Array
 
 
-@dataclass(frozen=True)
-class Design:
+@dataclass(frozen=True, repr=False)
+class Design(Shown):
     """An explicit network with the kernel scalars of a model, docs/theory.md section 7.
 
     Attributes:
@@ -271,6 +272,22 @@ class Design:
         if self.polish is not None:
             lines.append(f"  {self.polish}")
         return "\n".join(lines)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "kernel": self.kernel,
+            "exact": self.exact,
+            "residual": self.residual,
+            "tau0": self.tau0,
+            "network": self.network,
+            "model": self.model or "a custom activation",
+            "drift": self.drift,
+        }
+
+    def _drawing(self) -> str:
+        drawn = [(curve.label, curve.x / curve.scale, curve.y) for curve in self.curves(points=121)]
+        return curves(drawn, title="activations")
 
 
 def _table(target: Coefficients, reached: Coefficients, residuals: Mapping[str, float]) -> list[str]:

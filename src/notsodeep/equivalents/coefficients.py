@@ -16,6 +16,7 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import (
@@ -32,8 +33,8 @@ from notsodeep.models import DEQ, Explicit, Model, as_tau
 _CENTRED = 1e-2
 
 
-@dataclass(frozen=True)
-class Coefficients:
+@dataclass(frozen=True, repr=False)
+class Coefficients(Shown):
     """The scalars of an equivalent linear·XXᵀ + V C Vᵀ + identity·I, docs/theory.md (4.7).
 
     Attributes:

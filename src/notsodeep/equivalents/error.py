@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.display import Shown
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
@@ -22,8 +23,8 @@ from notsodeep.validation import Array, as_rows
 BLOCK = 512
 
 
-@dataclass(frozen=True)
-class OperatorDistance:
+@dataclass(frozen=True, repr=False)
+class OperatorDistance(Shown):
     """||K - K̄||₂ by Lanczos iterations; `float()` of it is the relative one.
 
     Attributes:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
+from notsodeep.display import Shown, curves
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -41,8 +43,8 @@ _PER_PANEL = 16
 _NO_LINEAR = 1e-20
 
 
-@dataclass(frozen=True, eq=False)
-class LimitingSpectrum:
+@dataclass(frozen=True, eq=False, repr=False)
+class LimitingSpectrum(Shown):
     """Where the eigenvalues of a kernel stand on a mixture.
 
     Attributes:
@@ -136,6 +138,25 @@ class LimitingSpectrum:
             f"  residual of the equations {self.residual:.1e}, error of the masses {self.mass_error:.1e}"
         )
         return "\n".join(lines)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "kernel": self.scalars.kernel,
+            "n": self.n,
+            "p": self.p,
+            "bulk": [tuple(edge) for edge in self.edges.tolist()],
+            "isolated": self.isolated,
+            "atoms": self.atoms,
+            "mass_error": self.mass_error,
+        }
+
+    def _drawing(self) -> str:
+        if not len(self.grid):
+            return ""
+        locations = [location for location, _ in self.atoms]
+        return curves(
+            [("density", self.grid, self.density)], [*locations, *self.isolated], "density of eigenvalues"
+        )
 
 
 def limiting_density(

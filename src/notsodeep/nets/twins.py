@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 
 from notsodeep.designs import Design, Family, design, tangent_kernel_with_multipliers
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import exact_kernel
@@ -28,8 +30,8 @@ _ROUNDS = 7
 _CENTRED = 0.02
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, repr=False)
+class Evidence(Shown):
     """How good the twin is on these data and on this machine.
 
     Attributes:
@@ -60,8 +62,8 @@ class Evidence:
         )
 
 
-@dataclass(frozen=True)
-class Twin:
+@dataclass(frozen=True, repr=False)
+class Twin(Shown):
     """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by item: 0, 1."""
 
     network: ExplicitNet
@@ -76,6 +78,16 @@ class Twin:
 
     def __len__(self) -> int:
         return 2
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "network": self.network.spec,
+            "family": self.design.family,
+            "kernel": self.design.kernel,
+            "exact": self.design.exact,
+            "distance": None if self.evidence is None else self.evidence.distance,
+            "forward_ratio": None if self.evidence is None else self.evidence.forward_ratio,
+        }
 
 
 def explicit_twin(
