@@ -28,10 +28,16 @@ def as_array(tensor: Tensor) -> Array:
     return tensor.detach().to(torch.float64).numpy()
 
 
+def theory_weight(net: Any, name: str) -> Tensor:
+    """A weight as the theory has it, of variance 1: "standard" scaling stores matrices divided by √fan_in."""
+    stored: Tensor = getattr(net, name)
+    return sqrt(stored.shape[1]) * stored if net.scaling == "standard" and stored.ndim == 2 else stored
+
+
 def drive(net: Any, X: Tensor) -> Array:
     """σ_b B x + σ_c b, in rows."""
     spec = net.spec
-    result = sqrt(spec.sigma_b2) * as_array(X) @ as_array(net.inputs).T
+    result = sqrt(spec.sigma_b2) * as_array(X) @ as_array(theory_weight(net, "inputs")).T
     if net.bias is not None:
         result = result + sqrt(spec.bias2) * as_array(net.bias)
     return np.asarray(result)
@@ -39,7 +45,9 @@ def drive(net: Any, X: Tensor) -> Array:
 
 def preactivations(net: Any, X: Tensor, z: Array) -> Array:
     """σ_a A z + σ_b B x + σ_c b."""
-    return np.asarray(sqrt(net.spec.sigma_a2) * z @ as_array(net.recurrent).T + drive(net, X))
+    return np.asarray(
+        sqrt(net.spec.sigma_a2) * z @ as_array(theory_weight(net, "recurrent")).T + drive(net, X)
+    )
 
 
 def one_step(net: Any, X: Tensor, z: Array) -> Array:
@@ -66,7 +74,7 @@ def rounding_of_residuals(net: Any, X: Tensor, z: Tensor) -> Array:
 def dense_equilibrium(net: Any, X: Tensor, rough_steps: int = 60, newton_steps: int = 8) -> Array:
     """z of each sample by Newton's method with dense solves, after a rough start by iteration."""
     phi, scale, identity = net.spec.activation, 1.0 / sqrt(net.width), np.eye(net.width)
-    weights = sqrt(net.spec.sigma_a2) * as_array(net.recurrent)
+    weights = sqrt(net.spec.sigma_a2) * as_array(theory_weight(net, "recurrent"))
     solutions = []
     for u in drive(net, X):
         h = u
@@ -84,11 +92,11 @@ def unrolled(
 ) -> Tensor:
     """z after `steps` of plain iteration under autograd; `phi` in torch's own words."""
     spec, z = net.spec, start
-    u = sqrt(spec.sigma_b2) * X @ net.inputs.T
+    u = sqrt(spec.sigma_b2) * X @ theory_weight(net, "inputs").T
     if net.bias is not None:
         u = u + sqrt(spec.bias2) * net.bias
     for _ in range(steps):
-        h = u if z is None else sqrt(spec.sigma_a2) * z @ net.recurrent.T + u
+        h = u if z is None else sqrt(spec.sigma_a2) * z @ theory_weight(net, "recurrent").T + u
         z = phi(h) / sqrt(net.width)
     if z is None:
         raise ValueError("unrolled needs at least one step")

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 ROOMS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
+        "display",
         "results",
         "records",
         "validation",

@@ -39,6 +39,12 @@ _HOMES = {
     "limiting_density": "equivalents",
     "design": "designs",
     "Design": "designs",
+    "DEQKernelRidge": "estimators",
+    "DEQKernelClassifier": "estimators",
+    "DEQKernel": "estimators",
+    "DEQFeatures": "estimators",
+    "DEQEquivalentRidge": "estimators",
+    "RowScaler": "estimators",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+from notsodeep.display import Shown, bars
 
 
-@dataclass(frozen=True)
-class KernelInfo:
+@dataclass(frozen=True, repr=False)
+class KernelInfo(Shown):
     """The evidence behind a kernel matrix.
 
     Attributes:
@@ -47,3 +50,17 @@ class KernelInfo:
     def provided(self, caveat: str, inaccuracy: float) -> KernelInfo:
         """The evidence where the activation itself is known with this inaccuracy, under this caveat."""
         return replace(self, error_bound=self.error_bound + inaccuracy, caveat=caveat)
+
+    def _facts(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "error_bound": self.error_bound,
+            "residual": self.residual,
+            "iterations": self.iterations,
+            "careful_pairs": self.careful_pairs,
+        }
+        shown |= {"ways": ", ".join(self.ways)}
+        return shown | {"caveat": self.caveat} if self.caveat else shown
+
+    def _drawing(self) -> str:
+        sizes = [("error bound", self.error_bound), ("residual", self.residual)]
+        return bars([*sizes, ("rounding", 2.0**-52)], "errors of an entry, relative")

@@ -147,9 +147,13 @@ def check_row_shape(
         more_axes: samples may have more axes than one, as images do; their model says how many.
     """
     if len(shape) < 2 or (len(shape) > 2 and not more_axes):
-        raise InputError(
-            f"{name} must be a matrix with samples in rows (n, p); got shape {tuple(shape)}. "
+        remedy = (
             "One sample x goes in as x[None, :], one feature as x[:, None]."
+            if len(shape) < 2
+            else f"Images and other arrays go in flattened: {name}.reshape(len({name}), -1)."
+        )
+        raise InputError(
+            f"{name} must be a matrix with samples in rows (n, p); got shape {tuple(shape)}. {remedy}"
         )
     if 0 in shape:
         raise InputError(

@@ -160,7 +160,7 @@ def test_probabilities_from_a_gaussian_process(digits):
 BAD = {
     "an unknown kernel": (DEQKernelRidge(kernel="rbf"), "kernel='rbf'"),
     "an unknown activation": (DEQKernelRidge(activation="tan"), "no activation 'tan'"),
-    "an activation that is a number": (DEQKernelRidge(activation=3), "a name or an Activation"),
+    "an activation that is a number": (DEQKernelRidge(activation=3), "An activation is a name, .* not int"),
     "a negative ridge": (DEQKernelRidge(alpha=-1.0), "alpha must be finite and not negative"),
     "a ridge in words": (DEQKernelRidge(alpha="small"), "alpha must be a number"),
     "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),

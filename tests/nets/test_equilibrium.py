@@ -9,7 +9,14 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from nets_oracles import as_array, dense_equilibrium, gaussian_rows, relative_residuals, unrolled
+from nets_oracles import (
+    as_array,
+    dense_equilibrium,
+    gaussian_rows,
+    relative_residuals,
+    theory_weight,
+    unrolled,
+)
 from tolerances import Oracle, assert_close
 from torch import Tensor
 from torch.func import functional_call, jacrev, vmap
@@ -62,7 +69,9 @@ def _gradients(net: DEQNet, X: Tensor, outputs: Callable[[Tensor], Tensor]) -> d
 
 
 def _by_unrolling(net: DEQNet, X: Tensor, name: str, steps: int = 120) -> dict[str, Tensor]:
-    return _gradients(net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps) @ net.readout.T)
+    return _gradients(
+        net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps) @ theory_weight(net, "readout").T
+    )
 
 
 def _assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], relative: float) -> None:
@@ -98,7 +107,7 @@ def test_implicit_gradients_are_central_differences_of_a_dense_solve(name: str) 
     tensors = {"X": X, **{key: value.data for key, value in net.named_parameters()}}
 
     def value() -> float:
-        outputs = dense_equilibrium(net, X) @ as_array(net.readout).T
+        outputs = dense_equilibrium(net, X) @ as_array(theory_weight(net, "readout")).T
         return float(((np.tanh(outputs) - as_array(_targets(3))) ** 2).sum())
 
     generator = torch.Generator().manual_seed(0)
@@ -136,7 +145,9 @@ def test_float32_gradients_have_float32_accuracy() -> None:
     outputs.square().sum().backward()
     twice = copy.deepcopy(net).double()
     twice.zero_grad()
-    (unrolled(twice, X.double(), torch.tanh, 100) @ twice.readout.T).square().sum().backward()
+    (
+        unrolled(twice, X.double(), torch.tanh, 100) @ theory_weight(twice, "readout").T
+    ).square().sum().backward()
     for (key, found), expected in zip(net.named_parameters(), twice.parameters(), strict=True):
         miss = float((found.grad.double() - expected.grad).norm() / expected.grad.norm())
         assert miss <= 1e-5, key
@@ -239,7 +250,7 @@ def test_weights_passed_in_turn_do_not_meet_each_others_splitting() -> None:
     # Each matrix is freed before the next one is made: it may come to lie at the same address.
     net, X = _net(train="readout"), gaussian_rows(150, 4, 1)
     for seed in range(8):
-        matrix = sqrt(net.width) * gaussian_rows(net.width, net.width, seed)
+        matrix = gaussian_rows(net.width, net.width, seed)
         outputs = functional_call(net, {"recurrent": matrix}, (X,))
         fresh = _net(train="readout")
         fresh.recurrent.copy_(matrix)
@@ -271,7 +282,9 @@ def test_the_phantom_gradient_is_that_of_explicit_steps_from_the_equilibrium(
     X = gaussian_rows(rows, 4, 1)
     found = _gradients(net, X, net)
     start = net.features(X).detach()
-    expected = _gradients(net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps, start) @ net.readout.T)
+    expected = _gradients(
+        net, X, lambda Y: unrolled(net, Y, PAIRS[name][1], steps, start) @ theory_weight(net, "readout").T
+    )
     _assert_same(found, expected, 1e-10)
     assert net.last_adjoint is None
 
@@ -374,7 +387,7 @@ def test_a_loss_that_masks_samples() -> None:
         (found,) = torch.autograd.grad((mask * net(X)).square().sum(), X)
         assert not found[5].any()
         (expected,) = torch.autograd.grad(
-            (mask * (unrolled(net, X, torch.tanh, 120) @ net.readout.T)).square().sum(), X
+            (mask * (unrolled(net, X, torch.tanh, 120) @ theory_weight(net, "readout").T)).square().sum(), X
         )
         assert_close(found.numpy(), expected.numpy(), Oracle.QUADRATURE)
 
@@ -479,6 +492,7 @@ def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
         return functional_call(net, parameters, (X,))[:3]
 
     def plain(parameters: dict[str, Tensor]) -> Tensor:
+        parameters = {key: net.factors[key] * value for key, value in parameters.items()}
         root, z = sqrt(net.width), torch.zeros(3, net.width, dtype=torch.float64)
         u = sqrt(0.8) * X[:3] @ parameters["inputs"].T + sqrt(0.3) * parameters["bias"]
         for _ in range(120):
@@ -497,7 +511,7 @@ def test_per_sample_jacobians_of_inputs(train: str) -> None:
     net(X)
     found = vmap(jacrev(lambda x: net(x[None])[0]))(X[:6])
     Y = X[:6].clone().requires_grad_()
-    outputs = unrolled(net, Y, functional.gelu, 120) @ net.readout.T
+    outputs = unrolled(net, Y, functional.gelu, 120) @ theory_weight(net, "readout").T
     expected = torch.stack(
         [torch.autograd.grad(outputs[:, k].sum(), Y, retain_graph=True)[0] for k in range(2)], 1
     )

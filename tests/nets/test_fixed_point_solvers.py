@@ -16,6 +16,7 @@ from nets_oracles import (
     gaussian_rows,
     relative_residuals,
     rounding_of_residuals,
+    theory_weight,
 )
 from tolerances import Oracle, assert_close
 
@@ -32,7 +33,7 @@ WIDTH, MANY = 20, 400
 
 
 def _net(phi="tanh", sigma_a2=0.2, width=WIDTH, features=5, **options) -> DEQNet:
-    options = {"dtype": torch.float64, **options}
+    options = {"dtype": torch.float64, "seed": 0, **options}
     return DEQNet(DEQ(phi, sigma_a2, 1.0), features, width, 3, **options)
 
 
@@ -138,7 +139,7 @@ def test_narrow_networks_meet_the_tolerance_too() -> None:
 def test_weights_with_structure_meet_the_tolerance_too() -> None:
     # Four groups of units in a chain, with gains 0.9, 0.01, 0.9: a quick step is followed by a slow one.
     group, features = 32, 5
-    net = _net("tanh", 0.2, 4 * group, solver=SolverOptions(tolerance=1e-3))
+    net = _net("tanh", 0.2, 4 * group, solver=SolverOptions(tolerance=1e-3), scaling="ntk")
     with torch.no_grad():
         net.recurrent.zero_()
         net.inputs[group:] = 0.0
@@ -491,7 +492,7 @@ def test_a_scaled_activation_moves_the_equilibrium_as_it_should() -> None:
     # φ = c · identity is linear: z = (I - c σ_a A/√m)^{-1} c σ_b B x/√m.
     net = DEQNet(DEQ(activation("identity").scaled(0.7).shifted(0.2), 0.2), 5, 30, 2, dtype=torch.float64)
     X = gaussian_rows(7, 5, 3)
-    root, weights = sqrt(30), sqrt(0.2) * as_array(net.recurrent)
-    right = (0.7 * sqrt(0.8) * as_array(X) @ as_array(net.inputs).T + 0.2) / root
+    root, weights = sqrt(30), sqrt(0.2) * as_array(theory_weight(net, "recurrent"))
+    right = (0.7 * sqrt(0.8) * as_array(X) @ as_array(theory_weight(net, "inputs")).T + 0.2) / root
     expected = np.linalg.solve(np.eye(30) - 0.7 * weights / root, right.T).T
     assert_close(as_array(net.features(X)), expected, Oracle.CUSTOM_CALLABLE)

@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from nets_oracles import as_array, dense_equilibrium, gaussian_rows
+from nets_oracles import as_array, dense_equilibrium, gaussian_rows, theory_weight
 from tolerances import Oracle, assert_close, assert_within_noise
 
 from notsodeep.errors import InputError
@@ -49,7 +49,7 @@ def test_deq_outputs_are_the_readout_of_the_dense_solution(train: str) -> None:
     net = _deq(train=train, solver=SolverOptions(tolerance=1e-13))
     z = dense_equilibrium(net, X)
     assert_close(as_array(net.features(X)), z, Oracle.QUADRATURE)
-    assert_close(as_array(net(X)), z @ as_array(net.readout).T, Oracle.QUADRATURE)
+    assert_close(as_array(net(X)), z @ as_array(theory_weight(net, "readout")).T, Oracle.QUADRATURE)
 
 
 @TRAIN
@@ -58,10 +58,14 @@ def test_explicit_outputs_are_the_layers_written_out(train: str, multipliers: li
     net = _explicit(train=train, multipliers=multipliers)
     rates = multipliers or [1.0] * 4
     x = as_array(X)
-    for weight, layer, rate in zip(net.weights, net.spec.layers, rates, strict=False):
-        x = layer(x @ (sqrt(rate) * as_array(weight)).T) / sqrt(15)
+    for number, (layer, rate) in enumerate(zip(net.spec.layers, rates, strict=False), 1):
+        x = layer(x @ (sqrt(rate) * as_array(theory_weight(net, f"weight{number}"))).T) / sqrt(15)
     assert_close(as_array(net.features(X)), x, Oracle.CLOSED_FORM)
-    assert_close(as_array(net(X)), x @ (sqrt(rates[-1]) * as_array(net.readout)).T, Oracle.CLOSED_FORM)
+    assert_close(
+        as_array(net(X)),
+        x @ (sqrt(rates[-1]) * as_array(theory_weight(net, "readout"))).T,
+        Oracle.CLOSED_FORM,
+    )
 
 
 def test_multipliers_do_not_change_the_network_that_starts() -> None:
@@ -91,6 +95,35 @@ def test_one_sgd_step_with_multipliers_is_one_with_rates_of_their_own() -> None:
         [*ours.weights, ours.readout], [*plain.weights, plain.readout], rates, strict=True
     ):
         assert_close(sqrt(factor) * as_array(scaled), as_array(weight), Oracle.CLOSED_FORM)
+
+
+@KINDS
+@TRAIN
+def test_scalings_are_one_function_and_one_gradient_descent(kind: str, train: str) -> None:
+    """Stored differently, the same network; and with `parameter_groups` SGD takes both to the same network."""
+    nets = [_make(kind, train=train, scaling=scaling) for scaling in ("ntk", "standard")]
+    targets, before = gaussian_rows(6, 3, 2), as_array(nets[0](X))
+    assert_close(as_array(nets[1](X)), before, Oracle.QUADRATURE)
+    for net in nets:
+        optimiser = torch.optim.SGD(net.parameter_groups(0.1), momentum=0.5)
+        for _ in range(3):
+            optimiser.zero_grad()
+            (net(X) - targets).square().mean().backward()
+            optimiser.step()
+    assert_close(as_array(nets[1](X)), as_array(nets[0](X)), Oracle.QUADRATURE)
+    assert np.abs(as_array(nets[0](X)) - before).max() > 1e-2
+
+
+@KINDS
+def test_without_a_seed_torchs_own_generator_draws(kind: str) -> None:
+    def outputs() -> np.ndarray:
+        return as_array(_make(kind, seed=None)(X))
+
+    torch.manual_seed(11)
+    first, second = outputs(), outputs()
+    torch.manual_seed(11)
+    assert_close(outputs(), first, Oracle.IDENTITY)
+    assert np.abs(second - first).max() > 1e-2
 
 
 def test_explicit_gradients_are_correct() -> None:
@@ -169,14 +202,17 @@ def test_single_precision_is_the_default(kind: str) -> None:
 
 
 @KINDS
-def test_weights_have_entries_of_variance_one(kind: str) -> None:
+@pytest.mark.parametrize("scaling", ["standard", "ntk"])
+def test_weights_have_the_variance_of_their_scaling(kind: str, scaling: str) -> None:
     net = (
-        DEQNet(DEQ("tanh", 0.2, 0.8, 0.3), 200, 300, 100)
+        DEQNet(DEQ("tanh", 0.2, 0.8, 0.3), 200, 300, 100, scaling=scaling)
         if kind == "deq"
-        else ExplicitNet(Explicit(["relu", "tanh"]), 200, 300, 100)
+        else ExplicitNet(Explicit(["relu", "tanh"]), 200, 300, 100, scaling=scaling)
     )
-    for key, value in net.state_dict().items():
-        count = value.numel()
+    for key, stored in net.state_dict().items():
+        count = stored.numel()
+        value = sqrt(stored.shape[1]) * stored if scaling == "standard" and stored.ndim == 2 else stored
+        assert_close(as_array(net.unit_weight(key)), as_array(value), Oracle.CLOSED_FORM, dtype=np.float32)
         # Five standard errors of a mean and of a variance.
         assert abs(float(value.mean())) <= 5.0 / sqrt(count), key
         assert abs(float(value.var()) - 1.0) <= 5.0 * sqrt(2.0 / count), key

@@ -79,11 +79,20 @@ def test_empirical_kernels_are_those_of_features_and_gradients(kind: Any) -> Non
 def _gradients(net: Net) -> list[torch.Tensor]:
     """For each output the gradients of five samples in rows."""
     outputs, parameters = net(ROWS[:5]), list(net.parameters())
+    # Gradients in weights of variance 1.
+    roots = [net.fan_in[name] ** 0.5 for name, _ in net.named_parameters()]
     return [
         torch.stack(
             [
                 torch.cat(
-                    [g.flatten() for g in torch.autograd.grad(outputs[i, k], parameters, retain_graph=True)]
+                    [
+                        g.flatten() / root
+                        for root, g in zip(
+                            roots,
+                            torch.autograd.grad(outputs[i, k], parameters, retain_graph=True),
+                            strict=True,
+                        )
+                    ]
                 )
                 for i in range(5)
             ]
@@ -97,7 +106,7 @@ def _gradients(net: Net) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
     net = make(kind, mode)
-    history = fit(net, (X, LABELS), (X, LABELS), lr=0.5, epochs=10, batch_size=20)
+    history = fit(net, (X, LABELS), (X, LABELS), optimizer="sgd", lr=0.5, epochs=10, batch_size=20)
     assert history.stopped is None
     assert history.rows[-1].loss < history.rows[0].loss
     assert (history.rows[-1].contraction is None) == (kind is not DEQ)
@@ -114,7 +123,7 @@ def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_checkpoint_is_continued_by_its_own_kind_alone(kind: Any, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"lr": 0.5, "checkpoint": tmp_path / "training.pt"}
+    settings: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "checkpoint": tmp_path / "training.pt"}
     fit(make(kind), (X, LABELS), epochs=1, **settings)
     for other in KINDS:
         if other is kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from notsodeep.convergence.verified import (
     least_gram_eigenvalue,
     spectral_norm,
 )
+from notsodeep.display import Shown, bars
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_count, as_number, as_targets
 
@@ -68,8 +70,8 @@ class Measured:
         )
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Shown):
     """Whether the conclusions of docs/theory.md (8.21) are proved for one network, and what is missing if not.
 
     Attributes:
@@ -160,6 +162,22 @@ class Certificate:
                     f"Or multiply the labels by {remedy.label_factor:.3g} and start the readout near zero."
                 )
         return found
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "certified": self.certified,
+            "width": self.width,
+            "sigma_w2": self.sigma_w2,
+            "step": self.step,
+            "left_over_right": [one.ratio for one in self.inequalities],
+            "lambda_0": self.measured.least.lower,
+            "readout_scale": self.readout_scale,
+            "seed": self.seed,
+        }
+
+    def _drawing(self) -> str:
+        ratios = [(f"({one.number}) left/right", one.ratio) for one in self.inequalities]
+        return bars(ratios, "the inequalities hold right of the line", line=1.0)
 
 
 def certificate(

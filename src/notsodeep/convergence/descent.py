@@ -21,6 +21,7 @@ from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.network import PaperNetwork
 from notsodeep.convergence.tangent import spectrum_of
 from notsodeep.convergence.verified import norm_estimate
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.checkpoints import Checkpoint, checkpoint_path, tensor_hash
 from notsodeep.nets.fixed_point_solvers import SolverOptions
@@ -98,8 +99,8 @@ class RecordedStep:
     moved_readout: float
 
 
-@dataclass(frozen=True)
-class Descent:
+@dataclass(frozen=True, repr=False)
+class Descent(Shown):
     """A training by gradient descent and what was recorded of it.
 
     Attributes:
@@ -123,6 +124,16 @@ class Descent:
     def as_dicts(self) -> list[dict[str, Any]]:
         """The recorded steps as plain dictionaries."""
         return [asdict(row) for row in self.rows]
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "steps": len(self.losses) - 1,
+            "first_loss": float(self.losses[0]),
+            "last_loss": float(self.losses[-1]),
+            "lr": self.lr,
+            "halvings": self.halvings,
+            "stopped": self.stopped,
+        }
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ class PaperNetwork:
         if net.out_features != 1:
             raise InputError(f"The theory of training has one output; this net has {net.out_features}.")
         return cls(
-            np.sqrt(2.0 * sigma_w2 / width) * net.recurrent.detach(),
-            np.sqrt(2.0 / dimension) * net.inputs.detach(),
-            net.readout.detach()[0] / np.sqrt(width),
+            np.sqrt(2.0 * sigma_w2 / width) * net.unit_weight("recurrent").detach(),
+            np.sqrt(2.0 / dimension) * net.unit_weight("inputs").detach(),
+            net.unit_weight("readout").detach()[0] / np.sqrt(width),
         )
 
     def to_net(self, sigma_w2: float) -> DEQNet:
@@ -81,9 +81,12 @@ class PaperNetwork:
         width, dimension = self.inputs.shape
         net = DEQNet(paper_model(sigma_w2), dimension, width, 1, dtype=self.inputs.dtype)
         with torch.no_grad():
-            net.recurrent.copy_(self.recurrent / np.sqrt(2.0 * sigma_w2 / width))
-            net.inputs.copy_(self.inputs / np.sqrt(2.0 / dimension))
-            net.readout.copy_(np.sqrt(width) * self.readout[None, :])
+            for name, weights in (
+                ("recurrent", self.recurrent / np.sqrt(2.0 * sigma_w2 / width)),
+                ("inputs", self.inputs / np.sqrt(2.0 / dimension)),
+                ("readout", np.sqrt(width) * self.readout[None, :]),
+            ):
+                getattr(net, name).copy_(weights / net.factors[name])
         return net
 
     @property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.verified import UNIT, Enclosure, gamma
+from notsodeep.display import Shown
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
@@ -20,8 +22,8 @@ from notsodeep.validation import Array, as_variance
 NORMALISED_RELU = activation("relu").scaled(np.sqrt(2.0))
 
 
-@dataclass(frozen=True)
-class PopulationGram:
+@dataclass(frozen=True, repr=False)
+class PopulationGram(Shown):
     """The matrix K and its least eigenvalue λ_*.
 
     Attributes:
@@ -40,10 +42,25 @@ class PopulationGram:
     depth: int | None
     info: KernelInfo
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """What np.asarray makes of it: the matrix K."""
+        array: NDArray[Any] = np.array(self.matrix, dtype=dtype, copy=copy)
+        return array
+
     @property
     def positive(self) -> bool:
         """Whether λ_* > 0 beyond the numerical error."""
         return self.least.lower > 0
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "matrix": self.matrix,
+            "least": self.least.estimate,
+            "positive": self.positive,
+            "largest": self.largest,
+            "depth": "infinite" if self.depth is None else self.depth,
+            "model": self.model,
+        }
 
 
 def population_gram(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data.covariances import Covariance, as_covariance
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray, as_count, as_floats, frozen
 
@@ -19,8 +20,8 @@ Seed = int | np.random.Generator
 _PAPER_STRIDE = 8
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class GaussianMixture:
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class GaussianMixture(Shown):
     """K classes, x ~ N(μ_a/√p, C_a/p) in class a: docs/theory.md (4.1).
 
     Args:
@@ -105,6 +106,14 @@ class GaussianMixture:
         samples = (self.means[labels] + noise) / np.sqrt(self.p)
         order = rng.permutation(n) if shuffled else np.arange(n)
         return samples[order], labels[order]
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "classes": self.classes,
+            "p": self.p,
+            "weights": self.weights,
+            "covariances": [type(one).__name__ for one in self.covariances],
+        }
 
 
 @dataclass(frozen=True)

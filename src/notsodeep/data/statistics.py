@@ -31,6 +31,7 @@ from notsodeep.data.class_moments import (
     covariance_square,
 )
 from notsodeep.data.mixtures import GaussianMixture
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import (
     Array,
@@ -50,8 +51,8 @@ _LEAST_PER_CLASS = 4
 _NO_VARIANCE = 1e-26
 
 
-@dataclass(frozen=True, eq=False)
-class ClassStatistics:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassStatistics(Shown):
     """What is known of the classes, without the samples themselves.
 
     Attributes:
@@ -143,8 +144,19 @@ class ClassStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
         return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "tau0": self.tau0,
+            "n": self.n,
+            "p": self.p,
+            "classes": len(self.sizes),
+            "sizes": self.sizes,
+            "t": self.t,
+            "exact": self.exact,
+        }
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MixtureStatistics(ClassStatistics):
     """`ClassStatistics` together with what belongs to each sample.
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import optimize
 
 from notsodeep.designs.matching_equations import Candidate, Equations, Layer, LayerKind, ShapeParameters
+from notsodeep.display import Shown
 from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
@@ -164,8 +166,8 @@ def _last_layers(
 # --- the unit sphere --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SphereDesign:
+@dataclass(frozen=True, repr=False)
+class SphereDesign(Shown):
     """One quadratic layer with the equivalent of a √2·ReLU DEQ on the sphere (HLD, Corollary 1).
 
     Attributes:
@@ -197,6 +199,14 @@ class SphereDesign:
         for name in _EQUATIONS:
             rows.append(f"  {name:10}{getattr(self.target, name):16.9g}{getattr(self.reached, name):16.9g}")
         return "\n".join(rows)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "exact": self.exact,
+            "residual": self.residual,
+            "network": self.network,
+            "model": self.model,
+        }
 
 
 _EQUATIONS = ("constant", "linear", "identity")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
@@ -34,9 +35,9 @@ from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Explicit, Model
+from notsodeep.models import DEQ, Explicit, Model, as_tau
 from notsodeep.progress import Report, reported
-from notsodeep.validation import one_of
+from notsodeep.validation import as_rows, one_of, root_mean_square_norm
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
@@ -61,7 +62,7 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
 
 def design(
     model: DEQ | Explicit,
-    tau0: float,
+    tau0: float | ArrayLike,
     kernel: str = "ck",
     family: str | NetworkFamily = "auto",
     *,
@@ -75,7 +76,7 @@ def design(
 
     Args:
         model: a `DEQ` (it is centred first, except for family="injected"), or an `Explicit` to be replaced by another.
-        tau0: the norm of a typical input, τ0 of (4.2).
+        tau0: the norm of a typical input, τ0 of (4.2); or samples in rows, of which the root mean square norm is taken.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
             learning-rate multipliers for the tangent kernel; an injected network has both without multipliers.
         family: "auto" for the simplest family that matches; a name: the papers' "hard_tanh", "leaky_relu",
@@ -98,7 +99,7 @@ def design(
     one_of(kernel, KERNELS, "kernel")
     one_of(infeasible, ("return", "raise"), "infeasible")
     options = _options(family, layers, kernel)
-    task = Task(model, tau0, kernel, centre=all(option.centres for option in options))
+    task = Task(model, _norm(tau0), kernel, centre=all(option.centres for option in options))
     if family == "auto":
         options = [option for option in options if option.worth_trying(task)]
     with reported(progress, "design"):
@@ -111,6 +112,11 @@ def design(
         if infeasible == "raise" and not made.exact:
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
         return made if X is None else _with_rows(task, found, made, X, samples)
+
+
+def _norm(tau0: Any) -> float:
+    """A number as it is; of samples in rows their root mean square norm."""
+    return root_mean_square_norm(as_rows(tau0)) if np.ndim(tau0) >= 2 else as_tau(tau0)
 
 
 def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Sequence[NetworkFamily]:

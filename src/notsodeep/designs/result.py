@@ -14,6 +14,7 @@ from notsodeep.designs import stored_values
 from notsodeep.designs.evidence import HeldOut, Polish, evidence_to_dict, stored_held_out, stored_polish
 from notsodeep.designs.learning_rates import tangent_coefficients
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
+from notsodeep.display import Shown, curves
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -78,8 +79,8 @@ class Curve:
     y: Array
 
 
-@dataclass(frozen=True)
-class Design:
+@dataclass(frozen=True, repr=False)
+class Design(Shown):
     """An explicit network with the kernel scalars of a model, or with its kernels: docs/theory.md section 7.
 
     Attributes:
@@ -292,6 +293,22 @@ class Design:
             lines += _table(self.tangent.target, self.tangent.reached, self.tangent.residuals)
         lines += [f"  {evidence}" for evidence in (self.polish, self.held_out) if evidence is not None]
         return "\n".join(lines)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "kernel": self.kernel,
+            "exact": self.exact,
+            "residual": self.residual,
+            "tau0": self.tau0,
+            "network": self.network,
+            "model": self.model or "a custom activation",
+            "drift": self.drift,
+        }
+
+    def _drawing(self) -> str:
+        drawn = [(curve.label, curve.x / curve.scale, curve.y) for curve in self.curves(points=121)]
+        return curves(drawn, title="activations")
 
 
 def _table(target: Coefficients, reached: Coefficients, residuals: Mapping[str, float]) -> list[str]:

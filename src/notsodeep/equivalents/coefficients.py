@@ -16,6 +16,7 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import (
@@ -27,12 +28,13 @@ from notsodeep.gaussian.moments import (
 from notsodeep.kernel_names import as_kernel
 from notsodeep.models import DEQ, Explicit, Model, as_tau
 
-# A mean below this fraction of the root mean square is rounding in the centring constant.
-_CENTRED = 1e-8
+# A mean of φ up to this fraction of its root mean square moves the scalars by its square, 1e-4 of them. What it adds to
+# the kernel of n samples grows with n, and `centring` refuses what would show.
+_CENTRED = 1e-2
 
 
-@dataclass(frozen=True)
-class Coefficients:
+@dataclass(frozen=True, repr=False)
+class Coefficients(Shown):
     """The scalars of an equivalent linear·XXᵀ + V C Vᵀ + identity·I, docs/theory.md (4.7).
 
     Attributes:
@@ -68,9 +70,10 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class LayerMoments:
-    """What a centred activation contributes at q: M_1, M_2, S, S', E1 of docs/theory.md section 2."""
+    """What a centred activation contributes at q: M_0 ≃ 0, M_1, M_2, S, S', E1 of docs/theory.md section 2."""
 
     q: float
+    mean: float
     slope: float
     curvature: float
     energy: float
@@ -95,6 +98,7 @@ class LayerMoments:
             )
         return cls(
             q=q,
+            mean=mean,
             slope=float(mean_derivative(phi, q, 1)),
             curvature=float(mean_derivative(phi, q, 2)),
             energy=energy,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.display import Shown
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.error import distance_to_exact
 from notsodeep.equivalents.operators import StructuredOperator
@@ -26,8 +28,8 @@ _LARGEST_SEARCH = 8192
 _LEAST_RIDGE = 1e-10
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Shown):
     """Whether the asymptotic theory holds on given data, with the measurements; `str()` reads as advice.
 
     Attributes:
@@ -87,6 +89,18 @@ class Diagnosis:
         if not 0.2 < self.tau0 < 5.0:
             lines.append(f"The samples have norms around {self.tau0:.3g}: scale them to about 1.")
         return "\n".join(lines)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "recommended": self.recommended,
+            "predicted_error": self.predicted_error,
+            "checked_error": self.checked_error,
+            "refined_error": self.refined_error,
+            "tolerance": self.tolerance,
+            "n": self.n,
+            "p": self.p,
+        }
 
 
 _ADVICE = {

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.operators import StructuredOperator
@@ -99,6 +100,7 @@ def equivalent(
 
 def _asymptotic(model: Model, X: Array, stats: MixtureStatistics, kernel: str) -> StructuredOperator:
     scalars = coefficients(model, stats.tau0, kernel)
+    refuse_large_mean(model, stats, scalars)
     terms: list[Term] = [gram(X, scalars.linear)]
     if scalars.norm != 0.0 or scalars.trace != 0.0:
         terms.append(informative_term(scalars, stats))

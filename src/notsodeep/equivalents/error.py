@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.display import Shown
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
@@ -96,8 +97,8 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
     return KernelDistance(plain / whole, least / whole, factor)
 
 
-@dataclass(frozen=True)
-class OperatorDistance:
+@dataclass(frozen=True, repr=False)
+class OperatorDistance(Shown):
     """||K - K̄||₂ by Lanczos iterations; `float()` of it is the relative one.
 
     Attributes:

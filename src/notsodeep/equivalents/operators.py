@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.equivalents.terms import Term, check_term, merged
@@ -136,6 +136,12 @@ class StructuredOperator(SymmetricOperator):
         if self.dense is not None:
             matrix += self.dense
         return matrix
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """What np.asarray makes of it: `to_dense`."""
+        if copy is False:
+            raise ValueError("The entries are computed: there is no array to share.")
+        return np.asarray(self.to_dense(), dtype=dtype)
 
     def diagonal(self) -> Array:
         """The diagonal of the matrix, of all parts together."""

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
+from notsodeep.display import Shown, curves
 from notsodeep.equivalents.bulk import Bulk, find_bulks
+from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import Refined, refined
 from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
@@ -41,8 +44,8 @@ _PER_PANEL = 16
 _NO_LINEAR = 1e-20
 
 
-@dataclass(frozen=True, eq=False)
-class LimitingSpectrum:
+@dataclass(frozen=True, eq=False, repr=False)
+class LimitingSpectrum(Shown):
     """The predicted spectrum of a kernel on a mixture.
 
     Attributes:
@@ -137,6 +140,25 @@ class LimitingSpectrum:
         )
         return "\n".join(lines)
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "kernel": self.scalars.kernel,
+            "n": self.n,
+            "p": self.p,
+            "bulk": [tuple(edge) for edge in self.edges.tolist()],
+            "isolated": self.isolated,
+            "atoms": self.atoms,
+            "mass_error": self.mass_error,
+        }
+
+    def _drawing(self) -> str:
+        if not len(self.grid):
+            return ""
+        locations = [location for location, _ in self.atoms]
+        return curves(
+            [("density", self.grid, self.density)], [*locations, *self.isolated], "density of eigenvalues"
+        )
+
 
 def limiting_density(
     model: DEQ | Explicit,
@@ -176,6 +198,7 @@ def limiting_density(
     stats = _statistics(gmm, n)
     with reported(progress, "spectrum"):
         scalars = coefficients(model, stats.tau0, kernel)
+        refuse_large_mean(model, stats, scalars)
         if form == "refined":
             found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
             return _assembled(found, scalars, points)

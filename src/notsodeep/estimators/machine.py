@@ -19,7 +19,7 @@ from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import solve_definite
 from notsodeep.linalg.low_rank import inverse_root
 from notsodeep.models import DEQ, Model, as_model
-from notsodeep.validation import Array, as_number, one_of
+from notsodeep.validation import Array, IntArray, as_number, one_of
 
 KERNELS = ("ck", "ntk")
 # Entries of a kernel held at once while predicting: 128 MB.
@@ -44,14 +44,35 @@ class KernelMachine(BaseEstimator):
     scale: float | str | None = "auto"
     model: Model | None = None
 
-    def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
+    def _fit_machine(
+        self, X: Array, targets: Array, sample_weight: ArrayLike | None, left_out: IntArray | None = None
+    ) -> Array:
+        """Solve for the dual coefficients; returns the outputs for the rows `left_out`, each without that row itself.
+
+        Without row i the ridge gives it t_i - c_i/B_ii, B = (K + alpha W⁻¹)⁻¹. A row of weight w > 1 stands for w equal
+        rows, of which one is left out: t_i - alpha c_i/(w - 1 + alpha B_ii/w). The intercept and the scaling of the
+        rows are those of all rows.
+        """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
         weights = checked_weights(sample_weight, X)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
         self.X_fit_ = self.rows_.transform(X)
         self.intercept_ = mean_target(targets, weights, self.fit_intercept)
-        self.dual_coef_ = solve_ridge(self._between(self.X_fit_), targets - self.intercept_, alpha, weights)
+        centred = targets - self.intercept_
+        held = np.zeros(0, dtype=np.intp) if left_out is None else left_out
+        # Unit vectors as further right sides give columns of the inverse, for a small part of the factorisation's cost.
+        right = np.zeros((len(X), centred[0].size + len(held)))
+        right[:, : centred[0].size] = centred.reshape(len(X), -1)
+        right[held, centred[0].size + np.arange(len(held))] = 1.0
+        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
+        self.dual_coef_ = solution[:, : centred[0].size].reshape(centred.shape).copy()
+        inverse = solution[held, centred[0].size + np.arange(len(held))]
+        mass = np.ones(len(held)) if weights is None else np.maximum(weights[held], 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(mass == 1.0, 1.0 / inverse, alpha / (mass - 1.0 + alpha * inverse / mass))
+        missing = self.dual_coef_[held] * factor.reshape(-1, *[1] * (centred.ndim - 1))
+        return np.asarray(targets[held] - missing)
 
     def _prepare(self) -> None:
         """Resolve the parameters of the kernel, so that bad ones are refused before any work."""

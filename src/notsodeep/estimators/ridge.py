@@ -11,8 +11,12 @@ from sklearn.preprocessing import label_binarize
 
 from notsodeep.errors import InputError
 from notsodeep.estimators.machine import KernelMachine
-from notsodeep.estimators.scaling import checked_rows_and_labels, checked_rows_and_targets
+from notsodeep.estimators.probabilities import probabilities, temperature
+from notsodeep.estimators.scaling import checked_rows_and_labels, checked_rows_and_targets, checked_weights
 from notsodeep.validation import Array
+
+# Training rows that are left out in turn to fit the temperature of the probabilities.
+_CALIBRATION_ROWS = 500
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
@@ -62,8 +66,10 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     """Classification with the exact kernel of an infinitely wide DEQ.
 
     By least squares on targets ±1, one class against the rest, as `RidgeClassifier` does it: all classes share one
-    factorisation and nothing is iterated. The decision function is not a probability; for probabilities give
-    scikit-learn's `GaussianProcessClassifier` a `DEQKernel`.
+    factorisation and nothing is iterated. Probabilities are the scores over one temperature, through a softmax; the
+    temperature is fitted to the scores that training rows get when they are left out, which the factorisation gives
+    as well. They order as the scores do. For a model of probabilities give scikit-learn's `GaussianProcessClassifier` a
+    `DEQKernel`.
 
     The parameters, and the attributes not listed, are those of `DEQKernelRidge`.
 
@@ -71,6 +77,7 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         classes_: the labels.
         dual_coef_: (n,) for two classes, else a column for each class.
         intercept_: the mean target of each column.
+        temperature_: what scores are divided by in `predict_proba`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -84,9 +91,13 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         rows, self.classes_, index = checked_rows_and_labels(self, X, y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
+        weights = checked_weights(sample_weight, rows)
+        held = _spread_out(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
-        self._fit_machine(rows, signs[:, 0] if signs.shape[1] == 1 else signs, sample_weight)
+        targets = signs[:, 0] if signs.shape[1] == 1 else signs
+        scores = self._fit_machine(rows, targets, weights, held)
+        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -98,3 +109,13 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """The probability of each class, (n, classes), in the order of `classes_`; the largest is that of `predict`."""
+        return probabilities(self.decision_function(X) / self.temperature_)
+
+
+def _spread_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """At most `_CALIBRATION_ROWS` of these, evenly spaced."""
+    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
+    return np.asarray(rows[np.round(places).astype(np.intp)])

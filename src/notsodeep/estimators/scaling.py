@@ -19,6 +19,7 @@ from notsodeep.validation import (
     as_number,
     as_rows,
     check_real,
+    check_row_shape,
     root_mean_square_norm,
     to_numpy,
 )
@@ -123,8 +124,11 @@ def _plain(values: Any, name: str) -> Any:
     """
     odd = isinstance(values, np.ma.MaskedArray | list | tuple) or hasattr(values, "detach")
     plain = to_numpy(values, name) if odd else values
-    if isinstance(plain, np.ndarray) and plain.dtype.kind in _NO_NUMBERS and name == "X":
-        check_real(plain.dtype, name)
+    if isinstance(plain, np.ndarray) and name == "X":
+        if plain.dtype.kind in _NO_NUMBERS:
+            check_real(plain.dtype, name)
+        if plain.ndim > 2:
+            check_row_shape(plain.shape, name)
     return plain
 
 

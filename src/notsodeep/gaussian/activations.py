@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
+from notsodeep.gaussian.activation_names import understood
 from notsodeep.gaussian.polynomial import Polynomial
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
 from notsodeep.gaussian.waves import Cosine, Sine
@@ -181,8 +182,11 @@ def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
     return _AFFINE.get((name, type(shape)), (1.0, 1.0, 0.0))
 
 
-def activation(name: str | Activation, **parameters: Any) -> Activation:
+def activation(name: Any, **parameters: Any) -> Activation:
     """The activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
+
+    What it is called elsewhere is understood too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
+    slope; and so is a formula in x: activation("x*sigmoid(x)").
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
     tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
@@ -194,10 +198,8 @@ def activation(name: str | Activation, **parameters: Any) -> Activation:
         if parameters:
             raise InputError("Parameters go with a name; use .scaled() and .shifted() on an Activation.")
         return name
-    if name not in BUILDERS:
-        raise InputError(
-            f"There is no activation {name!r}. Known: {', '.join(sorted(BUILDERS))}; or custom_activation(f)."
-        )
+    name, implied = understood(name, BUILDERS)
+    parameters = implied | parameters
     # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
     parameters = {key: one.item() if isinstance(one, np.generic) else one for key, one in parameters.items()}
     affine = {key: parameters.pop(key) for key in ("amplitude", "gain") if key in parameters}

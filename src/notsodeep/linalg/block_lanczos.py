@@ -15,6 +15,7 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError
 from notsodeep.validation import Array
 
@@ -63,8 +64,8 @@ def norm_by_blocks(operator: LinearOperator, tolerance: float = 1e-3) -> float:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Eigenpairs:
+@dataclass(frozen=True, eq=False, repr=False)
+class Eigenpairs(Shown):
     """Leading eigenvalues, largest first.
 
     Attributes:

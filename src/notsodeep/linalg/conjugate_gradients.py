@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.dense import raise_indefinite
 from notsodeep.linalg.low_rank import ROUNDING, inverse_root
@@ -28,8 +29,8 @@ class Preconditioner(Protocol):
         """The inverse times an (n, m) block."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Shown):
     """The answer of an iteration, and how it was obtained.
 
     Attributes:

@@ -26,7 +26,7 @@ class DEQ(RowModel):
     """A deep equilibrium model z = φ(σ_a A z + σ_b B x + bias)/√m, (1.1).
 
     Args:
-        activation: φ, by name or as an Activation.
+        activation: φ, by name, as an Activation, or as a function that `notsodeep.activation` knows.
         sigma_a2: variance of the recurrent weights.
         sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
         bias2: variance of the bias.
@@ -38,7 +38,7 @@ class DEQ(RowModel):
     bias2: float
 
     def __init__(
-        self, activation: str | Activation, sigma_a2: float, sigma_b2: float | None = None, bias2: float = 0.0
+        self, activation: Any, sigma_a2: float = 0.2, sigma_b2: float | None = None, bias2: float = 0.0
     ) -> None:
         recurrent = as_variance(sigma_a2, "sigma_a2")
         if sigma_b2 is None and recurrent > 1.0:

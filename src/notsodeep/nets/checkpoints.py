@@ -144,7 +144,7 @@ def _network(module: Net, data: TrainingData) -> State:
     return {
         "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
         "model": describe(module.spec, data.largest_norm()),
-        "factors": list(module.factors),
+        "factors": dict(module.factors),
         "precision": str(module.readout.dtype),
         "solver": module.solver_settings,
     }

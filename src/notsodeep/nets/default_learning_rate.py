@@ -1,8 +1,12 @@
 """A learning rate that works, from the largest eigenvalue of the kernel that training follows.
 
-In NTK scaling, gradient descent with rate η multiplies the error along an eigenvector of the kernel (over n samples) by
-1 - η λ/n for the squared loss: stable below 2n/λ_max, fastest for the top eigenvector at n/λ_max. A batch of B samples
-adds the noise of single samples, mean diagonal/B, to λ_max/n. The Hessian of cross-entropy in the outputs is at most ½.
+On weights of variance 1, gradient descent with rate η multiplies the error along an eigenvector of the kernel (over n
+samples) by 1 - η λ/n for the squared loss: stable below 2n/λ_max, fastest for the top eigenvector at n/λ_max. A batch
+of B samples adds the noise of single samples, mean diagonal/B, to λ_max/n. The Hessian of cross-entropy in the outputs
+is at most ½. `Net.parameter_groups` turns the rate into one for each weight as it is stored.
+
+Adam moves every stored weight by about its rate, whatever the gradient. A matrix of m columns whose entries all move by
+η moves what it feeds by up to η m in "standard" scaling and η √m in "ntk" scaling: the rate falls with the width.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
 MOMENTUM = 0.9
 # Largest curvature of each loss in the outputs.
 _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
-# Adam moves each of the m weights of a unit by about its rate, whatever the gradient's size, so that an output moves
-# by up to √m as much; all weights together move it about ten times as far as the readout alone.
-_ADAM = {"readout": 1.0, "all": 0.1}
+# How far a step of Adam may move an output: 0.256 is the usual rate 1e-3 at the width 256. The readout alone stands ten
+# times as much (measured: docs/networks.md).
+_ADAM = {"readout": 2.56, "all": 0.256}
 _SAMPLE = 512
 _SLOW_SAMPLE = 64
 
@@ -41,7 +45,8 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
         batch_size: samples per step (not looked at for "gd").
     """
     if optimizer == "adam":
-        return _ADAM[module.train_mode] / sqrt(module.width)
+        reach = module.width if module.scaling == "standard" else sqrt(module.width)
+        return _ADAM[module.train_mode] / reach
     kernel = _kernel(module, inputs[:: max(1, len(inputs) // _SAMPLE)][:_SAMPLE])
     top = float(np.linalg.eigvalsh(kernel)[-1]) / len(kernel)
     noise = 0.0 if optimizer == "gd" else float(np.mean(np.diag(kernel))) / min(batch_size, len(inputs))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.nets.modules import Net, WeightGroup
 
@@ -19,8 +20,8 @@ from notsodeep.nets.modules import Net, WeightGroup
 _BATCH = 1024
 
 
-@dataclass(frozen=True)
-class EmpiricalKernels:
+@dataclass(frozen=True, repr=False)
+class EmpiricalKernels(Shown):
     """Kernels of one network, to be compared with `conjugate_kernel` and `tangent_kernel(of="network")`.
 
     Attributes:

@@ -7,11 +7,12 @@ not cost iterations of the fast ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
 
@@ -57,8 +58,8 @@ class SolverOptions:
         return _TOLERANCES.get(dtype, 1e-2) if self.tolerance is None else self.tolerance
 
 
-@dataclass(frozen=True)
-class SolveReport:
+@dataclass(frozen=True, repr=False)
+class SolveReport(Shown):
     """How a batch was solved.
 
     Attributes:
@@ -91,6 +92,16 @@ class SolveReport:
             else f"{late} of {len(self.residuals)} samples did not converge"
         )
         return f"{verdict} in {self.steps} steps ({self.method}): residual {worst:.1e}, tolerance {self.tolerance:.1e}"
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "converged": self.converged,
+            "method": self.method,
+            "steps": self.steps,
+            "residual": float(self.residuals.max()) if len(self.residuals) else 0.0,
+            "tolerance": self.tolerance,
+            "samples": len(self.residuals),
+        }
 
 
 class RowProblem(Protocol):

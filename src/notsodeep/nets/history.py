@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from notsodeep.display import Shown
 from notsodeep.nets.fixed_point_solvers import SolveReport
 
 
@@ -47,8 +48,8 @@ class Epoch:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(Shown):
     """All epochs of a training.
 
     Attributes:
@@ -77,6 +78,15 @@ class History:
     def to_json(self) -> str:
         """The whole history as JSON."""
         return json.dumps(asdict(self))
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "epochs": len(self.rows),
+            "lr": self.lr,
+            "last": str(self.last) if self.rows else None,
+            "stopped": self.stopped,
+            "resumed": self.resumed,
+        }
 
 
 @dataclass

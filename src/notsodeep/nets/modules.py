@@ -1,7 +1,8 @@
-"""The two kinds of network as torch modules, in the scaling of docs/theory.md (1.1) and (1.4).
+"""The two kinds of network as torch modules: the functions of docs/theory.md (1.1) and (1.4), stored in two scalings.
 
-Weights have entries of variance 1; every factor (σ_a, σ_b, 1/√m) stands outside of them, so that gradient descent on
-the parameters follows the neural tangent kernel.
+In theory weights have entries of variance 1, and every factor (σ_a, σ_b, 1/√m) stands outside of them.  A matrix is
+stored as it is there ("ntk"), or divided by √fan_in, the size of the weights of `torch.nn.Linear` ("standard").  The
+function is the same; what an optimiser's step does to it is not.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from notsodeep.nets.contraction import NormTracker, spectral_norm
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.torch_activation import TorchActivation
-from notsodeep.validation import as_count, one_of
+from notsodeep.validation import as_count, as_number, one_of
 
 TRAIN = ("all", "readout")
 GRADIENTS = ("implicit", "phantom")
+SCALINGS = ("standard", "ntk")
 DEFAULT_BOUND = 0.95
 
 
 @dataclass(frozen=True)
 class WeightGroup:
     """Weights that see one signal: their gradient for sample i and output k is rate^½ · back[k, i] ⊗ signal[i].
+
+    The gradient is that in weights of variance 1, however they are stored.
 
     Attributes:
         signal: what the weights multiply, (rows, fan_in).
@@ -49,8 +53,12 @@ class Net(nn.Module):
 
     Attributes:
         spec: the model it realises.
+        scaling: "standard": matrices are stored with variance 1/fan_in, for ordinary optimisers at ordinary rates;
+            "ntk": with variance 1, so that gradient descent with one rate for all follows the tangent kernel.
         multipliers: learning-rate multipliers of the weights, the readout's last; ones if none were given.
-        factors: √c for each of them, by which a stored weight is multiplied; 1 for frozen weights.
+        fan_in: by name of a weight, what "standard" divides its variance by; 1 for a bias, and for "ntk".
+        factors: by name of a weight, what its stored value is multiplied by to give the weight of the theory: the root
+            of fan_in times the multiplier, if that is not zero.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         readout: (out_features, width).
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
@@ -61,24 +69,60 @@ class Net(nn.Module):
     readout: Tensor
     last_solve: SolveReport | None = None
     last_adjoint: SolveReport | None = None
-    factors: list[float]
+    fan_in: dict[str, int]
+    factors: dict[str, float]
     multipliers: list[float]
 
-    def __init__(self, in_features: int, width: int, out_features: int, train: str) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        width: int,
+        out_features: int,
+        train: str,
+        scaling: str = "ntk",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
         super().__init__()
-        self.factors = [1.0]
+        self._place: dict[str, Any] = {"dtype": _floating(dtype), "device": device}
+        self.scaling = one_of(scaling, SCALINGS, "scaling")
+        self.fan_in, self.factors = {"readout": 1}, {"readout": 1.0}
         self.multipliers = [1.0]
         self.train_mode = one_of(train, TRAIN, "train")
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
         self.out_features = as_count(out_features, "out_features")
 
-    def _add(self, name: str, values: Tensor, *, frozen: bool = False) -> None:
-        """Hold weights as a parameter if they are trained, as a buffer otherwise."""
-        if not frozen and (name == "readout" or self.train_mode == "all"):
+    def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
+        """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
+        self.fan_in[name] = values.shape[1] if self.scaling == "standard" and values.ndim == 2 else 1
+        self.factors[name] = sqrt((multiplier or 1.0) * self.fan_in[name])
+        # In the precision of the draws, so that a seed means one network in every precision.
+        values = (values / self.factors[name]).to(**self._place)
+        if multiplier and (name == "readout" or self.train_mode == "all"):
             self.register_parameter(name, nn.Parameter(values))
         else:
             self.register_buffer(name, values)
+
+    def unit_weight(self, name: str) -> Tensor:
+        """The weight of the theory, of variance 1 when it was drawn, however it is stored."""
+        weights: Tensor = self.factors[name] * getattr(self, name)
+        return weights
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Groups for an optimiser without a scale of its own (SGD, momentum): the step follows the tangent kernel.
+
+        In either scaling gradient descent on these groups moves the network as gradient descent with rate `lr` on
+        weights of variance 1 does: a weight that is stored divided by √fan_in gets the rate lr/fan_in.
+
+            torch.optim.SGD(net.parameter_groups(1.0), lr=1.0)
+        """
+        as_number(lr, "lr", positive=True)
+        return [
+            {"params": [weights], "lr": lr / self.fan_in.get(name, 1), "kernel_lr": lr, "name": name}
+            for name, weights in self.named_parameters()
+            if weights.requires_grad
+        ]
 
     def features(self, X: Tensor) -> Tensor:
         """The last hidden layer, (rows, width)."""
@@ -86,7 +130,8 @@ class Net(nn.Module):
 
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
-        return features @ self.readout.mT
+        outputs, factor = features @ self.readout.mT, self.factors["readout"]
+        return outputs if factor == 1.0 else factor * outputs
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """All groups of weights with the factors of their gradients, the readout last."""
@@ -118,8 +163,9 @@ class Net(nn.Module):
                 f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
             )
         if X.ndim != 2 or X.shape[1] != self.in_features:
+            flat = " Images go in flattened: X.flatten(1)." if X.ndim > 2 else ""
             raise InputError(
-                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}."
+                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}.{flat}"
             )
         if X.dtype != self.readout.dtype:
             raise InputError(
@@ -132,7 +178,7 @@ class Net(nn.Module):
         """What `print(net)` shows."""
         return (
             f"{self.spec}, in_features={self.in_features}, width={self.width}, out_features={self.out_features}, "
-            f"train={self.train_mode!r}"
+            f"train={self.train_mode!r}, scaling={self.scaling!r}"
         )
 
 
@@ -148,7 +194,8 @@ class DEQNet(Net):
         width: m.
         out_features: number of outputs.
         train: "all", or "readout" for fixed A and B.
-        seed: of the initial weights.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         solver: of the forward pass.
         adjoint: of the backward pass; the same if not given.
         gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
@@ -175,7 +222,8 @@ class DEQNet(Net):
         out_features: int,
         *,
         train: str = "all",
-        seed: int = 0,
+        seed: int | None = None,
+        scaling: str = "standard",
         solver: SolverOptions | None = None,
         adjoint: SolverOptions | None = None,
         gradient: str = "implicit",
@@ -187,21 +235,13 @@ class DEQNet(Net):
     ) -> None:
         if not isinstance(spec, DEQ):
             raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
-        super().__init__(in_features, width, out_features, train)
+        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
         one_of(gradient, GRADIENTS, "gradient")
         one_of(on_failure, ON_FAILURE, "on_failure")
         as_count(phantom_steps, "phantom_steps")
         self.spec = spec
         solver = SolverOptions() if solver is None else _options(solver, "solver")
-        self._settings = EquilibriumSettings(
-            TorchActivation(spec.activation, 1.0 / sqrt(width)),
-            sqrt(spec.sigma_a2),
-            solver,
-            solver if adjoint is None else _options(adjoint, "adjoint"),
-            phantom_steps if gradient == "phantom" else None,
-            on_failure,
-        )
-        draw = _gaussian(seed, dtype, device)
+        draw = _gaussian(seed)
         self._add("recurrent", draw(width, width))
         self._add("inputs", draw(width, in_features))
         if spec.bias2:
@@ -209,6 +249,14 @@ class DEQNet(Net):
         else:
             self.register_parameter("bias", None)
         self._add("readout", draw(out_features, width))
+        self._settings = EquilibriumSettings(
+            TorchActivation(spec.activation, 1.0 / sqrt(width)),
+            sqrt(spec.sigma_a2) * self.factors["recurrent"],
+            solver,
+            solver if adjoint is None else _options(adjoint, "adjoint"),
+            phantom_steps if gradient == "phantom" else None,
+            on_failure,
+        )
         self._lipschitz = spec.activation.lipschitz
         self.forget()
         self.bound = _bound(contractive)
@@ -247,7 +295,8 @@ class DEQNet(Net):
         h = self.preactivations(X)
         slopes, z = self._settings.phi.slope(h), self.features_from(h)
         # All outputs of all samples are rows of one adjoint problem.
-        cotangents = (self.readout[:, None, :] * slopes).flatten(0, 1)
+        readout = self.factors["readout"] * self.readout
+        cotangents = (readout[:, None, :] * slopes).flatten(0, 1)
         repeated = h.expand(self.out_features, *h.shape).flatten(0, 1)
         back = self.adjoint(repeated, cotangents).reshape(self.out_features, len(X), -1)
         yield WeightGroup(z, back, self.spec.sigma_a2)
@@ -257,7 +306,7 @@ class DEQNet(Net):
 
     def _drive(self, X: Tensor) -> Tensor:
         """σ_b B x + σ_c b."""
-        scale = sqrt(self.spec.sigma_b2)
+        scale = sqrt(self.spec.sigma_b2) * self.factors["inputs"]
         if self.bias is None:
             return (scale * X) @ self.inputs.mT
         return torch.addmm(self.bias, X, self.inputs.mT, beta=sqrt(self.spec.bias2), alpha=scale)
@@ -285,7 +334,7 @@ class DEQNet(Net):
         if self.spec.sigma_a2 == 0.0:
             return 0.0
         norm = spectral_norm(self.recurrent) if exact else self._tracker.estimate(self.recurrent.detach())
-        return sqrt(self.spec.sigma_a2 / self.width) * norm * self._lipschitz
+        return sqrt(self.spec.sigma_a2 / self.width) * self.factors["recurrent"] * norm * self._lipschitz
 
     @torch.no_grad()
     def project(self) -> float:
@@ -327,7 +376,8 @@ class ExplicitNet(Net):
         width: m, of every layer.
         out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
             kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
             fast. Weights with multiplier zero are buffers and stay as drawn.
@@ -346,32 +396,26 @@ class ExplicitNet(Net):
         out_features: int,
         *,
         train: str = "all",
-        seed: int = 0,
+        seed: int | None = None,
+        scaling: str = "standard",
         multipliers: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
         if not isinstance(spec, Explicit):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
-        super().__init__(in_features, width, out_features, train)
+        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
         self.spec = spec
         self.multipliers = _multipliers(multipliers, spec, train)
-        self.factors = [sqrt(rate) if rate else 1.0 for rate in self.multipliers]
         self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
-        draw = _gaussian(seed, dtype, device)
+        draw = _gaussian(seed)
         fan_in = in_features
         for layer, rate in enumerate(self.multipliers[:-1], 1):
-            self._add(f"weight{layer}", draw(width, fan_in), frozen=not rate)
+            self._add(f"weight{layer}", draw(width, fan_in), rate)
             if spec.inputs[layer - 1].inject:
-                self._add(f"input{layer}", draw(width, in_features), frozen=not rate)
+                self._add(f"input{layer}", draw(width, in_features), rate)
             fan_in = width
-        self._add("readout", draw(out_features, width), frozen=not self.multipliers[-1])
-        with torch.no_grad():
-            for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
-                weight.div_(factor)
-            for again, factor in zip(self.input_weights, self.factors[:-1], strict=True):
-                if again is not None:
-                    again.div_(factor)
+        self._add("readout", draw(out_features, width), self.multipliers[-1])
 
     @property
     def weights(self) -> list[Tensor]:
@@ -392,10 +436,12 @@ class ExplicitNet(Net):
 
     def _inner(self, x: Tensor, rows: Tensor, layer: int) -> Tensor:
         """√w W x of the layer before and, where the layer sees it again, √c B of the input."""
-        factor, entering = self.factors[layer], self.spec.inputs[layer]
-        scale, again = factor * sqrt(entering.weight), self.input_weights[layer]
+        entering, again = self.spec.inputs[layer], self.input_weights[layer]
+        scale = self.factors[f"weight{layer + 1}"] * sqrt(entering.weight)
         inner = (x if scale == 1.0 else scale * x) @ self.weights[layer].mT
-        return inner if again is None else inner + (factor * sqrt(entering.inject) * rows) @ again.mT
+        if again is None:
+            return inner
+        return inner + (self.factors[f"input{layer + 1}"] * sqrt(entering.inject) * rows) @ again.mT
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """The layers in order, by backpropagation, then the readout."""
@@ -405,7 +451,7 @@ class ExplicitNet(Net):
             h = self._inner(signals[-1], rows, layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
-        back = self.factors[-1] * self.readout[:, None, :].expand(-1, len(X), -1)
+        back = self.factors["readout"] * self.readout[:, None, :].expand(-1, len(X), -1)
         groups = []
         for layer in range(len(slopes) - 1, -1, -1):
             back = back * slopes[layer]
@@ -413,19 +459,22 @@ class ExplicitNet(Net):
             if entering.inject:
                 groups.append(WeightGroup(rows, back, rate * entering.inject))
             groups.append(WeightGroup(signals[layer], back, rate * entering.weight))
-            back = self.factors[layer] * sqrt(entering.weight) * (back @ self.weights[layer])
+            scale = self.factors[f"weight{layer + 1}"] * sqrt(entering.weight)
+            back = scale * (back @ self.weights[layer])
         yield from reversed(groups)
         yield WeightGroup(signals[-1], None, self.multipliers[-1])
-
-    def outputs(self, features: Tensor) -> Tensor:
-        """The readout of given features, (rows, out_features)."""
-        factor = self.factors[-1]
-        return super().outputs(features if factor == 1.0 else factor * features)
 
 
 @singledispatch
 def network_of(
-    spec: Model, in_features: int, width: int, out_features: int, *, train: str, seed: int, **deq_options: Any
+    spec: Model,
+    in_features: int,
+    width: int,
+    out_features: int,
+    *,
+    train: str,
+    seed: int | None,
+    **deq_options: Any,
 ) -> Net:
     """A fresh network of finite width for a model; `deq_options` are for networks that solve an equilibrium."""
     raise InputError(f"There is no network of finite width for {type(spec).__name__}.")
@@ -438,24 +487,25 @@ def _(spec: DEQ, in_features: int, width: int, out_features: int, **options: Any
 
 @network_of.register
 def _(
-    spec: Explicit, in_features: int, width: int, out_features: int, *, train: str, seed: int, **_: Any
+    spec: Explicit, in_features: int, width: int, out_features: int, *, train: str, seed: int | None, **_: Any
 ) -> Net:
     return ExplicitNet(spec, in_features, width, out_features, train=train, seed=seed)
 
 
-def _gaussian(
-    seed: int, dtype: torch.dtype | None, device: torch.device | str | None
-) -> Callable[..., Tensor]:
+def _gaussian(seed: int | None) -> Callable[..., Tensor]:
     """Draws weights of variance 1, in float64 on the CPU, so that a seed means one network everywhere."""
+    # None is torch's global generator.
+    generator = None if seed is None else torch.Generator().manual_seed(as_count(seed, "seed", least=0))
+    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _floating(dtype: Any) -> torch.dtype:
     kind = torch.float32 if dtype is None else dtype
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(
             f"dtype must be a floating-point type of torch, such as torch.float64; got {dtype!r}."
         )
-    generator = torch.Generator().manual_seed(seed)
-    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64).to(
-        dtype=kind, device=device
-    )
+    return kind
 
 
 def _options(given: Any, name: str) -> SolverOptions:

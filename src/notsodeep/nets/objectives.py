@@ -150,8 +150,8 @@ class ReadoutObjective(Objective):
         readout = self.module.readout
         if readout.grad is None:
             readout.grad = torch.zeros_like(readout)
-        # An explicit network with learning-rate multipliers keeps its readout divided by a factor.
-        readout.grad.addmm_(slope.t(), features, alpha=weight * self.module.factors[-1])
+        # The readout is stored divided by a factor.
+        readout.grad.addmm_(slope.t(), features, alpha=weight * self.module.factors["readout"])
         tally.add(self.loss.value(outputs, target), outputs, self.train.labels_of(rows))
 
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from notsodeep.data import Preprocessing
 from notsodeep.designs import Design, design
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
@@ -43,8 +44,8 @@ _RATE_ROWS = 512
 Labels = NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Shown):
     """The training of one model from one seed.
 
     Attributes:
@@ -65,9 +66,19 @@ class Run:
     inference_seconds: float
     memory: int
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "seed": self.seed,
+            "accuracy": self.accuracy,
+            "history": self.history.last,
+            "inference_seconds": self.inference_seconds,
+            "memory": self.memory,
+        }
 
-@dataclass(frozen=True)
-class Standing:
+
+@dataclass(frozen=True, repr=False)
+class Standing(Shown):
     """The results of one model over all seeds.
 
     Attributes:
@@ -98,8 +109,8 @@ class Standing:
     stopped: str | None
 
 
-@dataclass(frozen=True, eq=False)
-class Race:
+@dataclass(frozen=True, eq=False, repr=False)
+class Race(Shown):
     """The result of a race: one standing per model, the runs behind them, and what all runs share.
 
     Attributes:
@@ -119,6 +130,16 @@ class Race:
     def as_dicts(self) -> list[dict[str, Any]]:
         """The standings as plain dictionaries."""
         return [asdict(standing) for standing in self.standings]
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "accuracy": {one.model: one.accuracy for one in self.standings},
+            "agreement": {one.model: one.agreement for one in self.standings},
+            "lr": self.lr,
+            "tau0": self.tau0,
+            "runs": len(self.runs),
+            "design": self.design.family,
+        }
 
 
 @dataclass(frozen=True)

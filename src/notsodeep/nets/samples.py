@@ -60,8 +60,9 @@ def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
     """Finite rows of `columns` numbers, on the device and in the precision of the module."""
     given = _as_tensor(X, name)
     if given.ndim != 2 or given.shape[0] == 0 or given.shape[1] != columns:
+        flat = " Images go in flattened: X.reshape(len(X), -1)." if given.ndim > 2 else ""
         raise InputError(
-            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}."
+            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}.{flat}"
         )
     rows = given.detach().to(module.readout.device, module.readout.dtype)
     # The sum is not finite if any entry is not, and cheaper than a mask; overflow of the sum alone is re-checked.

@@ -1,7 +1,7 @@
 """`fit`: train a network, record what happened in each epoch, and survive interruption and divergence.
 
-Networks are in NTK scaling, docs/theory.md (1.1) and (1.4): features have norm about one and every weight is of order
-one, so that one learning rate serves all widths.
+The rate of "sgd", "momentum" and "gd" is that of the tangent kernel, whatever the scaling in which weights are stored
+(`Net.parameter_groups`); Adam takes the weights as they are stored.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from notsodeep.nets.objectives import LOSSES, Objective, Tally, objective_of
 from notsodeep.nets.samples import TrainingData
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count, as_number, one_of
+
+# Root mean square norms of the rows between which training needs no warning.
+_SMALLEST_NORM, _LARGEST_NORM = 0.3, 30.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def fit(
     train: tuple[Any, Any],
     test: tuple[Any, Any] | None = None,
     *,
-    optimizer: str = "sgd",
+    optimizer: str = "adam",
     lr: float | None = None,
     epochs: int = 10,
     batch_size: int = 128,
@@ -77,6 +80,9 @@ def fit(
 ) -> History:
     """Train a network in place.
 
+    Rows should have norms of about 1 (`notsodeep.data.Preprocessing`), where theory and learning rates are at home: a
+    root mean square norm below 0.3 or above 30 is a warning that names the remedy.
+
     A module made with train="readout" has its features computed once and kept (width × samples numbers); then only
     the readout is trained, by its gradient in closed form. After each step `module.project()` keeps a contractive
     DEQ well-posed.
@@ -87,7 +93,8 @@ def fit(
             squared loss, which takes labels as one-hot rows.
         test: (X, y) on which the network is evaluated after each epoch.
         optimizer: "sgd", "momentum" (0.9), "adam", or "gd": one exact full-batch step per epoch.
-        lr: learning rate; if not given, from the largest eigenvalue of the kernel (`default_lr`).
+        lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
+            at 256 (`default_lr`).
         epochs: passes over the training samples, counted from the beginning, with a checkpoint too.
         batch_size: samples per step; for "gd" it only bounds memory.
         loss: "cross_entropy", or "squared": half the squared distance. Both are means over samples.
@@ -110,10 +117,30 @@ def fit(
     settings = FitSettings(optimizer, lr, epochs, batch_size, loss, seed)
     path = checkpoint_path(checkpoint)
     data = TrainingData.of(module, train, test, loss, features)
+    _warn_of_scale(data)
     file = None if path is None else CheckpointFile(path, module, data, settings.identity())
     start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
         return _Training(module, data, settings, start).run(file, report)
+
+
+def _warn_of_scale(data: TrainingData) -> None:
+    """Say so where the rows are so small or so large that networks of this kind train badly.
+
+    Measured on MNIST (docs/networks.md): below 0.3 the readout starves and the feedback grows to make up for it until
+    there is no equilibrium; above 30 bounded activations are saturated and accuracy is lost.
+    """
+    if data.has_features:
+        return
+    norm = float(data.train.inputs.double().square().sum(dim=1).mean().sqrt())
+    if norm and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
+        warnings.warn(
+            f"The training rows have a root mean square norm of {norm:.3g}; networks of this kind train well between "
+            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: "
+            "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X), and the same for the test rows.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 class _ContractionMonitor:
@@ -168,7 +195,7 @@ class _Training:
         rest = (settings.optimizer, settings.loss, settings.batch_size)
         inputs = self.objective.train.inputs
         self.lr = settings.lr or (1.0 if start is not None else default_lr(module, inputs, *rest))
-        self.optimizer = _optimizer(settings.optimizer, self.lr, self.parameters)
+        self.optimizer = _optimizer(settings.optimizer, self.lr, module)
         if start is not None:
             self._resume(start)
         self.resumed = len(self.rows)
@@ -177,7 +204,8 @@ class _Training:
     def _resume(self, start: FitCheckpoint) -> None:
         """Optimiser, generator and finished epochs as the checkpoint left them."""
         self.optimizer.load_state_dict(start.optimizer)
-        self.lr = self.optimizer.param_groups[0]["lr"]
+        first = self.optimizer.param_groups[0]
+        self.lr = first.get("kernel_lr", first["lr"])
         self.generator.set_state(start.generator.cpu())
         self.rows = [Epoch(**row) for row in start.rows]
 
@@ -260,7 +288,9 @@ class _Training:
         return f"epoch {len(self.rows) + 1}/{self.settings.epochs}: {now}"
 
 
-def _optimizer(name: str, lr: float, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def _optimizer(name: str, lr: float, module: Net) -> torch.optim.Optimizer:
     if name == "adam":
-        return torch.optim.Adam(parameters, lr=lr)
-    return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM if name == "momentum" else 0.0)
+        return torch.optim.Adam([weights for weights in module.parameters() if weights.requires_grad], lr=lr)
+    return torch.optim.SGD(
+        module.parameter_groups(lr), lr=lr, momentum=MOMENTUM if name == "momentum" else 0.0
+    )

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep.designs import Design, Family, TwinDistances, design, twin_distances
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.models import Explicit
@@ -25,8 +27,8 @@ _ROUNDS = 7
 _CENTRED = 0.02
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, repr=False)
+class Evidence(Shown):
     """How good the twin is on these data and on this machine.
 
     Attributes:
@@ -66,9 +68,9 @@ class Evidence:
         return self.distances.samples
 
 
-@dataclass(frozen=True)
-class Twin:
-    """A twin and where it comes from; unpacks as `twin, design = explicit_twin(net, X)`."""
+@dataclass(frozen=True, repr=False)
+class Twin(Shown):
+    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by item: 0, 1."""
 
     network: ExplicitNet
     design: Design
@@ -77,6 +79,22 @@ class Twin:
     def __iter__(self) -> Iterator[ExplicitNet | Design]:
         return iter((self.network, self.design))
 
+    def __getitem__(self, place: int) -> ExplicitNet | Design:
+        return (self.network, self.design)[place]
+
+    def __len__(self) -> int:
+        return 2
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "network": self.network.spec,
+            "family": self.design.family,
+            "kernel": self.design.kernel,
+            "exact": self.design.exact,
+            "distance": None if self.evidence is None else self.evidence.distance,
+            "forward_ratio": None if self.evidence is None else self.evidence.forward_ratio,
+        }
+
 
 def explicit_twin(
     net: DEQNet,
@@ -84,7 +102,7 @@ def explicit_twin(
     kernel: str | None = None,
     *,
     family: str | Family = "auto",
-    seed: int = 0,
+    seed: int | None = None,
     samples: int = 500,
     batch: int = 256,
     evidence: bool = True,
@@ -101,7 +119,7 @@ def explicit_twin(
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
         family: as in `design`; "injected" is fitted to rows of X.
-        seed: of the twin's weights.
+        seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         samples: rows on which the exact kernels are compared.
         batch: rows on which the two are timed.
         evidence: measure distance and speed; a second or two.
@@ -124,6 +142,7 @@ def explicit_twin(
         net.out_features,
         train=net.train_mode,
         seed=seed,
+        scaling=net.scaling,
         # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
         multipliers=found.multipliers if net.train_mode == "all" else None,
         dtype=net.readout.dtype,
@@ -131,7 +150,8 @@ def explicit_twin(
     )
     if not evidence:
         return Twin(twin, found, None)
-    generator = np.random.default_rng(seed)
+    # The rows that are compared are the same for every twin.
+    generator = np.random.default_rng(0)
     sample = rows[generator.permutation(len(rows))[:samples]]
     block = torch.tensor(rows[:batch], dtype=net.readout.dtype, device=net.readout.device)
     return Twin(twin, found, _evidence(net, twin, found, sample, block))

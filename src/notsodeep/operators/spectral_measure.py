@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, special
 from scipy.sparse.linalg import LinearOperator
 
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.linalg.block_lanczos import BREAKDOWN
 from notsodeep.validation import Array, as_count
@@ -26,8 +27,8 @@ class Estimate:
     standard_error: float
 
 
-@dataclass(frozen=True, eq=False)
-class SpectralMeasure:
+@dataclass(frozen=True, eq=False, repr=False)
+class SpectralMeasure(Shown):
     """The distribution of the eigenvalues, (1/n) Σ δ_λ, as seen by random probes.
 
     Each probe gives a Gauss quadrature of it: with m nodes it has the first 2m moments that the probe sees.
