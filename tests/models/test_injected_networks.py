@@ -111,7 +111,7 @@ def test_the_torch_network_counts_every_weight() -> None:
     """The tangent kernel from the groups of weights is that of all gradients, by autograd."""
     rates = (0.5, 2.0, 0.3, 1.5)
     net = nsd.nets.ExplicitNet(
-        injected("tanh", "gelu", "tanh"), 3, 12, 1, multipliers=rates, dtype=torch.float64
+        injected("tanh", "gelu", "tanh"), 3, 12, 1, multipliers=rates, scaling="ntk", dtype=torch.float64
     )
     assert {name for name, _ in net.named_parameters()} == {
         *("weight1", "weight2", "weight3", "input2", "input3", "readout")
