@@ -16,7 +16,7 @@ from functools import singledispatch
 from math import sqrt
 
 from notsodeep.data import ClassStatistics
-from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, explicit_layer
+from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, entering_layer, explicit_layer
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit, Model
 
@@ -61,10 +61,11 @@ def _implicit(model: DEQ, stats: ClassStatistics) -> float:
 def _explicit(model: Explicit, stats: ClassStatistics) -> float:
     tau0, effect = stats.tau0, 0.0
     features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
-    for number, phi in enumerate(model.layers, 1):
-        moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
-        # Through the next layer goes what came before it times M_1²; its readout adds its own part.
-        effect = moments.slope**2 * effect + _of_layer(moments, features.variance_slope, stats)
+    for number, layer in enumerate(model.inputs, 1):
+        features = entering_layer(features, layer.weight, layer.inject)
+        moments = LayerMoments.of(layer.phi, features.diagonal, f"layer {number}")
+        # Through the next layer goes what came before it times w M_1²; its readout adds its own part.
+        effect = layer.weight * moments.slope**2 * effect + _of_layer(moments, features.variance_slope, stats)
         features = explicit_layer(features, moments)
     return effect
 
