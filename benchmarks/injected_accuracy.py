@@ -4,8 +4,8 @@
 
 readout   hidden weights as drawn; the readout by ridge regression on one-hot targets, its ridge the best of seven on
           2 000 held-out rows; 20 000 training rows
-all       every weight trained by Adam, cross-entropy, batches of 128, three epochs of 12 000 rows; each network with the
-          best of two learning rates (0.001, 0.003 at width 256, in proportion to 1/√width else), chosen on 2 000
+all       every weight trained by Adam, cross-entropy, batches of 128, three epochs of 12 000 rows; each network with
+          the best of two learning rates (0.001, 0.003 at width 256, in proportion to 1/√width else), chosen on 2 000
           held-out rows of the first seed
 time      milliseconds of a batch of 256, forward and forward and backward, networks in turn, medians of 15
 
