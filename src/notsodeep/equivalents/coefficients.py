@@ -253,12 +253,12 @@ def explicit_coefficients(
     tangent = replace(features, kernel=kernel, linear=first, diagonal=first * tau0**2)
     for number, (phi, rate) in enumerate(zip(model.layers, others, strict=True), start=1):
         moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
-        before, features = features, explicit_layer(features, moments)
-        tangent = explicit_tangent_layer(tangent, before, features, moments, rate)
+        before, features = features, _feature_layer(features, moments)
+        tangent = _tangent_layer(tangent, before, features, moments, rate)
     return features if kernel == "ck" else tangent
 
 
-def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficients:
+def _feature_layer(features: Coefficients, moments: LayerMoments) -> Coefficients:
     """The scalars of the features after one more layer, its moments taken at `features.diagonal`, (4.14)."""
     squared_slope, squared_curvature = moments.slope**2, moments.curvature**2
     return replace(
@@ -272,12 +272,8 @@ def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficient
     )
 
 
-def explicit_tangent_layer(
-    tangent: Coefficients,
-    before: Coefficients,
-    features: Coefficients,
-    moments: LayerMoments,
-    rate: float = 1.0,
+def _tangent_layer(
+    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments, rate: float
 ) -> Coefficients:
     """The scalars of the NTK after one more layer, given the features before and after it, (4.15).
 
