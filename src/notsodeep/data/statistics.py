@@ -179,7 +179,7 @@ class MixtureStatistics(ClassStatistics):
 
     @property
     def one_hot(self) -> Array:
-        """J, shape (n, K)."""
+        """The indicators J of the classes, 0 or 1, shape (n, K)."""
         return np.asarray(np.eye(len(self.sizes))[self.labels])
 
 
