@@ -108,6 +108,14 @@ rows_of: Callable[[str], list[Row]] = cache(run)
 every = pytest.mark.parametrize("name", TINY)
 
 
+@every
+def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None:
+    experiment, spec = EXPERIMENTS[name], TINY[name]
+    assert experiment.models(spec)
+    changed = "sigma_w2" if name == "aistats-1" else "sigma_a2"
+    assert experiment.fingerprint(replace(spec, **{changed: 0.05})) != experiment.fingerprint(spec)
+
+
 def untimed(row: Row) -> Row:
     return {field: value for field, value in row.items() if not field.endswith("_seconds")}
 
