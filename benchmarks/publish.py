@@ -15,8 +15,7 @@ from harness import filled, markdown_table, write_atomically
 
 from notsodeep.files import atomic_write
 from notsodeep.interfaces.value_formats import seconds, shown
-from notsodeep.papers import draw
-from notsodeep.papers.catalogue import EXPERIMENTS
+from notsodeep.papers import EXPERIMENTS, draw
 from notsodeep.papers.results_reader import Result, read_results
 
 HERE = Path(__file__).parent

@@ -207,8 +207,8 @@ def test_specs_name_a_data_set_and_its_classes():
     ("arguments", "message"),
     [
         ({"name": "imagenet"}, ", ".join(NAMES)),
-        ({"split": "validation"}, "'train' or 'test'"),
-        ({"dtype": "float16"}, "'float64' or 'float32'"),
+        ({"split": "validation"}, "one of: train, test"),
+        ({"dtype": "float16"}, "one of: float64, float32"),
         ({"classes": (1, 11)}, r"asked for were \[1, 11\]"),
         ({"classes": ()}, "at least one"),
         ({"classes": (1, 1)}, "different labels"),

@@ -22,10 +22,8 @@ from notsodeep.equivalents import coefficients, equivalent
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.papers import Experiment, Row, Spec
+from notsodeep.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep.papers.aistats import Aistats1Spec
-from notsodeep.papers.catalogue import EXPERIMENTS
-from notsodeep.papers.descent_rows import regression
 from notsodeep.papers.drawings import draw
 from notsodeep.papers.hld import Hld1Spec
 from notsodeep.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
@@ -38,6 +36,7 @@ from notsodeep.papers.measures import (
 from notsodeep.papers.ours import RefinedSpec, SpectrumSpec, TwinsSpec, WidthSpec
 from notsodeep.papers.random_network_rows import average_kernels
 from notsodeep.papers.row_statistics import accuracy_gap, exponent, kolmogorov
+from notsodeep.papers.training_rows import regression
 from notsodeep.records import chosen
 
 FORMS = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
@@ -107,6 +106,14 @@ def run(name: str) -> list[Row]:
 rows_of: Callable[[str], list[Row]] = cache(run)
 
 every = pytest.mark.parametrize("name", TINY)
+
+
+@every
+def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None:
+    experiment, spec = EXPERIMENTS[name], TINY[name]
+    assert experiment.models(spec)
+    changed = "sigma_w2" if name == "aistats-1" else "sigma_a2"
+    assert experiment.fingerprint(replace(spec, **{changed: 0.05})) != experiment.fingerprint(spec)
 
 
 def untimed(row: Row) -> Row:

@@ -312,9 +312,9 @@ class OtherSpec(Spec):
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({"size": "medium"}, "'quick' or 'full'; it came as 'medium'"),
-        ({"seeds": 0}, "seeds must be at least 1"),
-        ({"jobs": 0}, "jobs must be at least 1"),
+        ({"size": "medium"}, "size='medium' is not known. Choose one of: quick, full"),
+        ({"seeds": 0}, "seeds must be a whole number from 1 on; got 0"),
+        ({"jobs": 0}, "jobs must be a whole number from 1 on; got 0"),
         ({"spec": OtherSpec()}, "takes a ToySpec"),
         ({"spec": SETTINGS, "seeds": 3}, "leave seeds out"),
         ({"spec": ToySpec(sizes=(1, 1))}, "two tasks of one key"),

@@ -279,7 +279,9 @@ class _Training:
             features, adjoints = state.network.features_and_adjoints(self.X, self.solver)
             residual = features @ state.network.readout - self.y
             self._add_loss(state, 0.5 * float(residual.square().sum()))
-            gradient = _gradient(features, adjoints, residual, self.X)
+            # docs/theory.md (8.12): the derivatives in W, U and a, in the places of these.
+            weighted = (adjoints * residual[:, None]).mT
+            gradient = PaperNetwork(weighted @ features, weighted @ self.X, features.mT @ residual)
             last = step == steps or self._reached(state)
             if due or last:
                 self._record(state, features, adjoints, gradient)
@@ -357,9 +359,3 @@ class _Training:
         return _State(
             PaperNetwork(**found.network), found.lr, found.least, found.halvings, found.losses, rows
         )
-
-
-def _gradient(features: Tensor, adjoints: Tensor, residual: Tensor, X: Tensor) -> PaperNetwork:
-    """∇_W Φ, ∇_U Φ and ∇_a Φ, docs/theory.md (8.12), in the places of W, U and a."""
-    weighted = (adjoints * residual[:, None]).mT
-    return PaperNetwork(weighted @ features, weighted @ X, features.mT @ residual)

@@ -1,8 +1,8 @@
 """What is kept of one class so that the statistics of a mixture can be estimated without bias.
 
 Two forms with the same answers: `CentredRows` (the samples themselves, for a class with fewer samples than
-dimensions) and `ScatterMoments` (p × p, for a class with more, and for data that come in chunks). So the form
-of a class at hand is never larger than the class itself; chunks need p × p per class whatever their size.
+dimensions) and `ScatterMoments` (p × p, for a class with more, and for data that come in chunks). Of a class in
+memory the smaller form is kept; data that come in chunks need p × p numbers for each class.
 """
 
 from __future__ import annotations

@@ -238,19 +238,15 @@ def _square_root(matrix: Array) -> Array:
 
 def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
     """A number, a vector, a matrix or a ready representation, as a covariance in `dimension` dimensions."""
-    covariance = value if isinstance(value, Covariance) else _from_array(value, dimension)
+    if isinstance(value, Covariance):
+        covariance = value
+    elif np.ndim(value) == 0:
+        covariance = Isotropic(float(as_floats(value, "A covariance", ndim=0)), dimension)
+    else:
+        covariance = Diagonal(value) if np.ndim(value) == 1 else Dense(value)
     if covariance.dimension != dimension:
         raise InputError(
             f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
             "give a number, p variances, a p × p matrix, or Factor(L) with p rows."
         )
     return covariance
-
-
-def _from_array(value: ArrayLike, dimension: int) -> Covariance:
-    axes = np.ndim(value)
-    if axes == 0:
-        return Isotropic(float(as_floats(value, "A covariance", ndim=0)), dimension)
-    if axes == 1:
-        return Diagonal(value)
-    return Dense(value)

@@ -129,16 +129,13 @@ class ClassStatistics(Shown):
             labels.append(label_codes(y, self.classes_, len(samples)))
             psi.append(self._psi(samples, labels[-1]))
         codes = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
-        self._refuse_other_rows(codes)
-        return self._with_rows(codes, np.concatenate(psi))
-
-    def _refuse_other_rows(self, codes: IntArray) -> None:
         counts = np.bincount(codes, minlength=len(self.sizes))
         if not np.array_equal(counts, self.sizes):
             raise InputError(
                 f"The chunks hold {counts.tolist()} samples per class where the statistics were made from "
                 f"{self.sizes.tolist()}; go through the same samples both times."
             )
+        return self._with_rows(codes, np.concatenate(psi))
 
     def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
@@ -194,7 +191,7 @@ class MixtureStatistics(ClassStatistics):
 
     @property
     def one_hot(self) -> Array:
-        """J, shape (n, K)."""
+        """The indicators J of the classes, 0 or 1, shape (n, K)."""
         return np.asarray(np.eye(len(self.sizes))[self.labels])
 
 
@@ -243,13 +240,7 @@ class StatisticsAccumulator:
 
 
 def _class_statistics(
-    *,
-    traces: Array,
-    products: Array,
-    sizes: IntArray,
-    classes: NDArray[Any],
-    means: Array,
-    exact: bool,
+    *, traces: Array, products: Array, sizes: IntArray, classes: NDArray[Any], means: Array, exact: bool
 ) -> ClassStatistics:
     """τ0, t, T (docs/theory.md (4.2), (4.3)) from tr Σ_a and tr(Σ_a Σ_b)."""
     p = means.shape[1]
@@ -271,23 +262,18 @@ def _estimated(moments: Sequence[ClassMoments], classes: NDArray[Any]) -> ClassS
     sizes = np.array([m.count for m in moments], dtype=np.intp)
     totals = np.array([m.total for m in moments])
     _refuse_constant_classes(totals, moments, classes)
+
+    def product(a: int, b: int) -> float:
+        return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
+
     return _class_statistics(
         traces=totals / (sizes - 1),
-        products=_products(moments),
+        products=_symmetric(len(moments), product),
         sizes=sizes,
         classes=classes,
         means=np.stack([m.mean for m in moments]),
         exact=False,
     )
-
-
-def _products(moments: Sequence[ClassMoments]) -> Array:
-    """tr(Σ_a Σ_b) without bias, shape (K, K)."""
-
-    def product(a: int, b: int) -> float:
-        return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
-
-    return _symmetric(len(moments), product)
 
 
 def _symmetric(size: int, entry: Callable[[int, int], float]) -> Array:

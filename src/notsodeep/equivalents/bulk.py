@@ -45,11 +45,11 @@ class Bulk:
     residual: float  # the largest residual of docs/theory.md (6.1), in the form of `resolvent`, at the nodes
 
     def position(self, theta: Array) -> Array:
-        """The z of θ."""
+        """The points z of the interval that belong to angles θ."""
         return _position(self.low, self.high, theta)
 
     def angle(self, z: Array) -> Array:
-        """The θ of a point; 0 and π beyond the edges."""
+        """The angles θ of points z; 0 and π for points beyond the edges."""
         low, high = (0.0, self.high) if self.low == 0.0 else (np.sqrt(self.low), np.sqrt(self.high))
         place = z if self.low == 0.0 else np.sqrt(np.maximum(z, 0.0))
         return np.asarray(2.0 * np.arcsin(np.sqrt(np.clip((place - low) / (high - low), 0.0, 1.0))))

@@ -261,7 +261,7 @@ def explicit_coefficients(
         tangent = entering_layer(tangent, layer.weight, rates[number] * layer.inject)
         moments = LayerMoments.of(layer.phi, features.diagonal, f"layer {number + 1}")
         before, features = features, explicit_layer(features, moments)
-        tangent = explicit_tangent_layer(tangent, before, features, moments, rates[number + 1])
+        tangent = _tangent_layer(tangent, before, features, moments, rates[number + 1])
     return features if kernel == "ck" else tangent
 
 
@@ -293,12 +293,8 @@ def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficient
     )
 
 
-def explicit_tangent_layer(
-    tangent: Coefficients,
-    before: Coefficients,
-    features: Coefficients,
-    moments: LayerMoments,
-    rate: float = 1.0,
+def _tangent_layer(
+    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments, rate: float
 ) -> Coefficients:
     """The scalars of the NTK after one more layer, given the features before and after it, (4.15).
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
@@ -139,9 +139,14 @@ def is_high_dimensional(
     chosen = (DEQ("tanh", 0.2) if model is None else model).centred(stats.tau0)
     squares = squared_norms(rows)
     typical, largest = _cosines(rows, squares)
-    predicted = _predicted_error(chosen, rows, stats)
+    whole = _refined(chosen, rows, stats)
+    predicted = np.inf
+    if whole is not None:
+        predicted = operator_norm(whole - equivalent(chosen, rows, stats)) / operator_norm(whole)
     part = np.sort(np.random.default_rng(seed).permutation(len(rows))[:subsample])
-    checked, refined = _checked_errors(chosen, rows[part], _restricted(stats, part))
+    # Classes keep what all their samples say of them.
+    restricted = replace(stats, labels=stats.labels[part], psi=stats.psi[part])
+    checked, refined = _checked_errors(chosen, rows[part], restricted)
     worst = max(predicted, checked)
     return Diagnosis(
         verdict=worst <= tolerance,
@@ -203,14 +208,6 @@ def ridge_distortion(
     return float(max(factors[-1], 1.0 / factors[0])) if factors[0] > 0.0 else np.inf
 
 
-def _predicted_error(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> float:
-    refined = _refined(model, X, stats)
-    if refined is None:
-        return np.inf
-    apart = refined - equivalent(model, X, stats)
-    return operator_norm(apart) / operator_norm(refined)
-
-
 def _checked_errors(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> tuple[float, float]:
     """Relative errors of the asymptotic and the refined form."""
     refined = _refined(model, X, stats)
@@ -224,11 +221,6 @@ def _refined(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> Struc
         return equivalent(model, X, stats, form="refined")
     except (NotHighDimensionalError, ConvergenceError):
         return None
-
-
-def _restricted(stats: MixtureStatistics, part: NDArray[np.intp]) -> MixtureStatistics:
-    """The statistics of all samples, for some of them: classes keep what all their samples say of them."""
-    return replace(stats, labels=stats.labels[part], psi=stats.psi[part])
 
 
 def _cosines(X: Array, squares: Array) -> tuple[float, float]:

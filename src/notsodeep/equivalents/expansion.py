@@ -60,7 +60,7 @@ class Readings:
     ntk_preactivations: Array
 
     def of(self, kernel: str) -> Array:
-        """The reading by the name that `coefficients` uses."""
+        """The series, or the diagonal, of the kernel with this name."""
         values: Array = getattr(self, kernel)
         return values
 

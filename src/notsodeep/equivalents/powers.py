@@ -62,7 +62,7 @@ class ClassValues:
 
     @property
     def one_hot(self) -> Array:
-        """J, shape (n, K)."""
+        """The indicators J of the classes, 0 or 1, shape (n, K)."""
         return np.asarray(np.eye(len(self.mean))[self.labels])
 
 

@@ -89,7 +89,7 @@ class Noise:
 
     @cached_property
     def _spread(self) -> Array:
-        """What a unit of g in each group weighs in each class."""
+        """The factor n_a/p · scale with which g of each group enters R, in the column of its class."""
         table = np.zeros((len(self.sizes), int(self.member.max()) + 1))
         table[np.arange(len(self.sizes)), self.member] = self.ratios * self.scale
         return table

@@ -89,7 +89,10 @@ def find_gaps(noise: Noise, rank: int) -> list[Gap]:
         edge = top.low.z if top.low is not None else 0.0
         equal = (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
         points = edge * np.union1d(equal, _DECADES)
-        _scan(noise, points[points > noise.shapes.resolution * points[-1]], rank, found)
+        points = points[points > noise.shapes.resolution * points[-1]]
+        solution = solve_line(noise, points)
+        for z, g in zip(points[solution.outside], solution.g.real[solution.outside], strict=True):
+            _open(noise, Point(float(z), g), rank, found)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
 
@@ -110,14 +113,8 @@ def _top_gap(noise: Noise) -> Gap:
     return Gap(0, inside, _fold(noise, inside, -1.0, 0), None)
 
 
-def _scan(noise: Noise, x: Array, rank: int, found: dict[int, Gap]) -> None:
-    """Open the gaps that show at given points."""
-    solution = solve_line(noise, x)
-    for z, g in zip(x[solution.outside], solution.g.real[solution.outside], strict=True):
-        _open(noise, Point(float(z), g), rank, found)
-
-
 def _open(noise: Noise, inside: Point, rank: int, found: dict[int, Gap]) -> None:
+    """Add the gap that a point lies in to those found so far, unless it is one of them."""
     count = noise.above(inside.g)
     if count in found:
         return

@@ -75,7 +75,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             X: samples in rows.
             y: not used.
         """
-        model = self._check()
+        one_of(self.kernel, KERNELS, "kernel")
+        as_count(self.n_components, "n_components")
+        model = DEQ(self.activation, self.sigma_a2, self.sigma_b2)
         rows = checked_rows(self, X, reset=True)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(rows)
         tau0 = _typical_norm(self.rows_.transform(rows))
@@ -103,7 +105,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        """For `get_feature_names_out`."""
+        """The number of features, from which `get_feature_names_out` makes their names."""
         return int(self.n_components)
 
     def _draw(self, inputs: int) -> None:
@@ -126,11 +128,6 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 tangent_inputs = share + rest
             inputs = share
 
-    def _check(self) -> DEQ:
-        one_of(self.kernel, tuple(KERNELS), "kernel")
-        as_count(self.n_components, "n_components")
-        return DEQ(self.activation, self.sigma_a2, self.sigma_b2)
-
 
 def _entering(layer: LayerInput, signal: Array, rows: Array) -> Array:
     """What a layer reads: √w times the layer before beside √c times the input, whose inner products are (7.9)."""
@@ -140,7 +137,7 @@ def _entering(layer: LayerInput, signal: Array, rows: Array) -> Array:
 
 
 def _scaled(block: Array) -> Array:
-    """Divided by the root of the number of columns, in place; one feature of the NTK leaves its second part none."""
+    """The block divided by the root of its number of columns, in place; it has none where one feature was asked for."""
     block /= np.sqrt(max(1, block.shape[1]))
     return block
 

@@ -36,7 +36,9 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
     axes = panel(ax)
     factor, label, is_share = MEASURES[field]
     found = [row for row in needed(rows, "race") if row.get(field) is not None]
-    groups = grouped(found, *_varying(found, "data", "activation", "mode", "width"))
+    # What tells groups apart: fields with more than one value, the data at least.
+    varying = [name for name in ("activation", "mode", "width") if len(grouped(found, name)) > 1]
+    groups = grouped(found, "data", *varying)
     models = [str(model) for (model,) in grouped(found, "model")]
     tops = []
     for number, model in enumerate(models):
@@ -78,11 +80,6 @@ def _write_numbers(axes: Axes, places: Array, top: Array, values: Array) -> None
                 text, (place, height), (0, 4), textcoords="offset points", ha="center", va="bottom",
                 rotation=90, fontsize=SMALLEST,
             )  # fmt: skip
-
-
-def _varying(rows: Rows, *fields: str) -> list[str]:
-    """The fields that tell groups apart: those with more than one value, the data at least."""
-    return [name for name in fields if name == "data" or len(grouped(rows, name)) > 1]
 
 
 def _mean_and_spread(rows: list[Row], model: str, field: str, factor: float) -> tuple[float, float]:

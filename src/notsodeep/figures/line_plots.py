@@ -43,18 +43,15 @@ def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: st
         label = ", ".join(
             f"$m$ = {part}" if name == "width" else title(part) for name, part in zip(by, key, strict=True)
         )
-        axes.errorbar(place, mean, yerr=_below(mean, spread), capsize=2.0, label=label, **point_style(number))
+        # The lower end of a bar stays positive, as a logarithmic axis needs.
+        ends = np.stack([np.minimum(spread, 0.9 * mean), spread])
+        axes.errorbar(place, mean, yerr=ends, capsize=2.0, label=label, **point_style(number))
     _draw_slope(axes, list(lines.values()), slope)
     axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="relative error (‖·‖₂)")
     tidy_log(axes.yaxis)
     _mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
     axes.legend()
     return axes
-
-
-def _below(mean: Array, spread: Array) -> Array:
-    """Bars whose lower end stays positive, as a logarithmic axis needs."""
-    return np.stack([np.minimum(spread, 0.9 * mean), spread])
 
 
 def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str) -> None:

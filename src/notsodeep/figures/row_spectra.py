@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,15 +39,13 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
     bins, scale = _common_bins(np.concatenate(values))
     for row, eigenvalues, number in zip(chosen, values, _numbers(chosen), strict=True):
         counts, _ = np.histogram(eigenvalues, bins=bins)
-        if row is chosen[0]:
-            axes.stairs(counts, bins, fill=True, color=COLOURS[5], alpha=0.6, label=_legend(row))
-        else:
-            axes.stairs(counts, bins, linewidth=1.2, label=_legend(row), **line_style(number))
+        first = {"fill": True, "color": COLOURS[5], "alpha": 0.6}
+        style = first if row is chosen[0] else line_style(number) | {"linewidth": 1.2}
+        axes.stairs(counts, bins, label=words(row.get("label") or row["source"]), **style)
     axes.set(xscale=scale, yscale="log", xlabel="eigenvalue", ylabel="number of eigenvalues")
     axes.set_ylim(bottom=0.7)
-    for axis, kind in ((axes.xaxis, scale), (axes.yaxis, "log")):
-        if kind == "log":
-            tidy_log(axis)
+    for axis in (axes.yaxis, axes.xaxis) if scale == "log" else (axes.yaxis,):
+        tidy_log(axis)
     axes.set_title(_distances(rows, chosen))
     axes.legend()
     return axes
@@ -73,10 +70,6 @@ def _numbers(rows: Rows) -> list[int]:
             number += 1
         taken.append(number)
     return taken
-
-
-def _legend(row: Row) -> str:
-    return words(row.get("label") or row["source"])
 
 
 def _common_bins(values: Array) -> tuple[Array, str]:
@@ -133,8 +126,10 @@ def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
     predictions = {row["form"]: row for row in needed(rows, "prediction")}
     best = predictions.get("refined") or next(iter(predictions.values()))
     exact = chosen(rows, kind="spectrum")
-    grid, density, edges, isolated = (_array(best[name]) for name in ("grid", "density", "edges", "isolated"))
-    eigenvalues = _array(exact[0]["eigenvalues"]) if exact else None
+    grid, density, edges, isolated = (
+        np.array(best[name], dtype=float).ravel() for name in ("grid", "density", "edges", "isolated")
+    )
+    eigenvalues = np.array(exact[0]["eigenvalues"], dtype=float) if exact else None
     draw_prediction(axes, grid, density, edges, isolated, eigenvalues)
     if best["form"] != "asymptotic" and "asymptotic" in predictions:
         other = predictions["asymptotic"]
@@ -144,7 +139,3 @@ def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
     axes.set_title(f"Kolmogorov distance {best['kolmogorov']:.3f}")
     axes.legend()
     return axes
-
-
-def _array(values: Any) -> Array:
-    return np.asarray(values, dtype=float).ravel()

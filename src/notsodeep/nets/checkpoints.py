@@ -98,7 +98,17 @@ class CheckpointFile:
 
     def __init__(self, path: Path, module: Net, data: TrainingData, settings: State) -> None:
         self.path, self.module = path, module
-        self.settings = settings | _network(module, data) | _hashes(data)
+        sizes = f"{module.in_features}-{module.width}-{module.out_features}"
+        self.settings = settings | {
+            "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
+            "model": describe(module.spec, data.largest_norm()),
+            "factors": dict(module.factors),
+            "precision": str(module.readout.dtype),
+            "solver": module.solver_settings,
+        }
+        for name, part in (("train", data.train), ("test", data.test)):
+            known = "none" if part is None else tensor_hash({"X": part.inputs, "y": part.target})
+            self.settings[f"{name} data"] = known
         self.start = tensor_hash(module.state_dict())
 
     def load(self, epochs: int) -> FitCheckpoint | None:
@@ -137,24 +147,6 @@ class CheckpointFile:
             generator.get_state(),
             [asdict(row) for row in rows],
         ).save(self.path)
-
-
-def _network(module: Net, data: TrainingData) -> State:
-    sizes = f"{module.in_features}-{module.width}-{module.out_features}"
-    return {
-        "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
-        "model": describe(module.spec, data.largest_norm()),
-        "factors": dict(module.factors),
-        "precision": str(module.readout.dtype),
-        "solver": module.solver_settings,
-    }
-
-
-def _hashes(data: TrainingData) -> dict[str, str]:
-    return {
-        f"{name} data": "none" if part is None else tensor_hash({"X": part.inputs, "y": part.target})
-        for name, part in (("train", data.train), ("test", data.test))
-    }
 
 
 def checkpoint_path(path: str | Path | None) -> Path | None:

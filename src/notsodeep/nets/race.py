@@ -309,7 +309,9 @@ class _Contest:
             checkpoint=checkpoint,
             progress=report,
         )
-        predictions = _predictions(net, self.test[0])
+        with torch.no_grad():
+            blocks = self.test[0].split(EVALUATION_ROWS)  # type: ignore[no-untyped-call]
+            predictions = torch.cat([net(block).argmax(dim=1) for block in blocks]).numpy().astype(np.intp)
         rows = slice(wanted.batch_size)
         target = functional.one_hot(self.train[1][rows], self.classes).to(net.readout.dtype)
         return Run(
@@ -332,12 +334,6 @@ def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
             f"The test part has the labels {unknown.tolist()}, which do not occur in the training part."
         )
     return np.searchsorted(names, labels)
-
-
-def _predictions(net: Net, X: Tensor) -> Labels:
-    with torch.no_grad():
-        chosen = [net(block).argmax(dim=1) for block in X.split(EVALUATION_ROWS)]  # type: ignore[no-untyped-call]
-    return torch.cat(chosen).numpy().astype(np.intp)
 
 
 def _part_of(report: Report, number: int, count: int, title: str) -> Report:

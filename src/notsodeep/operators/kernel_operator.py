@@ -37,7 +37,7 @@ from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measu
 from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
-from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, check_block, fitting_block, make_job
+from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, choose_block, make_job
 from notsodeep.scale.sample_sources import rows_of, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array, as_right_sides, one_of
@@ -106,12 +106,8 @@ class KernelOperator(SymmetricOperator):
         spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
         share = int((1.0 - KEPT) * spare) // 2
-        if out is not None:
-            size = stored.grid.block
-        elif block is None:
-            size = fitting_block(share, samples.count, p, storage)
-        else:
-            size = check_block(block, share, p, storage)
+        # In a store the size of a block is known, and memory for it is looked at when blocks are read.
+        size = stored.grid.block if out is not None else choose_block(block, share, samples.count, p, storage)
         job = make_job(specified, (name,), samples, None, block=size, storage=storage)
         if out is not None:
             blocks = stored_blocks(stored, max_memory)

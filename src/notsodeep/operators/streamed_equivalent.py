@@ -50,13 +50,7 @@ class StreamedEquivalent(SymmetricOperator):
 
     @classmethod
     def refined(
-        cls,
-        model: Model,
-        X: Any,
-        kernel: str = "ck",
-        *,
-        around: Any = 0.0,
-        tolerance: float = 1e-6,
+        cls, model: Model, X: Any, kernel: str = "ck", *, around: Any = 0.0, tolerance: float = 1e-6
     ) -> StreamedEquivalent:
         """The refined form to first order, (5.2), from one pass over the rows.
 

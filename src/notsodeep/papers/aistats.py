@@ -68,7 +68,7 @@ class Aistats1(Experiment[Aistats1Spec]):
 
     def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
         """Two trainings of one network, with two step sizes; for the widest one they are the same."""
-        from notsodeep.papers.descent_rows import descent_row, regression, stable_step
+        from notsodeep.papers.training_rows import descent_row, regression, stable_step
 
         data, width, seed = task["data"], task["width"], task["seed"]
         problem = regression(data, spec.n, spec.d, data_dir)

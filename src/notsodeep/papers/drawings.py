@@ -46,15 +46,12 @@ def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figur
     for axes in grid[len(panels) :]:
         axes.remove()
     legends = [legend for axes in places if (legend := axes.get_legend()) is not None]
-    if len(places) > 1 and len({_words_of(legend) for legend in legends}) == 1:
+    words = [[text.get_text() for text in (legend.get_title(), *legend.get_texts())] for legend in legends]
+    if len(places) > 1 and words and all(same == words[0] for same in words):
         _share_legend(figure, places[0], legends)
     else:
         _legends_below(figure, places, columns)
     return figure
-
-
-def _words_of(legend: Legend) -> tuple[str, ...]:
-    return legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())
 
 
 def _share_legend(figure: Figure, axes: Axes, legends: Sequence[Legend]) -> None:

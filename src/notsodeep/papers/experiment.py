@@ -105,7 +105,7 @@ class Experiment(ABC, Generic[S]):
             name = "icml-error"
             …
 
-    at the top level of a module (other processes find it by name) and add it to `catalogue.EXPERIMENTS`.
+    at the top level of a module (other processes find it by name) and add it to `papers.EXPERIMENTS`.
 
     Attributes:
         name: what `notsodeep reproduce` calls it, and its folder.

@@ -39,8 +39,8 @@ class SpectraSpec(Spec):
     real: str  # the real data set; its classes are 6 and 8
     real_n: int | None  # samples of it; all if None
     width: int  # of the random networks behind the Monte-Carlo kernels
-    draws: int  # of these networks, on the mixture
-    real_draws: int  # the same on the real data
+    draws: int  # number of these networks on the mixture
+    real_draws: int  # number of these networks on the real data
 
 
 S = TypeVar("S", bound=SpectraSpec)
@@ -62,14 +62,10 @@ class Iclr2Spec(SpectraSpec):
 class _Spectra(Experiment[S]):
     """Eigenvalues on the mixture and on real data: what the two figures share."""
 
-    activations: ClassVar[dict[bool, str]]
-
-    def model(self, spec: S, mixture: bool) -> DEQ:
-        """The DEQ on the mixture, or on real data, before it is centred."""
-        return DEQ(self.activations[mixture], spec.sigma_a2)
+    activations: ClassVar[tuple[str, str]]  # of the DEQ on the mixture, and of that on real data
 
     def models(self, spec: S) -> list[Model]:
-        return [self.model(spec, mixture) for mixture in (True, False)]
+        return [DEQ(name, spec.sigma_a2) for name in self.activations]
 
     def tasks(self, spec: S) -> list[Task]:
         real_n = spec.real_n or 300
@@ -88,7 +84,8 @@ class _Spectra(Experiment[S]):
 
         mixture = task["data"] == "mixture"
         sample = sample_of(task["data"], spec.n if mixture else spec.real_n, spec.p, task["seed"], data_dir)
-        model = self.model(spec, mixture).centred(sample.tau0)
+        on_mixture, on_real = self.activations
+        model = DEQ(on_mixture if mixture else on_real, spec.sigma_a2).centred(sample.tau0)
         if task["random"]:
             return list(self.random_rows(spec, model, sample, spec.draws if mixture else spec.real_draws))
         return self.exact_rows(model, sample, data_dir)
@@ -120,7 +117,7 @@ class Iclr1(_Spectra[Iclr1Spec]):
     cut = "The Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
     quick, full = _both_sizes(Iclr1Spec)
 
-    activations: ClassVar[dict[bool, str]] = {True: "arctan", False: "tanh"}
+    activations = ("arctan", "tanh")
 
     def random_rows(self, spec: Iclr1Spec, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
         from notsodeep.papers.random_network_rows import random_equivalent_rows
@@ -219,7 +216,7 @@ class Iclr2(_Spectra[Iclr2Spec]):
     cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
     quick, full = _both_sizes(Iclr2Spec)
 
-    activations: ClassVar[dict[bool, str]] = {True: "relu", False: "relu"}
+    activations = ("relu", "relu")
 
     def random_rows(self, spec: Iclr2Spec, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
         """Both kernels averaged over random networks; one layer costs little beside a DEQ."""

@@ -105,18 +105,14 @@ def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> 
     read = load(sample.data, classes=CLASSES, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
     unit = sample.X / np.linalg.norm(sample.X, axis=1, keepdims=True)
     pixels = np.asarray(read.X / sqrt(read.X.shape[1]), dtype=np.float64)
+    typical = replace(sample.statistics, tau0=sample.root_mean_square)
     others = {
-        "Λ, τ0 the norm of a typical row": replace(
-            sample, statistics=replace(sample.statistics, tau0=sample.root_mean_square)
-        ),
-        "Λ, every row scaled to norm 1": replace(
-            sample, X=unit, statistics=MixtureStatistics.estimate(unit, read.y)
-        ),
-        "Λ, raw pixels over √p": replace(
-            sample, X=pixels, statistics=MixtureStatistics.estimate(pixels, read.y)
-        ),
+        "Λ, τ0 the norm of a typical row": (sample.X, typical),
+        "Λ, every row scaled to norm 1": (unit, MixtureStatistics.estimate(unit, read.y)),
+        "Λ, raw pixels over √p": (pixels, MixtureStatistics.estimate(pixels, read.y)),
     }
-    for reading, other in others.items():
+    for reading, (X, statistics) in others.items():
+        other = replace(sample, X=X, statistics=statistics)
         recentred = model.centred(other.tau0)
         whole = exact(recentred, other, "preactivations")
         operator = equivalent(recentred, other.X, other.statistics, "ck_preactivations")

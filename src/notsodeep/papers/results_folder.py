@@ -40,25 +40,15 @@ ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
 
 @dataclass(frozen=True)
 class Record:
-    """One finished task.
+    """One finished task."""
 
-    Attributes:
-        spec: hash of the settings.
-        task: its key.
-        parameters: of the task.
-        session: number of the run that finished it, from 1.
-        seconds: computing time.
-        rows: its results.
-        models: hash of the models of the experiment (`Experiment.fingerprint`); empty in files of earlier versions.
-    """
-
-    spec: str
-    task: str
-    parameters: dict[str, Any]
-    session: int
-    seconds: float
-    rows: list[Row]
-    models: str = ""
+    spec: str  # hash of the settings
+    task: str  # its key
+    parameters: dict[str, Any]  # of the task
+    session: int  # number of the run that finished it, from 1
+    seconds: float  # computing time
+    rows: list[Row]  # its results
+    models: str = ""  # hash of the models (`Experiment.fingerprint`); empty in files of earlier versions
 
     def encoded(self) -> bytes:
         """The line, led by a checksum of the rest of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -67,7 +67,7 @@ def reproduce(
     Ctrl-C ends the run with what is finished by then (`finished` is False); calling again goes on.
 
     Args:
-        experiment: one of `catalogue.EXPERIMENTS`.
+        experiment: one of `papers.EXPERIMENTS`.
         size: "quick" (minutes) or "full" (as the paper, as far as two cores allow).
         spec: settings of one's own in place of a size.
         root: the folder of all results.
@@ -104,9 +104,8 @@ def reproduce(
             pass
         finally:
             session.close()
-        return _outcome(
-            experiment, settings, folder, tasks, store.records, len(tasks) - len(todo), store.notes
-        )
+        outcome = _outcome(experiment, settings, folder, tasks, store.records)
+        return replace(outcome, reused=len(tasks) - len(todo), notes=tuple(store.notes))
 
 
 def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
@@ -119,7 +118,7 @@ def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
     spec = experiment.spec_type.from_toml(text, where=str(place / SPEC))
     tasks = _unique(experiment, spec)
     reading = read_rows(place / ROWS, spec.hash(), tasks, experiment.fingerprint(spec))
-    return _outcome(experiment, spec, place, tasks, reading.records, 0, ())
+    return _outcome(experiment, spec, place, tasks, reading.records)
 
 
 def checked_spec(
@@ -172,18 +171,12 @@ def _unique(experiment: Experiment[Any], spec: Spec) -> list[Task]:
 
 
 def _outcome(
-    experiment: Experiment[Any],
-    spec: Spec,
-    folder: Path,
-    tasks: Sequence[Task],
-    records: dict[str, Record],
-    reused: int,
-    notes: Sequence[str],
+    experiment: Experiment[Any], spec: Spec, folder: Path, tasks: Sequence[Task], records: dict[str, Record]
 ) -> Outcome:
     rows = [row for task in tasks if task.key in records for row in records[task.key].rows]
     finished = len(records) == len(tasks)
     expectations = experiment.expectations(spec, rows) if finished else []
-    return Outcome(folder, spec, rows, expectations, finished, len(records), len(tasks), reused, tuple(notes))
+    return Outcome(folder, spec, rows, expectations, finished, len(records), len(tasks))
 
 
 class _Session:

@@ -18,7 +18,7 @@ from notsodeep.models.protocol import Model, Samples
 from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
 from notsodeep.scale.cluster import connected, run_on_cluster, sent_bytes, tasks_and_memory
-from notsodeep.scale.kernel_jobs import STORAGES, Job, check_block, fitting_block, make_job
+from notsodeep.scale.kernel_jobs import STORAGES, Job, choose_block, make_job
 from notsodeep.scale.sample_sources import Rows, is_elsewhere, rows_of, survey
 from notsodeep.scale.store import block_of, open_store
 from notsodeep.scale.stored import StoredKernel
@@ -141,10 +141,7 @@ def _job(
     wanted = options.block
     if wanted is None and store is not None:
         wanted = block_of(store)
-    if wanted is None:
-        block = fitting_block(spare, max(n, columns), p, options.storage, workers)
-    else:
-        block = check_block(wanted, spare, p, options.storage)
+    block = choose_block(wanted, spare, max(n, columns), p, options.storage, workers)
     return make_job(model, kernels, *surveyed, block=block, storage=options.storage)
 
 

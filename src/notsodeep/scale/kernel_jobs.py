@@ -114,9 +114,11 @@ def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -
     )
 
 
-def check_block(block: int, budget: int, p: int, storage: str) -> int:
-    """The block size that the user or a store asks for, if it is a whole number and fits into the budget."""
-    block = as_count(block, "block")
+def choose_block(wanted: int | None, budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
+    """The block size that the user or a store asks for, if it fits into the budget; else the largest that does."""
+    if wanted is None:
+        return fitting_block(budget, n, p, storage, workers)
+    block = as_count(wanted, "block")
     needed = block_bytes(block, p, storage)
     if needed > budget:
         raise InputError(

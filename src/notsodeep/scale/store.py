@@ -99,19 +99,11 @@ class BlockArray:
         rows, columns = self.described["shape"]
         symmetric = self.described["columns"] is None
         self.grid = Grid(rows, columns, self.described["block"], symmetric)
-        self._check_array()
-
-    def _check_array(self) -> None:
-        found, noted = (
-            f"{tuple(shape)} of {dtype}"
-            for shape, dtype in (
-                (self.array.shape, self.array.dtype),
-                (self.described["shape"], self.described["storage"]),
-            )
-        )
+        found = f"{self.array.shape} of {self.array.dtype}"
+        noted = f"{(rows, columns)} of {self.described['storage']}"
         if found != noted:
             raise InputError(
-                f"The array in {self.path} has the shape {found}; when it was made it had {noted}: it was changed. "
+                f"The array in {path} has the shape {found}; when it was made it had {noted}: it was changed. "
                 f"{_ELSEWHERE}"
             )
 
