@@ -76,7 +76,7 @@ class Scale:
     repeats: int = 7
     starts: int = 11
     data_n: int = 2000
-    data_repeats: int = 1
+    data_repeats: int = 2
     data_selection: data_sets.Selection = field(default_factory=data_sets.Selection)
     data_dir: Path | None = None
 
