@@ -2,7 +2,8 @@
 
 Real images and features scaled to norm 1, raw (0…1 and 0…255), standardised by column and with unit rows;
 scikit-learn's small tables as they are; rows shifted by a constant; nearly parallel rows; close to the limit of
-stability; functions of the user's.  Each case is timed in turn with the product of the same rows, in one process, and
+stability; functions of the user's.  Each case is timed in turn with the product of the same rows, in one process (the
+processor time of the better of two rounds; hold both to one thread, OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1), and
 compared with the independent solver of `oracle.py` on a few rows.  Every measurement is appended to a file, so that a
 run that was interrupted, or held to some of the data, is continued by the next one.
 """
@@ -10,7 +11,6 @@ run that was interrupted, or held to some of the data, is continued by the next 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, mixture
-from harness import LIMITS, Row, clock, commit
+from harness import LIMITS, Row, commit
 from sklearn import datasets
 
 import notsodeep as nsd
@@ -115,20 +115,21 @@ def measure(case: Case, name: str, feedback: float, repeats: int) -> Row:
     phi = CUSTOM[name]() if name in CUSTOM else nsd.activation(name, **ACTIVATIONS[name])
     model = nsd.DEQ(phi, sigma_a2=feedback)
     x = case.rows
-    begin = time.perf_counter()
+    begin = time.process_time()
     ck, ntk, info = nsd.kernels.both_kernels(model, x, return_info=True)
-    first = time.perf_counter() - begin
+    first = time.process_time() - begin
     chosen = np.random.default_rng(1).choice(len(x), min(COMPARED, len(x)), replace=False)
     block = np.ix_(chosen, chosen)
     found = ck[block], ntk[block]
     del ck, ntk
     rounds = [
-        (clock(lambda: x @ x.T), clock(lambda: nsd.kernels.both_kernels(model, x))) for _ in range(repeats)
+        (_seconds(lambda: x @ x.T), _seconds(lambda: nsd.kernels.both_kernels(model, x)))
+        for _ in range(repeats)
     ]
+    product, both = (min(part) for part in zip(*rounds, strict=True))
     row: Row = {
         "data": case.data, "n": len(x), "p": x.shape[1], "activation": name, "σ_a²": feedback,
-        "first (s)": first, "CK+NTK (s)": statistics.median(both for _, both in rounds),
-        "CK+NTK / X Xᵀ": statistics.median(both / product for product, both in rounds),
+        "first (s)": first, "CK+NTK (s)": both, "CK+NTK / X Xᵀ": both / product,
         "ways": ", ".join(info.ways), "stated bound": float(info.error_bound),
     }  # fmt: skip
     try:
@@ -137,6 +138,13 @@ def measure(case: Case, name: str, feedback: float, repeats: int) -> Row:
     except RuntimeError:
         row["error"] = None
     return row
+
+
+def _seconds(task: Callable[[], Any]) -> float:
+    """Processor time of one call: unlike that of the clock it does not count what else the machine does."""
+    begin = time.process_time()
+    task()
+    return time.process_time() - begin
 
 
 @dataclass(frozen=True)

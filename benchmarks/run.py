@@ -13,7 +13,7 @@ Sections
   growth    n = 1000 … 8000, p = 800: time against n, fitted exponent
   startup   import time; first call with an empty cache of compiled code, and with a full one
   data      CK+NTK over X @ X.T on real data of any scale, small tables, near duplicates: an hour on one core;
-            --activations, --data and --minutes hold it to a part, --resume goes on from an earlier run
+            --activations, --data, --feedbacks and --minutes hold it to a part, --resume goes on from an earlier run
 
 Every ratio is one of medians of calls taken in turn in one process: product, CK, both, product, CK, both, …
 Results: kernels.json and kernels.md in --out, each section with its machine, versions, date and load average.
@@ -76,7 +76,7 @@ class Scale:
     repeats: int = 7
     starts: int = 11
     data_n: int = 2000
-    data_repeats: int = 1
+    data_repeats: int = 2
     data_selection: data_sets.Selection = field(default_factory=data_sets.Selection)
     data_dir: Path | None = None
 
@@ -291,6 +291,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data", nargs="+", default=[], metavar="PART", help="data sets with this in their name"
     )
+    parser.add_argument("--feedbacks", nargs="+", type=float, default=[], help="values of σ_a²")
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="of the section data: then summed up"
     )
@@ -312,6 +313,7 @@ def main(arguments: list[str] | None = None) -> int:
         scale.data_selection,
         activations=options.activations,
         data=options.data,
+        feedbacks=options.feedbacks or scale.data_selection.feedbacks,
         minutes=options.minutes,
         file=kept,
     )

@@ -17,6 +17,9 @@ MAX_STEPS = 60
 TOLERANCE = 4e-16
 # A variance this many times that of the input alone is on its way to infinity.
 _RUN_AWAY = 1e3
+# Accepted residual, relative to q, and rounding of a sum of moments, relative to its terms.
+ACCEPTED = 1e-12
+ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -47,33 +50,37 @@ def solve_variance(
     iterations = 0
     while iterations < MAX_STEPS:
         iterations += 1
-        gap, slope = _equation(phi, sigma_a2, flat, q, centred)
+        gap, slope, rounding = _equation(phi, sigma_a2, flat, q, centred)
         falling = slope >= 1.0
         # Where Newton would turn back, the recursion itself still moves the right way.
         step = np.where(falling, gap, gap / np.where(falling, 1.0, 1.0 - slope))
         q = np.maximum(q + step, 0.0)
         if not np.all(np.isfinite(q)) or np.any(q > 1e12 * (1.0 + flat)):
             _refuse(sigma_a2, flat, q, slope)
-        if np.all(np.abs(step) <= TOLERANCE * q):
+        if np.all(np.abs(step) <= TOLERANCE * q + rounding):
             break
-    gap, slope = _equation(phi, sigma_a2, flat, q, centred)
-    residual = float(np.max(np.abs(gap) / np.maximum(q, 1e-300), initial=0.0))
-    if residual > 1e-12 or np.any(slope >= 1.0):
+    gap, slope, rounding = _equation(phi, sigma_a2, flat, q, centred)
+    sizes = np.maximum(q, 1e-300)
+    residual = float(np.max(np.abs(gap) / sizes, initial=0.0))
+    if np.any(slope >= 1.0) or np.any(np.abs(gap) > ACCEPTED * sizes + rounding):
         _refuse(sigma_a2, flat, q, slope)
     return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()], iterations, residual)
 
 
 def _equation(
     phi: Activation, sigma_a2: float, forcing: Array, q: Array, centred: bool
-) -> tuple[Array, Array]:
-    """σ_a² S(q) + forcing - q, and σ_a² S'(q)."""
+) -> tuple[Array, Array, Array]:
+    """σ_a² S(q) + forcing - q, σ_a² S'(q), and how far rounding may move the first."""
     if sigma_a2 == 0.0:
-        return forcing - q, np.zeros_like(q)
+        return forcing - q, np.zeros_like(q), np.zeros_like(q)
     energy, slope = second_moment(phi, q), second_moment_slope(phi, q)
+    rounding = np.zeros_like(q)
     if centred:
         mean = mean_derivative(phi, q, 0)
+        # At small q both terms are φ(0)² and their difference is of order q.
+        rounding = ROUNDING * sigma_a2 * (energy + mean**2)
         energy, slope = energy - mean**2, slope - mean * mean_derivative(phi, q, 2)
-    return sigma_a2 * energy + forcing - q, sigma_a2 * slope
+    return sigma_a2 * energy + forcing - q, sigma_a2 * slope, rounding
 
 
 def _refuse(sigma_a2: float, forcing: Array, q: Array, slope: Array) -> None:

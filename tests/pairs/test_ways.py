@@ -1,0 +1,124 @@
+"""Which way pairs take, and that the ways meet: series, tables of groups of norms, Price's integral."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from oracles import Reference
+from tolerances import Oracle, tolerance
+
+import notsodeep as nsd
+from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.gaussian.variance import solve_variance
+from notsodeep.pairs import table_family
+from notsodeep.pairs.compiled_series import RANK_STEP
+from notsodeep.pairs.mehler_table import MehlerTable, terms_for
+from notsodeep.pairs.sample_moments import Equation, Side
+from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_range import Range
+
+RELATIVE = tolerance(Oracle.QUADRATURE).rtol
+
+
+def made(phi: Reference) -> nsd.Activation:
+    return nsd.activation(phi.name, **phi.parameters)
+
+
+def rows_of(n: int, near: int, spread: float = 0.2, seed: int = 0) -> np.ndarray:
+    """n rows in high dimension, far from parallel but for the first `near`, each with a neighbour; norms e^±spread."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(n, 400)) / 20.0
+    x[1 : 2 * near : 2] = x[0 : 2 * near : 2] + 0.2 * x[1 : 2 * near : 2]
+    return x * np.exp(generator.uniform(-spread, spread, size=(n, 1)))
+
+
+def largest_error(phi: Reference, kernels: tuple[np.ndarray, ...], X: np.ndarray, chosen: list[int]) -> float:
+    """Of CK and NTK at σ_a² = 0.2, on the chosen rows."""
+    exact = oracles.brute_kernels(phi, 0.2, 0.8, 0.0, oracles.exact_gram(X[chosen]))
+    worst = 0.0
+    for kernel, field in zip(kernels, ("feature", "network"), strict=True):
+        size = np.sqrt(np.diag(exact[field]))
+        gap = np.abs(kernel[np.ix_(chosen, chosen)] - exact[field]) / np.outer(size, size)
+        worst = max(worst, float(gap.max()))
+    return worst
+
+
+def test_the_few_pairs_that_the_series_leaves_are_integrated_if_kinks_allow_it() -> None:
+    """One near pair of 1770 makes no table; before, it sent its whole tile to one."""
+    X, phi = rows_of(60, near=1), oracles.reference("hard_tanh")
+    ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert info.ways == ("integral", "series")
+    assert info.careful_pairs == 1
+    assert largest_error(phi, (ck, ntk), X, [0, 1, 7]) <= RELATIVE
+
+
+def test_the_few_pairs_that_the_series_leaves_are_looked_up_if_the_function_is_smooth() -> None:
+    X, phi = rows_of(60, near=2), oracles.reference("softsign")
+    model = nsd.DEQ(made(phi), 0.2)
+    ck, ntk, info = nsd.kernels.both_kernels(model, X, return_info=True)
+    assert info.ways == ("series", "table")
+    assert largest_error(phi, (ck, ntk), X, [0, 1, 3, 7]) <= RELATIVE
+    # A row without a near neighbour is left to the series: its entries are those of a kernel that has no table at all.
+    alone, other = nsd.tangent_kernel(model, X[4:], return_info=True)
+    assert other.ways == ("series",)
+    np.testing.assert_allclose(ntk[40:, 40:], alone[36:, 36:], rtol=1e-13)
+
+
+@pytest.mark.parametrize("label", ["hard_tanh", "hard_sigmoid"])
+def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinks away from zero at norms e^±1 and angles of half a radian: several groups, in diagonal tiles and beside."""
+    monkeypatch.setattr(table_family, "LONGEST_KINKED", 1.25)
+    generator, phi = np.random.default_rng(3), oracles.reference(label)
+    X = (1.0 + 0.5 * generator.normal(size=(270, 8))) * np.exp(generator.uniform(-1.0, 1.0, size=(270, 1)))
+    ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert "table" in info.ways
+    assert info.careful_pairs < 0.05 * len(X) ** 2
+    np.testing.assert_array_equal(ntk, ntk.T)
+    assert largest_error(phi, (ck, ntk), X, [0, 261]) <= RELATIVE
+
+
+def test_a_constant_joins_the_forcing() -> None:
+    """hard_sigmoid is an odd function and 1/2; one kink at zero and a constant is a fit."""
+    X, model = rows_of(12, near=2), nsd.DEQ("hard_sigmoid", 0.3)
+    same = nsd.DEQ(nsd.activation("hard_tanh", a=1 / 6, c=3.0).shifted(0.5), 0.3)
+    np.testing.assert_allclose(nsd.tangent_kernel(model, X), nsd.tangent_kernel(same, X), rtol=1e-12)
+    shape, level = model.activation.shape.without_level()
+    assert (shape.parity, level) == (-1, 0.5)
+    raised = nsd.activation("piecewise_linear", knots=[0.0], slopes=[0.0, 1.0], value=0.25)
+    kernel, info = nsd.tangent_kernel(nsd.DEQ(raised, 0.3), X, return_info=True)
+    assert info.ways == ("fit",)
+    np.testing.assert_allclose(
+        kernel, nsd.tangent_kernel(nsd.DEQ(nsd.activation("relu").shifted(0.25), 0.3), X), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("label", ["tanh", "relu", "hard_tanh", "gelu"])
+def test_the_size_of_a_series_is_enough_for_the_correlation_it_was_chosen_for(label: str) -> None:
+    phi = made(oracles.reference(label))
+    side = Side(phi, np.geomspace(0.1, 10.0, 20), Equation(0.2, 0.8))
+    for correlation in (0.1, 0.3, 0.6, 0.75):
+        table = MehlerTable(phi.shape, side, side, terms_for(correlation), want_slope=True)
+        assert table.limits[-1] >= 0.98 * correlation
+
+
+def test_what_a_table_drops_is_within_its_error() -> None:
+    """Later ranks have fewer orders in t; the table is what is left, and its error says so."""
+    table = SolutionTable(nsd.activation("tanh").shape, 0.2, Range((-1.5, 1.5), (-1.5, 1.5), -8, 2))
+    assert table.resolved
+    assert table.rank == RANK_STEP * len(table.lengths)
+    assert np.all(np.diff(table.lengths) <= 0)
+    for number, length in enumerate(table.lengths):
+        step = slice(number * RANK_STEP, (number + 1) * RANK_STEP)
+        assert not table.row_factors[:, length : table.angles, step].any()
+
+
+@pytest.mark.parametrize("name", ["softplus", "cos"])
+def test_the_variance_of_a_centred_activation_at_small_scales(name: str) -> None:
+    """S - M_0² is of order q below φ(0)²: rounding is not instability. q → forcing/(1 - σ_a² φ'(0)²)."""
+    phi, tau2 = nsd.activation(name), 0.006**2
+    found = solve_variance(phi, 0.5, 0.5 * tau2, centred=True)
+    expected = 0.5 * tau2 / (1.0 - 0.5 * float(phi.derivative(0.0)) ** 2)
+    assert found.q == pytest.approx(expected, rel=1e-4)
+    model = nsd.DEQ(name, 0.5).centred(0.006)
+    assert abs(mean_derivative(model.activation, found.q, 0)) <= 1e-15
