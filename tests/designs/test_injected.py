@@ -163,13 +163,14 @@ def test_auto_keeps_a_network_that_meets_its_equations() -> None:
     [
         (DEQ("relu", 0.2, bias2=0.1), {}, "constant column"),
         (Explicit(["relu"]), {}, "takes a DEQ"),
+        (DEQ("relu", 0.2), {"kernel": "ntk_paper"}, "no network"),
         (DEQ("relu", 0.2), {"layers": 5}, "comes with 2, 3 layers"),
         (DEQ("relu", 0.2), {"X": np.ones((3, 2))}, "at least 4 rows"),
     ],
 )
 def test_what_cannot_be_is_refused(model: DEQ | Explicit, options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        design(model, 1.0, "ck", "injected", **options)  # type: ignore[arg-type]
+        design(model, 1.0, family="injected", **options)  # type: ignore[arg-type]
 
 
 def test_a_bias_is_a_constant_column(digits: np.ndarray) -> None:
