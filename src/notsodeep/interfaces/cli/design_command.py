@@ -23,7 +23,10 @@ def design(
     ] = None,
     kernel: Annotated[str, typer.Option(help="What to match: ck, ntk, ntk_paper or both.")] = "ck",
     family: Annotated[
-        str, typer.Option(help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.")
+        str,
+        typer.Option(
+            help="auto, papers, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic, quadratic or injected."
+        ),
     ] = "auto",
     data: Annotated[str | None, typer.Option(help=f"Measure the kernel distance on: {options.DATA}")] = None,
     n: options.Count = 1000,
