@@ -3,6 +3,7 @@
   python benchmarks/injected.py                             everything that is not done yet (about an hour on one core)
   python benchmarks/injected.py --data mnist --sigma 0.5    some of it
   python benchmarks/injected.py --minutes 3                 as much as fits; the next call goes on
+  python benchmarks/injected.py --brief --out FOLDER        three layers for both kernels, and the cut (20 minutes)
   python benchmarks/injected.py --summary                   the tables from what is done: worst rows and medians
   NOTSODEEP_DATA names the folder with the data sets
 
@@ -78,8 +79,8 @@ def model_of(name: str, sigma_a2: float) -> DEQ:
     return DEQ(activation(name, **ACTIVATIONS[name]), sigma_a2)
 
 
-def task_rows(data: str, name: str, sigma_a2: float) -> Iterator[Row]:
-    """All distances of one task."""
+def task_rows(data: str, name: str, sigma_a2: float, brief: bool) -> Iterator[Row]:
+    """All distances of one task; in brief only those of three layers for both kernels, and of cutting."""
     fit_rows, rows = samples(data)
     # `design` splits what it is given into rows to fit to and others: these are its first half.
     given = np.empty((2 * ROWS, rows.shape[1]))
@@ -103,16 +104,18 @@ def task_rows(data: str, name: str, sigma_a2: float) -> Iterator[Row]:
             }
 
     yield from measured("plain", 1, kernels(Explicit([deq.activation]), rows), "")
-    for layers in (2, 3):
+    for layers in (3,) if brief else (2, 3):
         yield from measured("cut", layers, kernels(deq.unrolled(layers), rows), "")
         steps = layers + math.ceil((layers - 1) * rows.shape[1] / WIDTH)
         yield from measured("cut, same cost", layers, kernels(deq.unrolled(steps), rows), "", steps=steps)
-        for goal in (*KERNELS, "both"):
+        for goal in ("both",) if brief else (*KERNELS, "both"):
             for label, X in (("injected", None), ("fitted", given)):
                 start = time.process_time()
                 made = design(deq, 1.0, goal, "injected", layers=layers, X=X, samples=ROWS)
                 seconds = time.process_time() - start
                 yield from measured(label, layers, kernels(made.network, rows), goal, seconds=seconds)
+    if brief:
+        return
     centred = deq.centred(1.0)
     target = kernels(centred, rows)
     for goal in KERNELS:
@@ -153,7 +156,7 @@ def run(options: argparse.Namespace, path: Path) -> None:
             break
         about = {"data": data, "activation": name, "sigma_a2": sigma}
         try:
-            rows = [{**about, **row} for row in task_rows(data, name, sigma)]
+            rows = [{**about, **row} for row in task_rows(data, name, sigma, options.brief)]
         except (ConvergenceError, InputError) as error:
             rows = [{**about, "network": "none", "verdict": str(error)}]
         atomic_append(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
@@ -224,6 +227,7 @@ def main() -> None:
     parser.add_argument("--activation", nargs="+", choices=list(ACTIVATIONS), default=list(ACTIVATIONS))
     parser.add_argument("--sigma", nargs="+", type=float, choices=VARIANCES, default=VARIANCES)
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--brief", action="store_true", help="three layers for both kernels, and cutting")
     parser.add_argument("--summary", action="store_true", help="only show what is done")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
