@@ -158,7 +158,7 @@ def both(quick: bool, step: Step) -> list[Row]:
     rows = []
     for name in ACTIVATIONS:
         for sigma_a2 in (0.2,) if quick else (0.1, 0.2, 0.5):
-            found = design(DEQ(name, sigma_a2), 1.0, "both")
+            found = design(DEQ(name, sigma_a2), 1.0, "both", "papers")
             if found.tangent is None:
                 raise RuntimeError("a design for both kernels has a tangent side")
             rows.append(

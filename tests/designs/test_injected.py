@@ -8,8 +8,15 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
-from notsodeep.designs import FAMILIES, Design, Distance, design
-from notsodeep.designs.injected import PairKernels, Pairs, reference_target, values_at, values_with_rates
+from notsodeep.designs import FAMILIES, Design, Distance, Task, design
+from notsodeep.designs.injected import (
+    InjectedFamily,
+    PairKernels,
+    Pairs,
+    reference_target,
+    values_at,
+    values_with_rates,
+)
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ, Explicit
@@ -85,6 +92,24 @@ def test_two_layers_have_one_kernel(digits: np.ndarray) -> None:
         assert ours < 0.1 * cut
 
 
+def test_the_gain_per_layer_is_set_by_the_spread_of_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(7.12): ReLU does not see the norms; for tanh their spread is what costs; another layer gains about 1/ρ."""
+    left: dict[tuple[str, int, int], float] = {}
+    for norms in ((1.0,), (0.2, 0.5, 1.0, 2.0, 5.0)):
+        monkeypatch.setattr("notsodeep.designs.injected.NORMS", norms)
+        for name in ("relu", "tanh"):
+            for layers in (1, 2, 3):
+                found = InjectedFamily(layers).solve(
+                    Task(DEQ(name, 0.5), 1.0, "ck", centre=False), thorough=False
+                )
+                left[name, len(norms), layers] = found.residual
+    assert left["relu", 5, 2] < 1.5 * left["relu", 1, 2]
+    assert left["tanh", 5, 2] > 100 * left["tanh", 1, 2]
+    # 1/ρ is 0.040 for ReLU and 0.101 for tanh over these norms.
+    assert left["relu", 5, 3] < 3 * 0.040 * left["relu", 5, 2]
+    assert left["tanh", 5, 3] < 3 * 0.101 * left["tanh", 5, 2]
+
+
 def test_the_activation_is_the_model_s_own() -> None:
     deq = DEQ("elu", 0.3)
     made = design(deq, 1.0, "ck", "injected", layers=2)
@@ -149,8 +174,7 @@ def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> No
     words = made.explain()
     assert "2 × leaky_relu" in words
     assert "more product" in words
-    named = design(DEQ("relu", 0.3), 1.0, "both", "leaky_relu")
-    assert named.family == "2 × leaky_relu"
+    assert design(DEQ("relu", 0.3), 1.0, "both", "papers").family == "2 × leaky_relu"
 
 
 def test_auto_keeps_a_network_that_meets_its_equations() -> None:
@@ -163,13 +187,14 @@ def test_auto_keeps_a_network_that_meets_its_equations() -> None:
     [
         (DEQ("relu", 0.2, bias2=0.1), {}, "constant column"),
         (Explicit(["relu"]), {}, "takes a DEQ"),
+        (DEQ("relu", 0.2), {"kernel": "ntk_paper"}, "no network"),
         (DEQ("relu", 0.2), {"layers": 5}, "comes with 2, 3 layers"),
         (DEQ("relu", 0.2), {"X": np.ones((3, 2))}, "at least 4 rows"),
     ],
 )
 def test_what_cannot_be_is_refused(model: DEQ | Explicit, options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        design(model, 1.0, "ck", "injected", **options)  # type: ignore[arg-type]
+        design(model, 1.0, family="injected", **options)  # type: ignore[arg-type]
 
 
 def test_a_bias_is_a_constant_column(digits: np.ndarray) -> None:

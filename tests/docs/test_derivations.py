@@ -230,6 +230,24 @@ def test_the_least_worst_error(d: float) -> None:
     assert best.fun == pytest.approx((1 - d) / (d + 3), abs=1e-9)
 
 
+def test_the_best_polynomial_for_the_resolvent() -> None:
+    """(D.26) against a linear programme for the best uniform approximation on a fine grid."""
+    from scipy.optimize import linprog
+
+    centre, half = 0.25, 0.15
+    z = (1.0 - centre) / half
+    rho = z + np.sqrt(z**2 - 1.0)
+    grid = np.cos(np.linspace(0.0, np.pi, 600))
+    wanted = 1.0 / (1.0 - centre - half * grid)
+    for layers in (1, 2, 3, 4):
+        powers = np.polynomial.chebyshev.chebvander(grid, layers - 1)
+        sides = np.vstack([np.column_stack([sign * powers, -np.ones(len(grid))]) for sign in (1, -1)])
+        limits = np.concatenate([wanted, -wanted])
+        cost = [0.0] * layers + [1.0]
+        best = linprog(cost, sides, limits, bounds=[(None, None)] * (layers + 1))
+        assert best.fun == pytest.approx(rho ** (1 - layers) / (half * (z**2 - 1.0)), rel=1e-3)
+
+
 # --- the page itself -----------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,10 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
 }
 
 
+# Words that stand for a search over families.
+_SEARCHES = ("auto", "papers")
+
+
 def design(
     model: DEQ | Explicit,
     tau0: float | ArrayLike,
@@ -79,7 +83,7 @@ def design(
         tau0: the norm of a typical input, τ0 of (4.2); or samples in rows, of which the root mean square norm is taken.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
             learning-rate multipliers for the tangent kernel; an injected network has both without multipliers.
-        family: "auto" for the simplest family that matches; a name: the papers' "hard_tanh", "leaky_relu",
+        family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
             "piecewise_linear", "smooth", "cubic", "quadratic", or "injected", the DEQ's own activation in two or three
             layers that see the input again; or a `Family` of one's own.
         layers: number of hidden layers, for named families that come with several.
@@ -88,9 +92,9 @@ def design(
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
-    "auto" takes the first family of the papers that meets all equations, few layers first. Where none does, an injected
-    network of the same depth stands beside the best of them, and the one whose kernels are closer around τ0 is
-    returned; `explain` has both distances and what both cost.
+    "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
+    So does "auto"; but where no family meets the equations, it weighs an injected network of the same depth against the
+    best of them and returns the one whose kernels are closer around τ0. `explain` has both distances and both costs.
 
     Raises:
         InputError: for input that cannot be used.
@@ -100,10 +104,11 @@ def design(
     one_of(infeasible, ("return", "raise"), "infeasible")
     options = _options(family, layers, kernel)
     task = Task(model, _norm(tau0), kernel, centre=all(option.centres for option in options))
-    if family == "auto":
+    search = family in _SEARCHES
+    if search:
         options = [option for option in options if option.worth_trying(task)]
     with reported(progress, "design"):
-        found, attempts = _first_exact(task, options, thorough=family != "auto")
+        found, attempts = _first_exact(task, options, thorough=not search)
         if kernel == "both" and found.tangent is None and found.misfit is None:
             found = found.match_tangent(task, options)
         made = _made(task, found, attempts)
@@ -125,9 +130,9 @@ def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Se
         if layers is not None:
             raise InputError(f"Family {family.name!r} builds its own layers: leave layers={layers!r} out.")
         options: Sequence[NetworkFamily] = [family]
-    elif family == "auto":
+    elif family in _SEARCHES:
         if layers is not None:
-            raise InputError("family='auto' chooses the number of layers; name a family to fix it.")
+            raise InputError(f"family={family!r} chooses the number of layers; name a family to fix it.")
         every = [option for options in FAMILIES.values() for option in options if option.in_auto]
         able = [option for option in every if option.matches_both or kernel != "both"]
         return sorted(able, key=lambda option: (option.last_resort, option.layers))
@@ -138,7 +143,9 @@ def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Se
             raise InputError(f"Family {family!r} comes with {depths} layers, not {layers}.")
     else:
         names = ", ".join(sorted(FAMILIES))
-        raise InputError(f"There is no family {family!r}. Choose 'auto', one of {names}, or give a Family.")
+        raise InputError(
+            f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a Family."
+        )
     if kernel == "both" and not all(option.matches_both for option in options):
         raise InputError("kernel='both' works with the built-in families; use family='auto' or a name.")
     return options
@@ -210,7 +217,7 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
 
 def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design]:
     """A design that does not meet its equations, or the injected network of the same depth if that is closer."""
-    if not isinstance(task.model, DEQ) or task.model.bias2:
+    if not isinstance(task.model, DEQ) or task.kernel == "ntk_paper":
         return found, made
     reference = reference_target(task.model, task.tau0, task.kernel)
     rates = made.multipliers
@@ -223,12 +230,13 @@ def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design
     distance = reference.distance(values)
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
-    if other.residual >= distance:
-        return found, made
-    words = (
-        f"{made.reason}; its kernels are {distance:.1e} from the model's around tau0, those of the injected network "
-        f"{other.residual:.1e}, for {depth - 1} more products with the input"
+    weighed = (
+        f"its kernels are {distance:.1e} from the model's around tau0, those of {depth} injected layers "
+        f"{other.residual:.1e}, for {depth - 1} more product{'s' if depth > 2 else ''} with the input"
     )
+    words = f"{made.reason}; {weighed}" if made.reason else weighed
+    if other.residual >= distance:
+        return found, replace(made, reason=words)
     attempts = (*made.tried, Attempt(made.family, made.residual, words))
     return other, _matched_to_kernels(task, other, attempts)
 

@@ -32,6 +32,8 @@ _TERMS, _NODES, _MARGIN = 96, 40, math.log(4.0)
 # a layer whose activation is homogeneous.
 _PULL = 1e-6
 _DIFFERENCE, _STEPS = 1e-6, 40
+# How far a logarithm may move from its start.
+_FURTHEST = 15.0
 # Squared norms, relative to τ0², and cosines of angles at which kernels are compared where there are no data.
 NORMS, COSINES = (0.7, 1.0, 1.4), (-0.2, 0.0, 0.2, 0.5, 0.8)
 # Pairs of rows that a fit looks at.
@@ -98,7 +100,7 @@ class PairKernels:
         if self._closed:
             features, slopes = dual(self.phi, q1, q2, c)
         else:
-            lengths = np.sqrt(q1 * q2)
+            lengths = np.sqrt(q1) * np.sqrt(q2)
             products = series[pairs.first].T * series[pairs.second].T
             powers = np.empty_like(products)
             powers[0], powers[1:] = 1.0, np.clip(c / lengths, -1.0, 1.0)
@@ -239,7 +241,7 @@ def fitted(phi: Activation, target: Target, centre: float | None, start: Array) 
     kernels, layers = PairKernels(phi, target.pairs, centre), len(start) // 2
 
     def found(logs: Array) -> list[Array]:
-        numbers = np.exp(logs)
+        numbers = np.exp(np.clip(logs, start - _FURTHEST, start + _FURTHEST))
         both = kernels.kernels(numbers[1 : layers + 1], numbers[layers + 1 :])
         return [numbers[0] * both[0 if name == "ck" else 1] for name in target.kernels]
 
@@ -260,7 +262,8 @@ def fitted(phi: Activation, target: Target, centre: float | None, start: Array) 
         ftol=1e-7,
         max_nfev=_STEPS * (len(start) + 1),
     )
-    return np.asarray(result.x), target.distance(found(result.x))
+    logs = np.clip(result.x, start - _FURTHEST, start + _FURTHEST)
+    return logs, target.distance(found(logs))
 
 
 def cut_start(model: DEQ, layers: int) -> Array:
@@ -305,6 +308,8 @@ class InjectedFamily(NetworkFamily):
             raise InputError(
                 f"family='injected' takes a DEQ, whose activation it keeps, not a {type(model).__name__}."
             )
+        if task.kernel == "ntk_paper":
+            raise InputError("The papers' tangent kernel is that of no network: use kernel='ntk', or 'both'.")
         if model.bias2:
             raise InputError(
                 f"bias2 = {model.bias2:g}: injected networks have no bias. Give the rows a constant column "

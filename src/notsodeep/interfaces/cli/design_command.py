@@ -36,7 +36,7 @@ def design(
         str,
         typer.Option(
             metavar="NAME",
-            help="auto, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic or quadratic.",
+            help="auto, papers, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic, quadratic or injected.",
         ),
     ] = "auto",
     save: Annotated[
