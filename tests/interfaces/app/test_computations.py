@@ -127,7 +127,7 @@ def test_the_verdict_waits_for_the_distance_on_the_samples():
     assert "19 times closer" in str(good)
     assert verdict(made, good).startswith("Yes: 1 hidden layer.")
     poor = TwinDistances("ck", 80, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
-    assert "worth little" in str(poor)
+    assert "worth nothing" in str(poor)
     assert verdict(made, poor).startswith("Yes, but a plain network would do")
 
 
