@@ -41,7 +41,7 @@ def claims_about_convergence(session: Session, text: str) -> None:
     usual, small, proved, found = (session.names[name] for name in ("usual", "small", "proved", "found"))
     assert "λ_* = 0.6066" in "".join(session.printed.values())
     quoted = re.findall(r"^> (.*(?:\n> .*)*)", text, flags=re.MULTILINE)
-    refused, granted = (quote.replace("\n> ", " ") for quote in quoted)
+    granted, refused = (quote.replace("\n> ", " ") for quote in quoted)
     assert refused.removeprefix("Not certified. […] ") in usual.explain()
     assert granted == small.explain()
     assert 600 < found.lr / proved.lr < 800
