@@ -44,9 +44,7 @@ def drawn() -> Figure:
     drawing, (worth, spectrum) = figures.new_figure(2, height=3.0)
     digits = load("digits")
     rows = Preprocessing.fit(digits.X).apply(digits.X)
-    found = {
-        name: twin_distances(design(DEQ(phi, SIGMA_A2), 1.0), rows) for name, phi in ACTIVATIONS.items()
-    }
+    found = {name: twin_distances(design(DEQ(phi, SIGMA_A2), 1.0), rows) for name, phi in ACTIVATIONS.items()}
     for name, one in found.items():
         print(f"{name}: {one}")
     draw_distances(worth, found)
