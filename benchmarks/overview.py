@@ -1,9 +1,10 @@
-"""The picture at the top of the README: a DEQ and its explicit twin.
+"""The picture at the top of the README: what a design is worth, and what theory says of the kernel.
 
   python benchmarks/overview.py                       about half a minute; writes docs/images/overview.png
 
-Left, the activation of a tanh DEQ and the one designed for a single layer. Middle, the spectrum of its exact kernel on
-the papers' mixture, with the one predicted without data. Right, time and agreement after training on digits.
+Left, how far exact kernels are from that of the DEQ on digits, each times its best factor: the designed network, one
+plain layer of the DEQ's own activation, and as many plain layers as the design has. Right, the spectrum of the exact
+kernel of a ReLU DEQ on the papers' mixture, with the one predicted without data.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from notsodeep import figures
-from notsodeep.data import GaussianMixture, load
-from notsodeep.designs import design
+from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
+from notsodeep.designs import TwinDistances, design, twin_distances
 from notsodeep.equivalents import limiting_density
+from notsodeep.figures.style import point_style
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
-from notsodeep.nets.race import RaceSettings, race
 
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "overview.png"
-SAMPLES, DIMENSION, WIDTH = 2000, 1600, 2048
+ACTIVATIONS = {"ReLU": "relu", "GELU": "gelu", "Swish": "swish", "tanh": "tanh"}
+SIGMA_A2, SAMPLES, DIMENSION = 0.2, 2000, 1600
 
 
 def main() -> None:
@@ -34,35 +36,46 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=TARGET)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # as in `notsodeep demo`: threads that wait for each other measure nothing
     with mpl.rc_context(figures.STYLE):
         print(figures.save(drawn(), arguments.out))
 
 
 def drawn() -> Figure:
-    deq = DEQ("tanh", 0.2)
-    drawing, (shapes, spectrum, time) = figures.new_figure(3, height=2.9)
-
-    made = design(deq, 1.0)
-    figures.plot_design(made, shapes)
-    shapes.set_title("infinite depth, and one layer")
-
+    drawing, (worth, spectrum) = figures.new_figure(2, height=3.0)
+    digits = load("digits")
+    rows = Preprocessing.fit(digits.X).apply(digits.X)
+    found = {name: twin_distances(design(DEQ(phi, SIGMA_A2), 1.0), rows) for name, phi in ACTIVATIONS.items()}
+    for name, one in found.items():
+        print(f"{name}: {one}")
+    draw_distances(worth, found)
     mixture = GaussianMixture.paper(DIMENSION)
-    rows, _ = mixture.sample(SAMPLES, seed=0)
-    exact = np.linalg.eigvalsh(conjugate_kernel(deq, rows))
+    drawn_rows, labels = mixture.sample(SAMPLES, seed=0)
+    deq = DEQ("relu", SIGMA_A2).centred(MixtureStatistics.of(mixture, drawn_rows, labels).tau0)
+    exact = np.linalg.eigvalsh(conjugate_kernel(deq, drawn_rows))
     predicted = limiting_density(deq, mixture, SAMPLES, form="refined")
-    figures.plot_spectrum(predicted, exact, spectrum, title="eigenvalues of its exact kernel")
-
-    parts = [load("digits", split=split, dtype="float32") for split in ("train", "test")]
-    settings = RaceSettings(width=WIDTH, seeds=2, epochs=10)
-    result = race(deq, *((part.X, part.y) for part in parts), settings, progress=True)
-    figures.plot_race(
-        [{"kind": "race", "data": "digits", **row} for row in result.as_dicts()], "inference_seconds", time
-    )
-    time.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
-    same = next(one.agreement for one in result.standings if one.model == "twin")
-    time.set_title(f"{same:.0%} the same class")
+    figures.plot_spectrum(predicted, exact, spectrum, title="eigenvalues of a ReLU DEQ's kernel")
     return drawing
+
+
+def draw_distances(axes: Axes, found: dict[str, TwinDistances]) -> None:
+    """One row for each activation, one marker for each network."""
+    places = np.arange(len(found))[::-1]
+    deepest = [one.plain[max(one.plain)].up_to_factor for one in found.values()]
+    networks = {
+        "designed twin": [one.twin.up_to_factor for one in found.values()],
+        "one plain layer": [one.plain[1].up_to_factor for one in found.values()],
+        "as many plain layers": deepest,
+    }
+    for number, (name, values) in enumerate(networks.items()):
+        style = point_style(number) | {"linestyle": "none", "markersize": 7 - number}
+        axes.plot(100 * np.array(values), places, label=name, **style)
+    axes.set_yticks(places, list(found))
+    axes.set(xscale="log", xlim=(1e-3, 40.0), ylim=(-0.6, len(found) - 0.4))
+    axes.set_xticks([0.001, 0.01, 0.1, 1.0, 10.0], ["0.001%", "0.01%", "0.1%", "1%", "10%"])
+    axes.set(xlabel="kernel differs from the DEQ's, up to a factor", title="what the design is worth")
+    axes.grid(axis="y", color="0.9")
+    axes.set_axisbelow(True)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=1)
 
 
 if __name__ == "__main__":

@@ -55,4 +55,4 @@ def test_what_a_design_is_worth_on_digits() -> None:
     assert tanh.agree
     assert tanh.plain[1].relative > 10 * tanh.twin.relative
     assert tanh.plain[1].up_to_factor < tanh.twin.up_to_factor
-    assert "worth little" in str(tanh)
+    assert "worth nothing" in str(tanh)

@@ -19,7 +19,8 @@ from notsodeep.models.protocol import Model
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows
 
-ExactKernel = Callable[[Model, Array, str], Array]
+# Of a model, samples in rows and the name of a kernel.
+ExactKernel = Callable[[Any, Array, str], Array]
 # Where the nearest plain network is less than this many times as far away, a design is worth little.
 _WORTH = 1.5
 
@@ -55,15 +56,17 @@ class TwinDistances:
 
     def __str__(self) -> str:
         numbers = "The four numbers agree" if self.agree else "The four numbers do not all agree"
-        layers = (f"{depth} plain layer{'s' * (depth > 1)} by {found}" for depth, found in self.plain.items())
+        layers = (f"{depth} layer{'s' * (depth > 1)} {found}" for depth, found in self.plain.items())
+        closeness, value = ("closer", "nothing") if self.gain < 1.0 / _WORTH else ("about as close", "little")
+        gain = float(f"{self.gain:.2g}")
         worth = (
-            f"The design is {self.gain:,.0f} times closer than the nearest of these, each with its best factor."
+            f"The design is {gain:,g} times closer than the nearest of these, each with its best factor."
             if self.is_worth_it
-            else "Up to a factor a plain network is about as close: here the design is worth little."
+            else f"Up to a factor a plain network is {closeness}: here the design is worth {value}."
         )
         return (
-            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}. The "
-            f"DEQ's own activation in {', in '.join(layers)}. {worth}"
+            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}.\n"
+            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{worth}"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Evidence(Shown):
         times = f"{self.forward_ratio:.1f} times as fast forward"
         if self.training_ratio is not None:
             times += f", {self.training_ratio:.1f} times forward and backward"
-        return f"{self.distances} Time (batch of {self.batch}): {times}."
+        return f"{self.distances}\nTime (batch of {self.batch}): {times}."
 
     @property
     def distance(self) -> float:

@@ -16,7 +16,7 @@ from notsodeep.interfaces.scenario import read_activation
 
 def test_the_defaults_are_those_of_the_page():
     choice = Choice()
-    assert (choice.activation, choice.sigma_a2, choice.kernel, choice.family) == ("tanh", 0.2, "ck", "auto")
+    assert (choice.activation, choice.sigma_a2, choice.kernel, choice.family) == ("relu", 0.2, "ck", "auto")
     assert (choice.data.source, choice.data.n, choice.data.p) == ("mixture", 1000, 800)
     with pytest.raises(dataclasses.FrozenInstanceError):
         choice.sigma_a2 = 0.5  # type: ignore[misc]

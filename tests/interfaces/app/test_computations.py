@@ -126,9 +126,9 @@ def test_the_verdict_waits_for_the_distance_on_the_samples():
     good = TwinDistances("ck", 80, near, {1: far}, True)
     assert good.gain == pytest.approx(19.0)
     assert "19 times closer" in str(good)
-    assert verdict(made, good).startswith("Yes: 1 hidden layer.")
+    assert verdict(made, good).startswith("Yes: 2 hidden layers.")
     poor = TwinDistances("ck", 80, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
-    assert "worth little" in str(poor)
+    assert "worth nothing" in str(poor)
     assert verdict(made, poor).startswith("Yes, but a plain network would do")
 
 

@@ -84,7 +84,7 @@ def test_the_first_page_tells_a_newcomer_what_is_seen(page: AppTest):
 
 
 MOVES = {
-    "activation": ("selectbox", "activation", "relu", "nsd.activation('relu')"),
+    "activation": ("selectbox", "activation", "tanh", "nsd.activation('tanh')"),
     "sigma_a2": ("slider", "sigma_a2", 0.55, "sigma_a2=0.55"),
     "kernel": ("selectbox", "kernel", "ntk", "nsd.tangent_kernel"),
     "both kernels": ("selectbox", "kernel", "both", "kernel='both'"),

@@ -19,7 +19,7 @@ from notsodeep.validation import one_of
 FORMULA = "formula"
 # Those of the papers first. Activations whose parameters are lists are better typed as a formula.
 ACTIVATIONS = (
-    "tanh", "relu", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
+    "relu", "tanh", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
     "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
 )  # fmt: skip
 PARAMETERS: dict[str, dict[str, float]] = {
@@ -86,7 +86,7 @@ class Choice:
         data: where the samples come from.
     """
 
-    activation: str = "tanh"
+    activation: str = "relu"
     expression: str = ""
     parameters: tuple[tuple[str, float], ...] = ()
     sigma_a2: float = 0.2

@@ -82,7 +82,9 @@ def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
         steps.append("Raise the separation until eigenvalues leave the bulk: these carry the classes.")
     if samples_of(choice.data).advice:
         steps.append("Choose another scaling of your rows: see the sentence above.")
-    if choice.activation == "tanh":
+    if choice.activation == "relu":
+        steps.append("Choose tanh: up to a factor one plain layer is as close as the design there.")
+    elif choice.activation == "tanh":
         steps.append(
             "Choose relu: two designed layers are much closer there than any plain ones, up to a factor too."
         )
