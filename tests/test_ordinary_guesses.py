@@ -1,0 +1,260 @@
+"""What a person tries who knows torch, NumPy and scikit-learn and has not read the documentation.
+
+One guess, one test: it works as it does elsewhere, or it is refused by a sentence that names the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import notsodeep as nsd
+
+ROWS = np.random.default_rng(0).standard_normal((30, 9)) / 3.0
+LABELS = np.arange(30) % 3
+TENSOR = torch.as_tensor(ROWS, dtype=torch.float32)
+GRID = np.linspace(-2.0, 2.0, 9)
+MODEL = nsd.DEQ("relu").centred(1.0)
+
+GUESSES: dict[str, Callable[[], None]] = {}
+
+
+def guess(words: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a guess under the words a person would type."""
+
+    def register(function: Callable[[], None]) -> Callable[[], None]:
+        assert words not in GUESSES
+        GUESSES[words] = function
+        return function
+
+    return register
+
+
+def refused(call: Callable[[], Any], words: str) -> None:
+    """The call is refused by a sentence with these words."""
+    with pytest.raises((nsd.InputError, TypeError), match=words):
+        call()
+
+
+# --- names of activations -------------------------------------------------------------------------------------------
+
+
+@guess('activation("silu")')
+def _() -> None:
+    assert nsd.activation("silu") == nsd.activation("swish")
+
+
+@guess('activation("Tanh"), "ReLU", "LeakyReLU"')
+def _() -> None:
+    assert [nsd.activation(name).name for name in ("Tanh", "ReLU", "LeakyReLU")] == [
+        "tanh",
+        "relu",
+        "leaky_relu",
+    ]
+
+
+@guess("activation(np.tanh)")
+def _() -> None:
+    assert nsd.activation(np.tanh) == nsd.activation("tanh")
+
+
+@guess("DEQ(torch.nn.Tanh()), DEQ(torch.tanh), DEQ(torch.nn.functional.gelu)")
+def _() -> None:
+    for given, name in ((torch.nn.Tanh(), "tanh"), (torch.tanh, "tanh"), (torch.nn.functional.gelu, "gelu")):
+        assert nsd.DEQ(given) == nsd.DEQ(name)
+
+
+@guess("Explicit([torch.nn.LeakyReLU(0.2)])")
+def _() -> None:
+    layer = nsd.Explicit([torch.nn.LeakyReLU(0.2)]).layers[0]
+    np.testing.assert_array_equal(layer(GRID), np.where(GRID > 0.0, GRID, 0.2 * GRID))
+
+
+@guess('activation("jax.nn.silu")')
+def _() -> None:
+    assert nsd.activation("jax.nn.silu") == nsd.activation("swish")
+
+
+@guess('activation("tahn"): did you mean')
+def _() -> None:
+    refused(lambda: nsd.activation("tahn"), "Did you mean 'tanh'")
+
+
+@guess('DEQ("x*sigmoid(x)")')
+def _() -> None:
+    np.testing.assert_allclose(
+        nsd.DEQ("x*sigmoid(x)").activation(GRID), nsd.activation("swish")(GRID), rtol=1e-12
+    )
+
+
+@guess("DEQ(lambda x: x)")
+def _() -> None:
+    refused(lambda: nsd.DEQ(lambda x: x), r"custom_activation\(f\)")
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@guess('DEQ("tanh") has a recurrent variance')
+def _() -> None:
+    assert nsd.DEQ("tanh") == nsd.DEQ("tanh", sigma_a2=0.2)
+
+
+@guess("np.asarray(equivalent(...))")
+def _() -> None:
+    operator = nsd.equivalent(MODEL, ROWS, form="refined")
+    np.testing.assert_array_equal(np.asarray(operator), operator.to_dense())
+    np.testing.assert_allclose(operator @ ROWS, np.asarray(operator) @ ROWS, rtol=1e-12)
+    assert np.asarray(operator, dtype=np.float32).dtype == np.float32
+
+
+@guess("np.asarray(population_gram(...))")
+def _() -> None:
+    gram = nsd.convergence.population_gram(ROWS[:5], 0.05, normalise=True)
+    np.testing.assert_array_equal(np.asarray(gram), gram.matrix)
+
+
+@guess("conjugate_kernel(deq, tensor) is that of the array")
+def _() -> None:
+    kernel = nsd.conjugate_kernel(MODEL, torch.as_tensor(ROWS))
+    np.testing.assert_array_equal(kernel, nsd.conjugate_kernel(MODEL, ROWS))
+
+
+@guess("design(deq, X)")
+def _() -> None:
+    norm = float(np.sqrt((ROWS**2).sum() / len(ROWS)))
+    assert nsd.design(MODEL, ROWS).network == nsd.design(MODEL, norm).network
+    refused(lambda: nsd.design(MODEL, ROWS[0]), "tau0 is one number")
+
+
+@guess("conjugate_kernel(deq, sparse matrix)")
+def _() -> None:
+    refused(lambda: nsd.conjugate_kernel(MODEL, sparse.csr_matrix(ROWS)), r"X\.toarray\(\)")
+    refused(lambda: nsd.DEQKernelRidge().fit(sparse.csr_matrix(ROWS), LABELS), "toarray")
+
+
+@guess("conjugate_kernel(deq, images)")
+def _() -> None:
+    images = ROWS.reshape(30, 3, 3)
+    refused(lambda: nsd.conjugate_kernel(MODEL, images), r"X\.reshape\(len\(X\), -1\)")
+    refused(lambda: nsd.DEQKernelClassifier().fit(images, LABELS), r"X\.reshape\(len\(X\), -1\)")
+    refused(lambda: _net()(torch.as_tensor(images)), r"X\.flatten\(1\)")
+
+
+@guess("conjugate_kernel(deq, X, progress=True)")
+def _() -> None:
+    np.testing.assert_array_equal(
+        nsd.conjugate_kernel(MODEL, ROWS, progress=True), nsd.conjugate_kernel(MODEL, ROWS)
+    )
+
+
+# --- networks -------------------------------------------------------------------------------------------------------
+
+
+def _net(**options: Any) -> nsd.nets.DEQNet:
+    return nsd.nets.DEQNet(MODEL, 9, 16, 3, **options)
+
+
+@guess("torch.manual_seed before DEQNet(...)")
+def _() -> None:
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(_net()(TENSOR))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert torch.equal(_net(seed=5)(TENSOR), _net(seed=5)(TENSOR))
+
+
+@guess("explicit_twin(net, X)[0], and torch.manual_seed before it")
+def _() -> None:
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found = nsd.nets.explicit_twin(_net(seed=0, train="readout"), ROWS, evidence=False)
+        network, design = found
+        assert found[0] is network
+        assert found[1] is design
+        outputs.append(network(TENSOR))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+
+
+@guess("torch.optim.Adam(net.parameters(), 1e-3) in an ordinary loop")
+def _() -> None:
+    # How well it trains: tests/nets/test_training.py. Here, that weights have the size of those of a torch.nn.Linear.
+    net, plain = nsd.nets.DEQNet(nsd.DEQ("tanh"), 9, 16, 3, seed=0), torch.nn.Linear(16, 3, bias=False)
+    assert 0.3 < float(net.readout.detach().std() / plain.weight.detach().std()) < 3.0
+    optimiser, losses = torch.optim.Adam(net.parameters(), 1e-3), []
+    for _step in range(10):
+        optimiser.zero_grad()
+        value = torch.nn.functional.cross_entropy(net(TENSOR), torch.as_tensor(LABELS))
+        value.backward()
+        optimiser.step()
+        losses.append(value.item())
+    assert losses == sorted(losses, reverse=True)
+
+
+@guess("nets.fit(net, (X, y)) with pixels from 0 to 255")
+def _() -> None:
+    with pytest.warns(UserWarning, match=r"Preprocessing\.fit"):
+        nsd.nets.fit(_net(seed=0, train="readout"), (255.0 * np.abs(ROWS), LABELS), epochs=1)
+
+
+# --- scikit-learn -----------------------------------------------------------------------------------------------------
+
+
+@guess("nsd.DEQKernelRidge in a pipeline")
+def _() -> None:
+    pipeline = make_pipeline(StandardScaler(), nsd.DEQKernelRidge(activation="ReLU", sigma_a2=0.3))
+    assert clone(pipeline).fit(ROWS, LABELS).predict(ROWS).shape == (30,)
+
+
+@guess("nsd.DEQKernelClassifier().fit(X, y).predict_proba(X)")
+def _() -> None:
+    model = nsd.DEQKernelClassifier().fit(ROWS, LABELS)
+    found = model.predict_proba(ROWS)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(found.argmax(axis=1), model.predict(ROWS))
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@guess("a result at a prompt, and in a notebook")
+def _() -> None:
+    found = nsd.design(MODEL, 1.0)
+    assert len(repr(found)) < 220
+    assert "<table" in found._repr_html_()
+
+
+@guess("equivalent(model centred at the mixture's norm, X, estimated statistics)")
+def _() -> None:
+    mixture = nsd.GaussianMixture(np.zeros((2, 80)), 1.0)
+    X, y = mixture.sample(100, seed=0)
+    stats = nsd.MixtureStatistics.estimate(X, y)
+    assert stats.tau0 != 1.0
+    assert nsd.equivalent(nsd.DEQ("relu").centred(1.0), X, stats).shape == (100, 100)
+    refused(lambda: nsd.equivalent(nsd.DEQ("relu"), X, stats), r"centred\(")
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+# Guesses about the command line (--scale, --label-column, --save, --overwrite, a formula as --activation, .parquet,
+# python -m notsodeep) belong here, as further functions under @guess.
+
+
+def test_there_are_25_guesses() -> None:
+    assert len(GUESSES) >= 25
+
+
+@pytest.mark.parametrize("words", GUESSES)
+def test_an_ordinary_guess(words: str) -> None:
+    GUESSES[words]()
