@@ -352,7 +352,8 @@ def test_ctrl_c_while_a_result_is_handled_ends_the_run(tmp_path: Path) -> None:
             # Here, in the midst of other work, an exception could end up anywhere.
             os.kill(os.getpid(), signal.SIGINT)
 
-    settings = replace(SETTINGS, sizes=tuple(range(1, 9)))
+    # Sixteen tasks of a tenth of a second: most of them are not done when the first one is reported.
+    settings = replace(SETTINGS, sizes=tuple(range(1, 9)), pause=0.1)
     others = set(multiprocessing.active_children())
     outcome = reproduce(Toy(), spec=settings, root=tmp_path, jobs=2, report=interrupt)
     assert not outcome.finished
