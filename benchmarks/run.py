@@ -222,6 +222,9 @@ SECTIONS: dict[str, tuple[str, Callable[[Scale], list[Row]]]] = {
     "data": ("Data of any scale: CK+NTK of every built-in activation", data_section),
 }
 
+# What stands under the table of a section.
+NOTES = {"data": data_sets.NOTE.lstrip() + "\n"}
+
 
 # --- subprocesses ------------------------------------------------------------------------------------
 def probe(*arguments: str, environment: dict[str, str] | None = None) -> Row:
@@ -265,7 +268,7 @@ def write(path: Path, sections: dict[str, Any]) -> None:
     text = "# Exact kernels: speed, memory, start-up\n"
     for name in (name for name in SECTIONS if name in sections):
         section = sections[name]
-        text += f"\n## {section['title']}\n\n{markdown_table(section['rows'])}\n"
+        text += f"\n## {section['title']}\n\n{markdown_table(section['rows'])}\n{NOTES.get(name, '')}"
         text += markdown_provenance(section["provenance"])
     write_atomically(path.with_suffix(".md"), text)
 

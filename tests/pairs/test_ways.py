@@ -6,6 +6,7 @@ import numpy as np
 import oracles
 import pytest
 from oracles import Reference
+from sklearn import datasets
 from tolerances import Oracle, tolerance
 
 import notsodeep as nsd
@@ -76,6 +77,15 @@ def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert info.careful_pairs < 0.05 * len(X) ** 2
     np.testing.assert_array_equal(ntk, ntk.T)
     assert largest_error(phi, (ck, ntk), X, [0, 261]) <= RELATIVE
+
+
+def test_the_ends_of_a_table_lose_no_digits() -> None:
+    """Norms of 800 and 1 - cos = 2e-5: an end of r that is off by 1e-15 is an error of 1e-10, beyond the stated one."""
+    X, phi = datasets.load_wine().data + 3.0, oracles.reference("hard_tanh")
+    kernel, info = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    for i, j in ((133, 169), (133, 90)):
+        exact = oracles.mp_pair(phi, 0.2, (0.8, 0.0), X[[i, j]]).network
+        assert abs(kernel[i, j] - exact) <= info.error_bound * np.sqrt(kernel[i, i] * kernel[j, j])
 
 
 def test_a_constant_joins_the_forcing() -> None:

@@ -287,20 +287,23 @@ def table_tile(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _distances(r, sign, near, far, plus, minus, odd):  # type: ignore[no-untyped-def]
-    """d and 1 - d, the relative distances of r to its ends; of |r| for an odd function, whose sign is kept apart."""
+def _distances(r, sign, near, far, above, below, odd):  # type: ignore[no-untyped-def]
+    """d and 1 - d, the relative distances of r to its ends R₊ = 1 - above and R₋ = below - 1.
+
+    Of |r| for an odd function, whose sign is kept apart.
+    """
     if odd:
         for j in range(WIDTH):
             sign[j] = -1.0 if r[j] < 0.0 else 1.0
         for j in range(WIDTH):
-            inverse = 0.5 / plus[j]
-            near[j] = min(max((plus[j] - abs(r[j])) * inverse, 0.0), 1.0)
-            far[j] = min(max((plus[j] + abs(r[j])) * inverse, 0.0), 1.0)
+            inverse = 0.5 / (1.0 - above[j])
+            near[j] = min(max(((1.0 - abs(r[j])) - above[j]) * inverse, 0.0), 1.0)
+            far[j] = min(max(((1.0 + abs(r[j])) - above[j]) * inverse, 0.0), 1.0)
     else:
         for j in range(WIDTH):
-            inverse = 1.0 / (plus[j] - minus[j])
-            near[j] = min(max((plus[j] - r[j]) * inverse, 0.0), 1.0)
-            far[j] = min(max((r[j] - minus[j]) * inverse, 0.0), 1.0)
+            inverse = 1.0 / (2.0 - above[j] - below[j])
+            near[j] = min(max(((1.0 - r[j]) - above[j]) * inverse, 0.0), 1.0)
+            far[j] = min(max(((1.0 + r[j]) - below[j]) * inverse, 0.0), 1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
@@ -30,6 +31,10 @@ VARIANCE_PROBES = (8, 16, 32, 56)
 MOST_KINKED = 32
 ATTEMPTS = 3
 KEPT = 64
+# The ends of r are subtracted from r: they are kept this much more precisely than values.
+END_WEIGHT = 1e3
+# What rounding leaves of r, (κ c + shifts)/(s_i s_j).
+ROUNDING = 4e-16
 
 
 def _sizes(coefficients: Array, axis: int) -> Array:
@@ -63,7 +68,8 @@ class SolutionTable:
         row_factors: (variance nodes, 2K + 2, rank): contracted with the row's Chebyshev vector.
         column_factors: (variance nodes, rank): contracted with the column's.
         lengths: number of orders in t that are not zero, for each RANK_STEP of the rank.
-        error: estimated error of any value, relative as above.
+        error: estimated error of any value, relative as above, for r as it is given.
+        rounding: how much more the rounding of r may change values.
     """
 
     def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
@@ -75,7 +81,7 @@ class SolutionTable:
         self.angles = self._angle_count()
         self.variances = self._variance_count()
         self.resolved = False
-        self.error = np.inf
+        self.error = self.rounding = np.inf
         # The counts come from a few probes; where the whole table shows a larger error it gets more nodes.
         for _ in range(ATTEMPTS if self.angles > 0 and self.variances > 0 else 0):
             self._build()
@@ -223,19 +229,22 @@ class SolutionTable:
         )
         table, plus, minus, node_error = self._solutions(rows, columns, self.angles)
         series = chebyshev_coefficients(table, 1)
-        # Between F and F' two more of the same kind: the ends of r.
-        stacked = np.concatenate([series[0], plus[None], minus[None], series[1]])
+        # Between F and F' two more of the same kind: the ends of r, as their distances to ±1, which lose no digits.
+        ends = END_WEIGHT * np.stack([1.0 - plus, 1.0 + minus])
+        stacked = np.concatenate([series[0], ends, series[1]])
         stacked = chebyshev_coefficients(chebyshev_coefficients(stacked, 1), 2)
         tails = [_tail(_sizes(series, 1)), _tail(_sizes(stacked, 1)), _tail(_sizes(stacked, 2))]
         left, singular, right = np.linalg.svd(stacked.reshape(-1, len(columns)), full_matrices=False)
         rank = max(1, int(np.sum(singular > 0.1 * AIM)))
         padding = -rank % RANK_STEP
         factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
+        factors[self.angles : self.angles + 2] /= END_WEIGHT
         self.row_factors = np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))
         self.column_factors = np.pad(right[:rank].T, ((0, 0), (0, padding)))
         self.rank = rank + padding
         dropped = self._shorten()
-        self.error = sum(tails) + node_error + dropped + self._missed()
+        missed, self.rounding = self._missed()
+        self.error = sum(tails) + node_error + dropped + missed
         self.resolved = self.error <= ACCEPTED
 
     def _shorten(self) -> float:
@@ -256,8 +265,8 @@ class SolutionTable:
             self.row_factors[:, orders + 2 + length :, step] = 0.0
         return dropped
 
-    def _missed(self) -> float:
-        """Largest error at points between the nodes: random variances and angles of Λ."""
+    def _missed(self) -> tuple[float, float]:
+        """Largest error at points between the nodes (random variances and angles of Λ), and what rounding of r adds."""
         generator = np.random.default_rng(0)
         logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
         logs[0][:2], logs[1][:2] = self.extent.rows, self.extent.columns
@@ -272,15 +281,23 @@ class SolutionTable:
         first = np.einsum("am,mkr->akr", self._vectors(logs[0], self.extent.rows), self.row_factors)
         second = self._vectors(logs[1], self.extent.columns) @ self.column_factors
         whole = np.einsum("akr,br->kab", first, second)
+        count = self.angles
+        # Distances as the compiled loop has them: to the ends that the table has.
+        width = plus - minus
+        near_end = inside + ((1.0 - plus) - whole[count]) / width
+        missed = rounding = 0.0
+        for start, part in zip((0, count + 2), truth, strict=True):
+            found, covered = self._at(whole[start : start + count], near_end)
+            moved, _ = self._at(whole[start : start + count], near_end + ROUNDING / width)
+            missed = max(missed, float((np.abs(found - part) * covered).max()))
+            rounding = max(rounding, float((np.abs(moved - found) * covered).max()))
+        return missed, rounding
+
+    def _at(self, series: Array, inside: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """The sum of a series at distances d, and which of them are within the table."""
         t = coordinate(np.clip(inside, 0.0, 1.0), np.clip(1.0 - inside, 0.0, 1.0), self.epsilon)
         z = (2.0 * t - self.start - self.stop) / (self.stop - self.start)
-        covered = np.abs(z) <= 1.0
-        count = self.angles
-        errors = [
-            np.abs(clenshaw(whole[k : k + count][:, None], z) - part) * covered
-            for k, part in zip((0, count + 2), truth, strict=True)
-        ]
-        return max(float(error.max()) for error in errors)
+        return clenshaw(series[:, None], np.clip(z, -1.0, 1.0)), np.abs(z) <= 1.0
 
     def row_tables(self, logs: Array) -> Array:
         """For each sample of a row its coefficients, (samples, 2K + 2, rank)."""
