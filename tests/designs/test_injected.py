@@ -218,6 +218,12 @@ def test_distances_forgive_what_they_say_they_do() -> None:
     assert Distance.between(kernel, kernel + 5.0).plain > 0.1
 
 
+def test_another_layer_is_a_family_of_its_own() -> None:
+    three, four = (design(DEQ("abs", 0.5), 1.0, "both", InjectedFamily(layers)) for layers in (3, 4))
+    assert len(four.network.layers) == 4
+    assert four.residual < 0.5 * three.residual
+
+
 def test_the_family_stands_under_its_name() -> None:
     assert [option.layers for option in FAMILIES["injected"]] == [2, 3]
     made = design(DEQ("tanh", 0.5), 1.0, "ck", "injected")

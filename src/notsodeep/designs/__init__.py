@@ -10,6 +10,7 @@ from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.evidence import Distance, HeldOut, Polish
 from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
+from notsodeep.designs.injected import InjectedFamily
 from notsodeep.designs.learning_rates import (
     as_multipliers,
     tangent_coefficients,
@@ -28,6 +29,7 @@ __all__ = [
     "Distance",
     "Family",
     "HeldOut",
+    "InjectedFamily",
     "NetworkFamily",
     "Polish",
     "Solution",

@@ -286,7 +286,10 @@ def network_at(phi: Activation, logs: Array, centre: float | None) -> Explicit:
 
 @dataclass(frozen=True)
 class InjectedFamily(NetworkFamily):
-    """Networks with the model's own activation whose layers see the input again."""
+    """Networks with the model's own activation whose layers see the input again.
+
+    `design` knows two and three layers by name; `family=InjectedFamily(4)` gives it another number.
+    """
 
     layers: int
     name = "injected"
