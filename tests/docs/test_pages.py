@@ -32,9 +32,9 @@ def claims_of_the_readme(session: Session, text: str) -> None:
     """The sentence under the picture: 160 and 2900 times closer than one and two plain layers, each up to a factor."""
     found = session.names["nsd"].twin_distances(session.names["twin"], session.names["X"])
     quoted = [float(number) for number in re.findall(r"(\d+) times closer than", text)]
-    assert quoted == [160.0, 2900.0]
+    assert quoted[:2] == [160.0, 2900.0]
     ratios = [found.plain[depth].up_to_factor / found.twin.up_to_factor for depth in (1, 2)]
-    assert ratios == pytest.approx(quoted, rel=0.05)
+    assert ratios == pytest.approx(quoted[:2], rel=0.05)
 
 
 def claims_about_convergence(session: Session, text: str) -> None:

@@ -147,7 +147,7 @@ def test_files_are_shown_or_refused(page: AppTest):
     assert "Upload a CSV or NPY file" in sentence(page)
     content = "\n".join(",".join(map(str, row)) for row in upload().rows).encode()
     for name, bad, words in (
-        ("a.csv", b"name,age\n" + content, "header"),
+        ("a.csv", b"name,age\n" + content, "the first row 2"),
         ("a.csv", content.replace(b"-", b"nan", 1), "number"),
         ("a.npy", b"\x80\x04K\x01.", "not a NPY file"),
         ("a.csv", b"", "empty"),
@@ -156,8 +156,26 @@ def test_files_are_shown_or_refused(page: AppTest):
         assert words in sentence(page)
     page.file_uploader(key="upload").set_value(("mine.csv", content, "text/csv")).run()
     assert is_whole(page)
-    assert "np.loadtxt('mine.csv'" in python(page)
-    assert "--data mine.csv --n 90" in page.code[1].value
+    assert "open_table('mine.csv'" in python(page)
+    assert "--data mine.csv --n 90 --scale auto" in page.code[1].value
+
+
+def test_unscaled_files_are_scaled_and_the_page_says_so(page: AppTest):
+    rows = 100.0 + 1000.0 * upload().rows
+    header = ",".join([*(f"c{number}" for number in range(rows.shape[1])), "kind"])
+    lines = [",".join([*map(str, row), "ab"[number % 2]]) for number, row in enumerate(rows)]
+    page.selectbox(key="source").set_value("file").run()
+    page.file_uploader(key="upload").set_value(
+        ("mine.csv", "\n".join([header, *lines]).encode(), "text/csv")
+    ).run()
+    assert "label column" in sentence(page)
+    page.text_input(key="label_column").set_value("kind").run()
+    assert is_whole(page)
+    assert any("centred and scaled by one number" in one.value.replace("\\", "") for one in page.caption)
+    assert "label_column='kind'" in python(page)
+    page.selectbox(key="scale").set_value("none").run()
+    assert any("scale 'auto' centres them" in one.value.replace("\\", "") for one in page.warning)
+    assert "--scale none --label-column kind" in page.code[1].value
 
 
 def test_an_equation_without_a_solution_is_said(page: AppTest, monkeypatch):

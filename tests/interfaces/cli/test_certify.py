@@ -86,7 +86,7 @@ def test_two_classes_of_digits():
         (["--figure", "a.png"], "add --train"),
         (["--data", "digits"], "name two classes"),
         (["--sigma-w2", "0.2"], "1/8"),
-        (["--data", "rows.npy"], "--labels"),
+        (["--data", "rows.npy"], "no file rows.npy"),
     ],
 )
 def test_bad_input_is_a_sentence(arguments, message):
