@@ -52,7 +52,9 @@ class PaperNetwork:
         dtype: torch.dtype = torch.float64,
     ) -> PaperNetwork:
         """Gaussian weights as in docs/theory.md (8.11), the readout times `readout_scale`."""
-        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, seed=seed, train="readout", dtype=dtype)
+        net = DEQNet(
+            paper_model(sigma_w2), dimension, width, 1, seed=seed, train="readout", scaling="ntk", dtype=dtype
+        )
         drawn = cls.of_net(net)
         return cls(drawn.recurrent, drawn.inputs, readout_scale * drawn.readout)
 
@@ -79,7 +81,7 @@ class PaperNetwork:
                 "A DEQNet with sigma_w2 = 0 has no recurrent part; any other value holds the same function."
             )
         width, dimension = self.inputs.shape
-        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, dtype=self.inputs.dtype)
+        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, seed=0, dtype=self.inputs.dtype)
         with torch.no_grad():
             for name, weights in (
                 ("recurrent", self.recurrent / np.sqrt(2.0 * sigma_w2 / width)),
