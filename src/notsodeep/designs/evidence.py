@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs import stored_values
+from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_rows
 
@@ -44,7 +45,7 @@ class Distance:
 
     Attributes:
         plain: of the matrices as they are.
-        scaled: with the best constant factor in least squares; a constant is only another ridge and learning rate.
+        scaled: with the best constant factor; a constant is only another ridge and learning rate.
         centred: after centring rows and columns of both, which takes a large constant part out.
     """
 
@@ -55,15 +56,10 @@ class Distance:
     @classmethod
     def between(cls, wanted: Array, found: Array) -> Distance:
         """The distance of two symmetric matrices."""
-        factor = float(np.vdot(wanted, found) / np.vdot(found, found))
+        apart = kernel_distance(wanted, found)
         inner = [matrix - matrix.mean(axis=0) for matrix in (wanted, found)]
         inner = [matrix - matrix.mean(axis=1, keepdims=True) for matrix in inner]
-        return cls(*(_relative(*pair) for pair in ((wanted, found), (wanted, factor * found), inner)))
-
-
-def _relative(wanted: Array, found: Array) -> float:
-    sizes = [np.abs(np.linalg.eigvalsh(matrix)).max() for matrix in (wanted - found, wanted)]
-    return float(sizes[0] / sizes[1])
+        return cls(apart.relative, apart.up_to_factor, kernel_distance(*inner).relative)
 
 
 @dataclass(frozen=True)
