@@ -447,7 +447,7 @@ def test_kernels_of_one_network() -> None:
     X, _ = digits_sample(30)
     tau0 = float(np.sqrt(np.mean(np.sum(X**2, axis=1))))
     model = DEQ("relu", 0.2).centred(tau0)
-    net = DEQNet(model, X.shape[1], 40, 1, train="readout", seed=1, dtype=torch.float64)
+    net = DEQNet(model, X.shape[1], 40, 1, train="readout", seed=1, scaling="ntk", dtype=torch.float64)
     A, B = (weights.detach().numpy() for weights in (net.recurrent, net.inputs))
     z = np.zeros((30, 40))
     for _ in range(200):
