@@ -266,11 +266,11 @@ def test_what_utf_8_cannot_hold_is_replaced() -> None:
 def test_the_page_is_written_whole_or_not_at_all_and_replaces_nothing(tmp_path: Path) -> None:
     content = parts().paragraph("text")
     first = write_page(content, tmp_path / "new" / "report.html")
-    second = write_page(content, tmp_path / "new" / "report.html")
-    assert (first.name, second.name) == ("report.html", "report-2.html")
+    with pytest.raises(InputError, match="is there already"):
+        write_page(content, tmp_path / "new" / "report.html")
     assert write_page(parts().paragraph("other"), first, overwrite=True) == first
     assert first.read_text() == "<p>other</p>"
-    assert sorted(path.name for path in first.parent.iterdir()) == ["report-2.html", "report.html"]
+    assert [path.name for path in first.parent.iterdir()] == ["report.html"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
