@@ -61,7 +61,7 @@ What is above its limit, and why:
 - **VGG features**: mish, gelu and piecewise_linear, 8.7 to 9.3. A few pairs of most tiles are beyond the series, and
   for smooth functions the strips that hold them are computed a second time from a table.
 - **Digits.** The product of 64 columns takes 3 to 4 ns for an entry: 8 products are about 50 ns for a pair, of which
-  two entries in each of two matrices are written. relu, whose solution is a fit in one variable, takes 7.1 products.
+  two entries in each of two matrices are written. relu, whose solution is a fit in one variable, takes 7.1 to 8.4.
   The smallest table, 26 orders and rank 8, is 540 multiplications and takes 44 ns in the compiled loop alone; 40 orders
   and rank 16 take 100 ns. In two runs tanh and gelu took 19 to 20 products or more, kinks away from zero 40 to 52.
 
