@@ -6,6 +6,8 @@ One guess, one test: it works as it does elsewhere, or it is refused by a senten
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 
@@ -247,8 +250,54 @@ def _() -> None:
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
-# Guesses about the command line (--scale, --label-column, --save, --overwrite, a formula as --activation, .parquet,
-# python -m notsodeep) belong here, as further functions under @guess.
+
+
+def _table(folder: Path) -> Path:
+    """An unscaled table with a header and a column of labels, as people have them."""
+    numbers = np.random.default_rng(0).normal(50.0, [1.0, 20.0, 300.0], (40, 3))
+    lines = [f"{row[0]},{row[1]},{row[2]},{'ill' if row[0] > 50.0 else 'well'}" for row in numbers]
+    path = folder / "patients.csv"
+    path.write_text("\n".join(["age,pressure,enzyme,diagnosis", *lines]), encoding="utf-8")
+    return path
+
+
+def _run(*arguments: str) -> Result:
+    from notsodeep.interfaces.cli.entry import app
+
+    return CliRunner().invoke(app, list(arguments))
+
+
+@guess("notsodeep kernel patients.csv --label-column diagnosis --save K.npy --overwrite")
+def _() -> None:
+    with TemporaryDirectory() as folder:
+        path, target = _table(Path(folder)), Path(folder) / "K.npy"
+        wanted = ("kernel", str(path), "--label-column", "diagnosis", "--save", str(target))
+        first = _run(*wanted)
+        assert first.exit_code == 0, first.output
+        assert np.load(target).shape == (40, 40)
+        assert _run(*wanted).exit_code != 0
+        assert sorted(entry.name for entry in Path(folder).iterdir()) == ["K.npy", "patients.csv"]
+        assert _run(*wanted, "--overwrite").exit_code == 0
+
+
+@guess("notsodeep kernel patients.csv --scale standard --activation 'x*sigmoid(x)'")
+def _() -> None:
+    with TemporaryDirectory() as folder:
+        path, target = _table(Path(folder)), Path(folder) / "K.csv"
+        options = ("--label-column", "diagnosis", "--scale", "standard", "--activation", "x*sigmoid(x)")
+        found = _run("kernel", str(path), *options, "--save", str(target))
+        assert found.exit_code == 0, found.output
+        rows = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(0, 1, 2))
+        scaled = nsd.data.Preprocessing.named("standard", rows).apply(rows)
+        kernel = nsd.conjugate_kernel(nsd.DEQ("swish"), scaled)
+        np.testing.assert_allclose(np.loadtxt(target, delimiter=","), kernel, rtol=1e-6)
+
+
+@guess("python -m notsodeep --help")
+def _() -> None:
+    import notsodeep.__main__ as main
+
+    assert callable(main.main)
 
 
 def test_there_are_25_guesses() -> None:
