@@ -1,0 +1,313 @@
+"""Programs of convolutional models: kernels of two samples from the covariances at their positions (section 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.mixing import Convolution
+from notsodeep.models.protocol import Samples
+from notsodeep.pairs.fields import Method, PairField, Positions, energy, method_for
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array
+
+# Residual of a covariance, relative to √(q q'), at which a solver stops.
+TOLERANCE = 1e-12
+MAX_STEPS = 60
+# A Newton step solves its linear equation to this factor, by at most so many sweeps.
+SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What enters one convolutional layer: Λ = 𝒜(weight · F(before) + inject · x·x') + constant, (10.5).
+
+    Attributes:
+        phi: the activation.
+        weight: variance of the weights that read the layer before, for the first layer the input.
+        inject: variance of the weights that read the input again.
+        constant: variance of the bias.
+    """
+
+    phi: Activation
+    weight: float
+    inject: float = 0.0
+    constant: float = 0.0
+
+
+@dataclass(frozen=True)
+class ImageTile:
+    """The kernels of a rectangle of pairs of samples."""
+
+    kernels: dict[Kernel, Array]
+    info: KernelInfo
+
+    def kernel(self, name: Kernel) -> Array:
+        """The kernel of this name."""
+        return self.kernels[name]
+
+
+class Readout:
+    """The sum over positions that a linear readout makes of a field, docs/theory.md (10.2).
+
+    "flatten" has weights of its own for each position and needs the diagonal s = s' alone: several samples are put
+    beside each other, (positions, samples).  "pool" averages over all positions: one pair of samples at a time,
+    (positions, positions).
+    """
+
+    def __init__(self, kind: str, mixing: Convolution) -> None:
+        self.flatten = kind == "flatten"
+        self.mix = mixing.diagonal if self.flatten else mixing.pairs
+        count = int(np.prod(mixing.positions))
+        self.weight = 1.0 / count if self.flatten else 1.0 / count**2
+
+    def total(self, field: Array) -> Array:
+        """Σ R(s, s') M(s, s'), one number for each sample beside each other."""
+        return np.asarray(self.weight * (field.sum(axis=0) if self.flatten else field.sum()[None]))
+
+
+class Side:
+    """One set of samples: values (n, positions, channels) and what each position contributes, layer by layer."""
+
+    def __init__(self, values: Array, layers: list[Array]) -> None:
+        self.values = values
+        self.variances = layers
+
+    def prepared(self, layers: list[Layer]) -> list[Positions]:
+        """What positions contribute to pairs, layer by layer."""
+        return [Positions(layer.phi, q) for layer, q in zip(layers, self.variances, strict=True)]
+
+
+class ImageProgram:
+    """Base of the programs for convolutional models.
+
+    Args:
+        layers: the layers; of a DEQ the one layer that is repeated.
+        mixing: how positions are mixed.
+        readout: "flatten" or "pool".
+        left: samples (n, channels, …) of the rows.
+        right: samples of the columns; None for the same.
+        kernels: which kernels are wanted.
+    """
+
+    tile_side = 16
+
+    def __init__(
+        self,
+        layers: list[Layer],
+        mixing: Convolution,
+        readout: str,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+    ) -> None:
+        self.layers, self.mixing, self.kernels = layers, mixing, kernels
+        self.readout = Readout(readout, mixing)
+        self.tangent = any(kernel.is_tangent for kernel in kernels)
+        self.sides = [self._side(left)]
+        self.sides.append(self.sides[0] if right is None else self._side(right))
+        both = [[side.variances[k] for side in self.sides] for k in range(len(layers))]
+        self.methods: list[Method] = [
+            method_for(layer.phi, found) for layer, found in zip(layers, both, strict=True)
+        ]
+        self.prepared = [side.prepared(layers) for side in self.sides[: 1 if right is None else 2]]
+        self.shape = len(left.values), len((right or left).values)
+
+    def start(self) -> Array:
+        """An empty array: nothing is known of a pair before its positions are looked at."""
+        return np.zeros(self.shape)
+
+    def _side(self, samples: Samples) -> Side:
+        values = samples.values.reshape(*samples.values.shape[:2], -1).transpose(0, 2, 1)
+        # Positions first, samples last, as `mix` wants it.
+        squares = np.einsum("isc,isc->si", values, values)
+        variances = [np.ascontiguousarray(q.T) for q in self.variances(self.mixing.diagonal(squares))]
+        return Side(np.ascontiguousarray(values), variances)
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances (positions, samples) of every layer, from 𝒜|x|²."""
+        raise NotImplementedError
+
+    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
+        """G and, if wanted, Θ of the samples beside each other, from 𝒜(x·x')."""
+        raise NotImplementedError
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs, one sample of the rows after the other."""
+        form = start.shape
+        results = {name: np.zeros(form) for name in self.kernels}
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        for i in range(form[0]):
+            count = i + 1 if diagonal else form[1]
+            blocks = [slice(0, count)] if self.readout.flatten else [slice(j, j + 1) for j in range(count)]
+            for block in blocks:
+                first, others = rows.start + i, slice(columns.start + block.start, columns.start + block.stop)
+                features, tangent, found = self.fill(self._forcing(first, others), self._fields(first, others))
+                info = info.merge(found)
+                for name, result in results.items():
+                    values = features if name is Kernel.CK else tangent
+                    result[i, block] = values
+                    if diagonal:
+                        result[block, i] = values
+        return ImageTile(results, info)
+
+    def _forcing(self, first: int, others: slice) -> Array:
+        """𝒜(x·x') of one sample with others (flatten), or of all positions of two samples (pool)."""
+        row, columns = self.sides[0].values[first], self.sides[1].values[others]
+        if self.readout.flatten:
+            product = np.einsum("sc,jsc->sj", row, columns)
+        else:
+            product = row @ columns[0].T
+        return self.readout.mix(product)
+
+    def _fields(self, first: int, others: slice) -> list[PairField]:
+        fields = []
+        for layer, method, rows, columns in zip(
+            self.layers, self.methods, self.prepared[0], self.prepared[-1], strict=True
+        ):
+            left = rows.take((first, slice(None), None))
+            if self.readout.flatten:
+                right = columns.take(others).turned()
+            else:
+                right = columns.take((others.start, None, slice(None)))
+            fields.append(PairField(layer.phi, method, left, right, self._own(first, others)))
+        return fields
+
+    def _own(self, first: int, others: slice) -> tuple[Array, Array] | None:
+        """Where in the field a position meets itself."""
+        if self.sides[0] is not self.sides[1] or not others.start <= first < others.stop:
+            return None
+        places = np.arange(int(np.prod(self.mixing.positions)))
+        return places, np.full_like(places, first - others.start) if self.readout.flatten else places
+
+
+class ImageEquilibrium(ImageProgram):
+    """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances Λ_ii(s, s), by Newton's method over the positions of all samples."""
+        layer = self.layers[0]
+        start = layer.inject * forcing + layer.constant
+        q = start.copy()
+        for _ in range(20 * MAX_STEPS):
+            moved = start + layer.weight * self.mixing.diagonal(energy(layer.phi, q))
+            change = float(np.abs(moved - q).max(initial=0.0))
+            q = moved
+            if not np.isfinite(change) or float(q.max()) > 1e12 * (1.0 + float(start.max())):
+                break
+            if change <= 1e-15 * float(q.max()):
+                return [q]
+        raise ConvergenceError(
+            "The variances of the positions have no limit: signals grow from step to step.",
+            "Lower sigma_a2, or use an activation with smaller slopes.",
+        )
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        layer = self.layers[0]
+        steepest = max(float(side[0].steep.max()) for side in self.prepared) ** 2
+        self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
+        if self.rate >= 1.0:
+            raise ConvergenceError(
+                f"The kernels may not exist: σ_a² E[φ'²] = {self.rate:.4g} ≥ 1 at some position.",
+                f"Lower sigma_a2 below {layer.weight / self.rate:.4g}, or use an activation with smaller slopes.",
+            )
+        needed = np.log(SWEEP_GAIN) / np.log(max(self.rate, 1e-12))
+        self.sweeps = int(np.clip(np.ceil(needed), 1, MOST_SWEEPS))
+
+    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
+        """G by (10.2) and Θ by (10.3)."""
+        layer, field, mix = self.layers[0], fields[0], self.readout.mix
+        forcing = layer.inject * forcing + layer.constant
+        covariance = np.clip(forcing, -field.bound, field.bound)
+        scale = np.maximum(field.bound, 1e-300)
+        features = slope = forcing
+        residual, steps = np.inf, 0
+        for _ in range(MAX_STEPS):
+            features, slope = field(covariance)
+            gap = layer.weight * mix(features)
+            gap += forcing
+            gap -= covariance
+            residual = float(np.max(np.abs(gap) / scale, initial=0.0, where=field.bound > 0.0))
+            if residual <= TOLERANCE:
+                break
+            steps += 1
+            step = gap
+            for _ in range(self.sweeps):
+                step = gap + layer.weight * mix(slope * step)
+            covariance = covariance + step
+            np.clip(covariance, -field.bound, field.bound, out=covariance)
+        else:
+            raise ConvergenceError(
+                f"The covariances of two samples did not converge: residual {residual:.2g} after {MAX_STEPS} steps.",
+                "Lower sigma_a2: the map is close to losing its contraction.",
+            )
+        info = KernelInfo(
+            steps,
+            residual,
+            (residual + layer.weight * self.methods[0].error) / (1.0 - self.rate) + self.methods[0].error,
+            0,
+            (self.methods[0].name,),
+        )
+        return (
+            self.readout.total(features),
+            self._tangent(features, slope, covariance) if self.tangent else None,
+            info,
+        )
+
+    def _tangent(self, features: Array, slope: Array, covariance: Array) -> Array:
+        """Θ = G + Σ B Λ with B = F' ∘ (R + σ_a² 𝒜 B), (10.3); B in units of R."""
+        weight, mix = self.layers[0].weight, self.readout.mix
+        adjoint = slope
+        for _ in range(20 * MAX_STEPS):
+            moved = slope * (1.0 + weight * mix(adjoint))
+            change = float(np.abs(moved - adjoint).max())
+            adjoint = moved
+            if change * self.rate <= TOLERANCE * (1.0 - self.rate) * float(np.abs(adjoint).max()):
+                break
+        return self.readout.total(features) + self.readout.total(adjoint * covariance)
+
+
+class ImageFeedforward(ImageProgram):
+    """An explicit convolutional network: the recursion (10.5)."""
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances of every layer."""
+        found: list[Array] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                before = self.mixing.diagonal(energy(self.layers[number - 1].phi, found[-1]))
+                found.append(layer.weight * before + layer.inject * forcing + layer.constant)
+            else:
+                found.append(layer.weight * forcing + layer.constant)
+        return found
+
+    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
+        """G and Θ after the last layer."""
+        mix, covariances, slopes = self.readout.mix, [], []
+        features = forcing
+        for number, (layer, field) in enumerate(zip(self.layers, fields, strict=True)):
+            before = mix(features) if number else forcing
+            covariance = layer.weight * before + layer.inject * forcing * bool(number) + layer.constant
+            np.clip(covariance, -field.bound, field.bound, out=covariance)
+            features, slope = field(covariance, self.tangent)
+            covariances.append(covariance)
+            slopes.append(slope)
+        value = self.readout.total(features)
+        error = sum(method.error for method in self.methods)
+        info = KernelInfo(0, 0.0, error, 0, tuple(sorted({method.name for method in self.methods})))
+        if not self.tangent:
+            return value, None, info
+        tangent, adjoint = value, slopes[-1]
+        for number in range(len(self.layers) - 1, -1, -1):
+            tangent = tangent + self.readout.total(adjoint * covariances[number])
+            if number:
+                adjoint = slopes[number - 1] * (self.layers[number].weight * mix(adjoint))
+        return value, tangent, info
+
+
+__all__ = ["ImageEquilibrium", "ImageFeedforward", "Layer"]
