@@ -16,7 +16,6 @@ from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_resi
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.moments import second_moment
 from notsodeep.models import DEQ, Explicit, Model, as_tau
 from notsodeep.validation import Array, one_of
 
@@ -216,7 +215,7 @@ class Design:
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
         data = stored_values.mapping(dict(data), "a design", _KEYS)
-        network = Explicit.from_list(data["layers"])
+        network = Explicit.from_dict({"kind": "explicit", "layers": data["layers"]})
         model = None if data["model"] is None else stored_values.model_from_dict(data["model"])
         tau0, kernel = (
             as_tau(stored_values.number(data["tau0"], "tau0")),
@@ -287,11 +286,11 @@ def _curve(label: str, phi: Activation, scale: float, points: int, reach: float)
 
 
 def _layer_curves(word: str, network: Explicit, tau0: float, points: int, reach: float) -> tuple[Curve, ...]:
-    found, q = [], tau0**2
-    for position, layer in enumerate(network.layers, 1):
-        found.append(_curve(f"{word} {position}: {layer}", layer, float(np.sqrt(q)), points, reach))
-        q = float(second_moment(layer, q))
-    return tuple(found)
+    layers = zip(network.layers, np.sqrt(network.preactivation_variances(tau0)), strict=True)
+    return tuple(
+        _curve(f"{word} {position}: {layer}", layer, float(scale), points, reach)
+        for position, (layer, scale) in enumerate(layers, 1)
+    )
 
 
 # --- words --------------------------------------------------------------------------------------------------------

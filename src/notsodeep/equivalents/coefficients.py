@@ -244,7 +244,7 @@ def _with(
 def explicit_coefficients(
     model: Explicit, tau0: float, kernel: str, rates: Sequence[float] | None = None
 ) -> Coefficients:
-    """The scalars of an explicit network, (4.14) and (4.15).
+    """The scalars of an explicit network, (4.14) and (4.15); with injection, (7.10).
 
     With `rates`, one for the weights of each layer and one for the readout, the tangent kernel is that of training
     with these learning-rate multipliers: docs/matching_both.md (B.2).
@@ -254,14 +254,31 @@ def explicit_coefficients(
             f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk' "
             "(the pre-activations of a layer have the features kernel of the network without it)."
         )
-    first, *others = [1.0] * (len(model.layers) + 1) if rates is None else rates
+    layers = model.inputs
+    rates = [1.0] * (len(layers) + 1) if rates is None else rates
     features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
-    tangent = _with(features, kernel, linear=first, norm=0.0, trace=0.0, diagonal=first * tau0**2)
-    for number, (phi, rate) in enumerate(zip(model.layers, others, strict=True), start=1):
-        moments = LayerMoments.of(phi, features.diagonal, f"layer {number}")
+    tangent = _with(features, kernel, linear=rates[0], norm=0.0, trace=0.0, diagonal=rates[0] * tau0**2)
+    for number, layer in enumerate(layers):
+        features = entering_layer(features, layer.weight, layer.inject)
+        tangent = entering_layer(tangent, layer.weight, rates[number] * layer.inject)
+        moments = LayerMoments.of(layer.phi, features.diagonal, f"layer {number + 1}")
         before, features = features, explicit_layer(features, moments)
-        tangent = explicit_tangent_layer(tangent, before, features, moments, rate)
+        tangent = explicit_tangent_layer(tangent, before, features, moments, rates[number + 1])
     return features if kernel == "ck" else tangent
+
+
+def entering_layer(signal: Coefficients, weight: float, inject: float) -> Coefficients:
+    """The scalars of weight · K + inject · XXᵀ, what enters a layer that sees the input again, (7.10)."""
+    return Coefficients(
+        linear=weight * signal.linear + inject,
+        norm=weight * signal.norm,
+        trace=weight * signal.trace,
+        diagonal=weight * signal.diagonal + inject * signal.tau0**2,
+        tau0=signal.tau0,
+        kernel=signal.kernel,
+        tau_star=signal.tau_star,
+        variance_slope=weight * signal.variance_slope + inject,
+    )
 
 
 def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficients:

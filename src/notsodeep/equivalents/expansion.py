@@ -22,7 +22,7 @@ without a bias this is docs/theory.md (5.3). With B = F_2/2 and Γ = F_3/6 the r
 
 The code does not use these closed forms: it multiplies and divides truncated series, which covers every case.
 
-**Explicit network.** The same composition, layer by layer, from Σ = c⁰ + h: docs/theory.md (3.11).
+**Explicit network.** The same composition, layer by layer, from Σ = c⁰ + h: docs/theory.md (3.11), (7.9).
 """
 
 from __future__ import annotations
@@ -203,27 +203,31 @@ def _refuse_divergence(remaining: Array) -> None:
 
 @series_of.register
 def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: int) -> Readings:
-    features = np.zeros((order + 1, *point.shape))
-    features[0], features[1] = point, 1.0
-    tangent, incoming, q1, q2 = features, features, left, right
-    for phi in model.layers:
-        incoming = features
-        derivatives = _Duals(phi, q1, q2).derivatives(incoming[0], order + 2)
+    gram = np.zeros((order + 1, *point.shape))
+    gram[0], gram[1] = point, 1.0
+    features = tangent = incoming = gram
+    q1, q2 = left, right
+    for layer in model.inputs:
+        incoming, tangent = layer.enter(features, gram), layer.enter(tangent, gram)
+        same = right is left
+        q1, q2 = layer.enter(q1, left), layer.enter(q2, right)
+        derivatives = _Duals(layer.phi, q1, q1 if same else q2).derivatives(incoming[0], order + 2)
         deviation = incoming.copy()
         deviation[0] = 0.0
         features = _compose(derivatives, deviation)
         tangent = features + _multiply(tangent, _compose(derivatives[1:], deviation))
-        after = np.asarray(second_moment(phi, q1))
-        q1, q2 = after, after if q2 is q1 else np.asarray(second_moment(phi, q2))
+        after = np.asarray(second_moment(layer.phi, q1))
+        q1, q2 = after, after if same else np.asarray(second_moment(layer.phi, q2))
     return Readings(features, incoming, tangent, tangent, tangent)
 
 
 @diagonal_of.register
 def _explicit_diagonal(model: Explicit, squares: Array, kernel: str) -> Array:
     q = tangent = incoming = squares
-    for phi in model.layers:
-        incoming, slope = q, np.asarray(derivative_second_moment(phi, q))
-        q = np.asarray(second_moment(phi, q))
+    for layer in model.inputs:
+        incoming, tangent = layer.enter(q, squares), layer.enter(tangent, squares)
+        slope = np.asarray(derivative_second_moment(layer.phi, incoming))
+        q = np.asarray(second_moment(layer.phi, incoming))
         tangent = q + slope * tangent
     return Readings(q, incoming, tangent, tangent, tangent).of(kernel)
 

@@ -113,17 +113,21 @@ def _adjoint(recurrent: Array, slopes: Array, readout: Array, scale: float) -> A
 
 @random_kernels.register
 def _explicit_draw(model: Explicit, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    gram, scale = X @ X.T, 1.0 / np.sqrt(width)
     signals, slopes, weights = [X], [], []
-    for phi in model.layers:
-        weights.append(rng.standard_normal((width, signals[-1].shape[1])))
+    for layer in model.inputs:
+        weights.append(np.sqrt(layer.weight) * rng.standard_normal((width, signals[-1].shape[1])))
         inner = signals[-1] @ weights[-1].T
-        signals.append(phi(inner) / np.sqrt(width))
-        slopes.append(phi.derivative(inner) / np.sqrt(width))
+        if layer.inject:
+            inner += np.sqrt(layer.inject) * X @ rng.standard_normal((X.shape[1], width))
+        signals.append(scale * layer.phi(inner))
+        slopes.append(scale * layer.phi.derivative(inner))
     back = np.broadcast_to(rng.standard_normal(width), signals[-1].shape)
     ck = signals[-1] @ signals[-1].T
     ntk = ck.copy()
-    for layer in range(len(weights) - 1, -1, -1):
-        back = back * slopes[layer]
-        ntk += (back @ back.T) * (signals[layer] @ signals[layer].T)
-        back = back @ weights[layer]
+    for number in range(len(weights) - 1, -1, -1):
+        back = back * slopes[number]
+        # The weights of a layer, and those that read the input again, share the derivative in what enters it.
+        ntk += (back @ back.T) * model.inputs[number].enter(signals[number] @ signals[number].T, gram)
+        back = back @ weights[number]
     return ck, ntk

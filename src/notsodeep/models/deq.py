@@ -12,7 +12,7 @@ from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, 
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
-from notsodeep.models.programs import Equilibrium, Unrolled
+from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.pairs.sample_moments import Equation
@@ -125,10 +125,13 @@ class UnrolledDEQ(RowModel):
         """The same cut of the centred DEQ."""
         return UnrolledDEQ(self.deq.centred(tau0), self.depth)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Unrolled:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion with the input injected again at every layer."""
         deq, tangent = self.deq, any(kernel.is_tangent for kernel in kernels)
-        return Unrolled(deq.activation, deq.equation, left, right, self.depth, tangent)
+        first = LayerInput(deq.activation, deq.sigma_b2, constant=deq.bias2)
+        later = LayerInput(deq.activation, deq.sigma_a2, deq.sigma_b2, deq.bias2)
+        layers = (first, *[later] * (self.depth - 1))
+        return Feedforward(layers, left, right, tangent, sum_of_features=True)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

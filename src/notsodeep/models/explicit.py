@@ -1,8 +1,12 @@
-"""Explicit networks: hidden layers one after the other (docs/theory.md, section 1)."""
+"""Explicit networks: hidden layers one after the other, which may see the input again (docs/theory.md, section 1).
+
+    Explicit(["relu", "relu"])                                              # (1.4)
+    Explicit(["relu"] * 3, weights=[0.8, 0.2, 0.2], inject=[0.8, 0.8])      # (7.8): here a ReLU DEQ, cut after 3 steps
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +16,37 @@ from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
-from notsodeep.models.programs import Feedforward
+from notsodeep.models.programs import Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
-from notsodeep.models.variances import largest_feedforward_variance
+from notsodeep.models.variances import largest_layer_variance
+from notsodeep.validation import as_variance
+
+_VARIANCES = ("weights", "inject")
 
 
 @dataclass(frozen=True, init=False)
 class Explicit(RowModel):
-    """A feed-forward network x^(l) = σ_l(W_l x^(l-1))/√m_l with the given hidden layers, (1.4)."""
+    """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x)/√m_l with the given hidden layers, (1.4), (7.8).
+
+    Args:
+        layers: the activations σ_l, by name or as Activations. An output scale is the amplitude of the last one:
+            `phi.scaled(amplitude)`.
+        weights: the variances w_l of the weights, one for each layer; all 1 if not given.
+        inject: the variances c_l of the weights that read the input again, one for each layer after the first; all 0 if
+            not given: only the first layer sees the input.
+    """
 
     layers: tuple[Activation, ...]
+    weights: tuple[float, ...]
+    inject: tuple[float, ...]
 
-    def __init__(self, layers: Iterable[str | Activation]) -> None:
+    def __init__(
+        self,
+        layers: Iterable[str | Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+    ) -> None:
         if isinstance(layers, str | Activation):
             raise InputError(
                 "Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one."
@@ -31,20 +54,50 @@ class Explicit(RowModel):
         resolved = tuple(as_activation(layer) for layer in layers)
         if not resolved:
             raise InputError("Explicit needs at least one hidden layer.")
+        count = len(resolved)
         object.__setattr__(self, "layers", resolved)
+        object.__setattr__(self, "weights", _variances(weights, "weights", count, 1.0))
+        object.__setattr__(self, "inject", _variances(inject, "inject", count - 1, 0.0))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all weights have variance 1 and only the first layer sees the input: (1.4)."""
+        return set(self.weights) == {1.0} and not any(self.inject)
+
+    @property
+    def inputs(self) -> tuple[LayerInput, ...]:
+        """What enters each layer, (7.9)."""
+        return tuple(
+            LayerInput(*layer) for layer in zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
+        )
+
+    def with_layers(self, layers: Iterable[Activation]) -> Explicit:
+        """The network with the same variances and other activations."""
+        return Explicit(layers, weights=self.weights, inject=self.inject)
 
     def centred(self, tau0: float) -> Explicit:
         """Each layer shifted so that its output has mean zero at the scale of its own input."""
-        q, centred = as_tau(tau0) ** 2, []
-        for layer in self.layers:
-            shifted = layer.shifted(-float(mean_derivative(layer, q, 0)))
+        square, centred = as_tau(tau0) ** 2, []
+        q = square
+        for layer in self.inputs:
+            q = layer.weight * q + layer.inject * square
+            shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
             centred.append(shifted)
             q = float(second_moment(shifted, q))
-        return Explicit(centred)
+        return self.with_layers(centred)
+
+    def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
+        """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
+        square, found = as_tau(tau0) ** 2, []
+        q = square
+        for layer in self.inputs:
+            found.append(layer.weight * q + layer.inject * square)
+            q = float(second_moment(layer.phi, found[-1]))
+        return tuple(found)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
-        """The layer recursion (3.11)."""
-        return Feedforward(self.layers, left, right, any(kernel.is_tangent for kernel in kernels))
+        """The layer recursion (3.11), with injection (7.9)."""
+        return Feedforward(self.inputs, left, right, any(kernel.is_tangent for kernel in kernels))
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -57,26 +110,45 @@ class Explicit(RowModel):
         Raises:
             InputError: for a custom callable, unless `write` can give it a serial form.
         """
-        return {"kind": "explicit", "layers": [write(layer) for layer in self.layers]}
+        variances = {} if self.is_plain else {name: list(getattr(self, name)) for name in _VARIANCES}
+        return {"kind": "explicit", "layers": [write(layer) for layer in self.layers], **variances}
 
     @classmethod
     def from_dict(cls, data: Any) -> Explicit:
-        """The network that `to_dict` wrote down."""
-        return cls.from_list(mapping(data, "a model", ("kind", "layers"))["layers"])
-
-    @classmethod
-    def from_list(cls, layers: Any) -> Explicit:
-        """The network with these layers, each as `activation_to_dict` writes it."""
-        if not isinstance(layers, list):
-            raise InputError(f"The layers of a network must be a list, not {type(layers).__name__}.")
-        return cls([activation_from_dict(layer) for layer in layers])
+        """The network that `to_dict` wrote down; a plain one has no variances in it."""
+        given = [name for name in _VARIANCES if name in mapping(data, "a model")]
+        entry = mapping(data, "a model", ("kind", "layers", *given))
+        if not isinstance(entry["layers"], list):
+            raise InputError(
+                f"The layers of a network must be a list, not {type(entry['layers']).__name__}."
+            )
+        layers = [activation_from_dict(layer) for layer in entry["layers"]]
+        return cls(layers, **{name: entry[name] for name in given})
 
     def largest_variance(self, norm: float) -> float:
         """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
-        return largest_feedforward_variance(self.layers[:-1], norm)
+        return largest_layer_variance(self.inputs, norm)
 
     def __str__(self) -> str:
-        return f"Explicit([{', '.join(str(layer) for layer in self.layers)}])"
+        layers = ", ".join(str(layer) for layer in self.layers)
+        if self.is_plain:
+            return f"Explicit([{layers}])"
+        numbers = (f"{name}=[{', '.join(f'{v:.6g}' for v in getattr(self, name))}]" for name in _VARIANCES)
+        return f"Explicit([{layers}], {', '.join(numbers)})"
+
+
+def _variances(given: Sequence[float] | None, name: str, count: int, default: float) -> tuple[float, ...]:
+    """As many variances as there are weights of this kind, none negative."""
+    if given is None:
+        return (default,) * count
+    who = "one for each layer" if name == "weights" else "one for each layer after the first"
+    try:
+        values = tuple(as_variance(value, name) + 0.0 for value in given)
+    except TypeError:
+        raise InputError(f"{name} must be a list of variances, {who}; got {given!r}.") from None
+    if len(values) != count:
+        raise InputError(f"{name} takes {count} variances here, {who}; got {len(values)}.")
+    return values
 
 
 __all__ = ["Explicit"]

@@ -10,7 +10,6 @@ import numpy as np
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
-from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Samples
@@ -146,16 +145,6 @@ def _equilibrium_variances(phi: Activation, equation: Equation, squares: Array) 
     return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
-def _layer_variances(phi: Activation, equation: Equation, squares: Array, depth: int) -> list[Array]:
-    """Λ_ii in every layer of a DEQ that is cut, for samples with these squared norms."""
-    forcing = equation.gain * squares + equation.constant
-    layers = [forcing]
-    for _ in range(depth - 1):
-        energy = _at(lambda q: np.asarray(second_moment(phi, q)), layers[-1], ("energy", phi))
-        layers.append(equation.feedback * energy + forcing)
-    return layers
-
-
 class Equilibrium(RowProgram):
     """A DEQ at infinite depth: each pair solves (3.5)."""
 
@@ -190,83 +179,95 @@ class Equilibrium(RowProgram):
         return DenseTile(features, covariance, slope, covariance * resolvent, features * resolvent, info)
 
 
+@dataclass(frozen=True)
+class LayerInput:
+    """What enters one layer of an explicit network: Λ_l = weight · Σ_{l-1} + inject · C + constant, (7.9).
+
+    Attributes:
+        phi: the activation of the layer.
+        weight: variance of the weights that read the layer before; of the first layer, those that read the input.
+        inject: variance of the weights that read the input again; 0 in the first layer.
+        constant: variance of a bias.
+    """
+
+    phi: Activation
+    weight: float = 1.0
+    inject: float = 0.0
+    constant: float = 0.0
+
+    def enter(self, signal: Array, gram: Array) -> Array:
+        """What the layer is given, from a kernel of the layer before and the Gram matrix of the inputs.
+
+        The same for covariances and for tangent kernels: Λ_l from Σ_{l-1}, and Π_l from Θ_{l-1}.
+        """
+        entered = signal if self.weight == 1.0 else self.weight * signal
+        if self.inject:
+            entered = entered + self.inject * gram
+        return entered + self.constant if self.constant else entered
+
+    def carry(self, pairs: near_parallel.NearPairs) -> None:
+        """Distances of nearly parallel pairs on their way into this layer."""
+        if self.inject:
+            # Signals that an even function made parallel are not: their inputs are still opposite.
+            pairs.keep(pairs.sign == pairs.rows_sign)
+        pairs.distance = self.weight * pairs.distance + self.inject * pairs.rows_distance
+        if self.constant:
+            # A bias turns neither opposite rows into opposite signals nor parallel ones into parallel ones.
+            pairs.keep_parallel(odd=False)
+            pairs.angle = np.full_like(pairs.angle, np.nan)
+
+
 class Feedforward(RowProgram):
-    """An explicit network: the recursion (3.11), carried out tile by tile."""
+    """An explicit network: the recursions (3.11) and (7.9), carried out tile by tile.
+
+    Args:
+        layers: what enters each layer.
+        left: samples of the rows of the kernel.
+        right: samples of its columns; None for the same.
+        tangent: whether a tangent kernel is asked for.
+        sum_of_features: the papers' tangent kernel is a sum over layers of features, as for a DEQ that is cut (3.12);
+            otherwise it is the tangent kernel of the network.
+    """
 
     def __init__(
-        self, layers: tuple[Activation, ...], left: Samples, right: Samples | None, tangent: bool
+        self,
+        layers: tuple[LayerInput, ...],
+        left: Samples,
+        right: Samples | None,
+        tangent: bool,
+        *,
+        sum_of_features: bool = False,
     ) -> None:
         super().__init__(left, right)
-        self.watch = tangent and any(_kinked(phi) for phi in layers)
-        rows, columns = self.squares
+        self.layers, self.sum_of_features = layers, sum_of_features
+        self.watch = tangent and any(_kinked(layer.phi) for layer in layers)
+        inputs = self.squares
+        rows, columns = inputs
         self.solvers: list[PairSolver] = []
-        for phi in layers:
+        for layer in layers:
+            phi = layer.phi
+            rows = layer.enter(rows, inputs[0])
+            columns = None if columns is None or inputs[1] is None else layer.enter(columns, inputs[1])
             solver = PairSolver(phi, rows, columns, Equation(), want_slope=tangent)
             self.solvers.append(solver)
             rows, columns = solver.left.value(phi), None if columns is None else solver.right.value(phi)
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
-        """Σ and Θ after the last layer."""
+        """The kernels after the last layer."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
-        covariance, features, tangent, slope, info = c, c, c, None, NO_EVIDENCE
-        for number, solver in enumerate(self.solvers):
-            if number and slope is not None:
-                tangent = features + tangent * slope
-            covariance = features
+        covariance, features, tangent, info = c, c, c, NO_EVIDENCE
+        slope, paper = None, np.zeros(1)
+        for layer, solver in zip(self.layers, self.solvers, strict=True):
+            # Θ of the layers so far; the Gram matrix before the first.
+            tangent = features if slope is None else features + slope * tangent
+            covariance, tangent = layer.enter(features, c), layer.enter(tangent, c)
+            if pairs is not None:
+                layer.carry(pairs)
             features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
+            if slope is not None and self.sum_of_features:
+                paper = features + layer.weight * slope * paper
             info = info.merge(found)
         if slope is None:
             return DenseTile(features, covariance, None, None, None, info)
-        return DenseTile(features, covariance, slope, tangent, features + tangent * slope, info)
-
-
-class Unrolled(RowProgram):
-    """A DEQ cut at a finite depth, weights not tied: the recursion (3.12)."""
-
-    def __init__(
-        self,
-        phi: Activation,
-        equation: Equation,
-        left: Samples,
-        right: Samples | None,
-        depth: int,
-        tangent: bool,
-    ) -> None:
-        super().__init__(left, right)
-        self.phi, self.equation = phi, equation
-        self.watch = tangent and _kinked(phi)
-        squares, columns = self.squares
-        rows = _layer_variances(phi, equation, squares, depth)
-        others = [None] * depth if columns is None else _layer_variances(phi, equation, columns, depth)
-        self.solvers = [
-            PairSolver(phi, row, column, Equation(), want_slope=tangent)
-            for row, column in zip(rows, others, strict=True)
-        ]
-
-    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
-        """G, Λ, Π and K at the given depth."""
-        equation, info = self.equation, NO_EVIDENCE
-        pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
-        if pairs is not None:
-            pairs.distance *= equation.gain
-            if equation.constant:
-                # A bias turns neither opposite rows into opposite signals nor parallel ones into parallel ones.
-                pairs.keep_parallel(odd=False)
-                pairs.angle = np.full_like(pairs.angle, np.nan)
-        forcing = equation.gain * c + equation.constant
-        covariance = tangent = forcing
-        features, slope, paper = c, None, None
-        for number, solver in enumerate(self.solvers):
-            if number:
-                covariance = equation.feedback * features + forcing
-                if slope is not None:
-                    tangent = covariance + equation.feedback * slope * tangent
-                if pairs is not None:
-                    if self.phi.parity != -1:
-                        pairs.keep(pairs.rows_sign > 0)
-                    pairs.distance = equation.feedback * pairs.distance + equation.gain * pairs.rows_distance
-            features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
-            if slope is not None:
-                paper = features if paper is None else features + equation.feedback * slope * paper
-            info = info.merge(found)
-        return DenseTile(features, covariance, slope, None if slope is None else tangent, paper, info)
+        network = features + slope * tangent
+        return DenseTile(features, covariance, slope, tangent, paper if self.sum_of_features else network, info)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -11,6 +11,7 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
+from notsodeep.models.programs import LayerInput
 from notsodeep.validation import Array
 
 # Where variances have no limit: the number of layers that are computed, and the growth at which that ends.
@@ -32,9 +33,12 @@ def largest_recurrent_variance(
         return _followed(forcing, repeat(_layer(phi, sigma_a2, forcing), _LAYERS))
 
 
-def largest_feedforward_variance(layers: Iterable[Activation], norm: float) -> float:
-    """The largest variance of a pre-activation that layers with these outputs lead to, for norms up to `norm`."""
-    return _followed(_norms_up_to(norm) ** 2, [_layer(phi, 1.0, np.zeros(1)) for phi in layers])
+def largest_layer_variance(layers: Sequence[LayerInput], norm: float) -> float:
+    """The largest variance of a pre-activation of an explicit network, for inputs of norms up to `norm`."""
+    squares = _norms_up_to(norm) ** 2
+    pairs = zip(layers, layers[1:], strict=False)
+    steps = [_layer(this.phi, after.weight, after.inject * squares) for this, after in pairs]
+    return _followed(layers[0].weight * squares, steps)
 
 
 def _norms_up_to(norm: float) -> Array:
@@ -62,4 +66,4 @@ def _followed(q: Array, layers: Iterable[Callable[[Array], Array]]) -> float:
     return min(largest, limit)
 
 
-__all__ = ["largest_feedforward_variance", "largest_recurrent_variance"]
+__all__ = ["largest_layer_variance", "largest_recurrent_variance"]

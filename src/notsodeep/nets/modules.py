@@ -319,6 +319,8 @@ class DEQNet(Net):
 class ExplicitNet(Net):
     """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
 
+    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8).
+
     Args:
         spec: the layers.
         in_features: p.
@@ -360,41 +362,58 @@ class ExplicitNet(Net):
         fan_in = in_features
         for layer, rate in enumerate(self.multipliers[:-1], 1):
             self._add(f"weight{layer}", draw(width, fan_in), frozen=not rate)
+            if spec.inputs[layer - 1].inject:
+                self._add(f"input{layer}", draw(width, in_features), frozen=not rate)
             fan_in = width
         self._add("readout", draw(out_features, width), frozen=not self.multipliers[-1])
         with torch.no_grad():
             for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
                 weight.div_(factor)
+            for weight, factor in zip(self.input_weights, self.factors[:-1], strict=True):
+                if weight is not None:
+                    weight.div_(factor)
 
     @property
     def weights(self) -> list[Tensor]:
         """The hidden weights in order, each (width, fan_in)."""
         return [getattr(self, f"weight{layer + 1}") for layer in range(len(self.spec.layers))]
 
+    @property
+    def input_weights(self) -> list[Tensor | None]:
+        """For each layer the weights that read the input again, (width, in_features); None where it does not."""
+        return [getattr(self, f"input{layer + 1}", None) for layer in range(len(self.spec.layers))]
+
     def features(self, X: Tensor) -> Tensor:
         """x^(L) for every row of X, (rows, width)."""
-        x = self._rows(X)
+        x = rows = self._rows(X)
         for layer, phi in enumerate(self._activations):
-            x = phi(self._inner(x, layer))
+            x = phi(self._inner(x, rows, layer))
         return x
 
-    def _inner(self, x: Tensor, layer: int) -> Tensor:
-        factor = self.factors[layer]
-        return (x if factor == 1.0 else factor * x) @ self.weights[layer].mT
+    def _inner(self, x: Tensor, rows: Tensor, layer: int) -> Tensor:
+        """√w W x of the layer before and, where the layer sees it again, √c B of the input."""
+        factor, entering = self.factors[layer], self.spec.inputs[layer]
+        scale, again = factor * sqrt(entering.weight), self.input_weights[layer]
+        inner = (x if scale == 1.0 else scale * x) @ self.weights[layer].mT
+        return inner if again is None else inner + (factor * sqrt(entering.inject) * rows) @ again.mT
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """The layers in order, by backpropagation, then the readout."""
-        signals, slopes = [self._rows(X)], []
+        rows = self._rows(X)
+        signals, slopes = [rows], []
         for layer, phi in enumerate(self._activations):
-            h = self._inner(signals[-1], layer)
+            h = self._inner(signals[-1], rows, layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
         back = self.factors[-1] * self.readout[:, None, :].expand(-1, len(X), -1)
         groups = []
         for layer in range(len(slopes) - 1, -1, -1):
             back = back * slopes[layer]
-            groups.append(WeightGroup(signals[layer], back, self.multipliers[layer]))
-            back = self.factors[layer] * (back @ self.weights[layer])
+            entering, rate = self.spec.inputs[layer], self.multipliers[layer]
+            if entering.inject:
+                groups.append(WeightGroup(rows, back, rate * entering.inject))
+            groups.append(WeightGroup(signals[layer], back, rate * entering.weight))
+            back = self.factors[layer] * sqrt(entering.weight) * (back @ self.weights[layer])
         yield from reversed(groups)
         yield WeightGroup(signals[-1], None, self.multipliers[-1])
 

@@ -21,7 +21,6 @@ from scipy.sparse.linalg import aslinearoperator
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
 from notsodeep.equivalents import StructuredOperator, coefficients
 from notsodeep.gaussian.activations import Activation, activation
-from notsodeep.gaussian.moments import second_moment
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
@@ -164,9 +163,7 @@ def spectra_apart(first: Array, second: Array) -> float:
 
 def activation_rows(kernel: str, deq: DEQ, twin: Explicit, tau0: float, **fields: Any) -> Iterator[Row]:
     """The curve of the DEQ's activation (layer 0) and those of a network's layers, over what enters them."""
-    scales = [sqrt(deq.preactivation_variance(tau0)), tau0]
-    for layer in twin.layers[:-1]:
-        scales.append(sqrt(float(second_moment(layer, scales[-1] ** 2))))
+    scales = [sqrt(q) for q in (deq.preactivation_variance(tau0), *twin.preactivation_variances(tau0))]
     for number, (phi, scale) in enumerate(zip((deq.activation, *twin.layers), scales, strict=True)):
         yield activation_row(kernel, phi, number, scale, **fields)
 
