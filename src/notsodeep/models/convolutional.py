@@ -1,7 +1,7 @@
 """Convolutional models: deep equilibrium models and explicit networks of images and sequences (section 10).
 
-    ConvDEQ("relu", sigma_a2=0.3, filter_size=3)                    # images (n, channels, height, width)
-    ConvExplicit(["relu", "relu"], readout="pool")                  # sequences (n, channels, length) as well
+ConvDEQ("relu", sigma_a2=0.3, filter_size=3)                    # images (n, channels, height, width)
+ConvExplicit(["relu", "relu"], readout="pool")                  # sequences (n, channels, length) as well
 """
 
 from __future__ import annotations

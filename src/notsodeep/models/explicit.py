@@ -1,7 +1,7 @@
 """Explicit networks: hidden layers one after the other, which may see the input again (docs/theory.md, section 1).
 
-    Explicit(["relu", "relu"])                                              # (1.4)
-    Explicit(["relu"] * 3, weights=[0.8, 0.2, 0.2], inject=[0.8, 0.8])      # (7.8): here a ReLU DEQ, cut after 3 steps
+Explicit(["relu", "relu"])                                              # (1.4)
+Explicit(["relu"] * 3, weights=[0.8, 0.2, 0.2], inject=[0.8, 0.8])      # (7.8): here a ReLU DEQ, cut after 3 steps
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class Explicit(RowModel):
         given = [name for name in _VARIANCES if name in mapping(data, "a model")]
         entry = mapping(data, "a model", ("kind", "layers", *given))
         if not isinstance(entry["layers"], list):
-            raise InputError(
-                f"The layers of a network must be a list, not {type(entry['layers']).__name__}."
-            )
+            raise InputError(f"The layers of a network must be a list, not {type(entry['layers']).__name__}.")
         layers = [activation_from_dict(layer) for layer in entry["layers"]]
         return cls(layers, **{name: entry[name] for name in given})
 

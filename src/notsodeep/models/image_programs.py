@@ -11,7 +11,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.fields import Method, PairField, Positions, energy, method_for
+from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images
+from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
@@ -71,10 +72,17 @@ class Readout:
 
 
 class Side:
-    """One set of samples: values (n, positions, channels) and what each position contributes, layer by layer."""
+    """One set of samples.
 
-    def __init__(self, values: Array, layers: list[Array]) -> None:
+    Attributes:
+        values: (n, positions, channels).
+        forcing: 𝒜|x|² at each position, (n, positions).
+        variances: the variances of each layer, (n, positions).
+    """
+
+    def __init__(self, values: Array, forcing: Array, layers: list[Array]) -> None:
         self.values = values
+        self.forcing = forcing
         self.variances = layers
 
     def prepared(self, layers: list[Layer]) -> list[Positions]:
@@ -94,6 +102,7 @@ class ImageProgram:
         kernels: which kernels are wanted.
     """
 
+    # Small enough that two threads share a few dozen samples, and that the series of a tile stay in memory.
     tile_side = 16
 
     def __init__(
@@ -125,8 +134,9 @@ class ImageProgram:
         values = samples.values.reshape(*samples.values.shape[:2], -1).transpose(0, 2, 1)
         # Positions first, samples last, as `mix` wants it.
         squares = np.einsum("isc,isc->si", values, values)
-        variances = [np.ascontiguousarray(q.T) for q in self.variances(self.mixing.diagonal(squares))]
-        return Side(np.ascontiguousarray(values), variances)
+        forcing = self.mixing.diagonal(squares)
+        variances = [np.ascontiguousarray(q.T) for q in self.variances(forcing)]
+        return Side(np.ascontiguousarray(values), np.ascontiguousarray(forcing.T), variances)
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances (positions, samples) of every layer, from 𝒜|x|²."""
@@ -146,7 +156,9 @@ class ImageProgram:
             blocks = [slice(0, count)] if self.readout.flatten else [slice(j, j + 1) for j in range(count)]
             for block in blocks:
                 first, others = rows.start + i, slice(columns.start + block.start, columns.start + block.stop)
-                features, tangent, found = self.fill(self._forcing(first, others), self._fields(first, others))
+                features, tangent, found = self.fill(
+                    self._forcing(first, others), self._fields(first, others)
+                )
                 info = info.merge(found)
                 for name, result in results.items():
                     values = features if name is Kernel.CK else tangent
@@ -165,7 +177,7 @@ class ImageProgram:
         return self.readout.mix(product)
 
     def _fields(self, first: int, others: slice) -> list[PairField]:
-        fields = []
+        fields: list[PairField] = []
         for layer, method, rows, columns in zip(
             self.layers, self.methods, self.prepared[0], self.prepared[-1], strict=True
         ):
@@ -218,6 +230,75 @@ class ImageEquilibrium(ImageProgram):
             )
         needed = np.log(SWEEP_GAIN) / np.log(max(self.rate, 1e-12))
         self.sweeps = int(np.clip(np.ceil(needed), 1, MOST_SWEEPS))
+        method = self.methods[0]
+        self.compiled = self.readout.flatten and (method.bent is not None or method.covers_all)
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs; by compiled loops with the readout "flatten", where a fit or a table serves."""
+        if not self.compiled:
+            return super().tile(start, rows, columns, diagonal=diagonal)
+        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
+        images, moments = self._compact(0, rows)
+        others, theirs = self._compact(-1, columns)
+        radius = self.mixing.filter_size // 2
+        height, width = (1, *self.mixing.positions)[-2:]
+        vertical = radius if len(self.mixing.positions) == 2 else 0
+        grid = height, width, vertical, radius, self.mixing.padding == "circular"
+        table, scale = method.table, (phi.amplitude * phi.gain) ** 2
+        series, coordinate = np.zeros((0, 0, 0, 0)), (0.0, 0.0, 0.0, False)
+        vectors = None
+        if table is not None:
+            coordinate = table.epsilon, table.start, table.stop, table.odd
+            inner = phi.gain**2 * self.sides[-1].variances[0][columns]
+            vectors = np.stack([in_strips(table.columns_of(q)) for q in inner])
+            series = np.empty((len(others), vectors.shape[1], table.orders, STRIP))
+        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        steps, residual = 0, 0.0
+        for i in range(len(start)):
+            count = i + 1 if diagonal else start.shape[1]
+            if table is not None and vectors is not None:
+                own = table.rows_of(phi.gain**2 * self.sides[0].variances[0][rows.start + i])
+                contracted(in_strips(own), vectors[:count], series[:count])
+            taken, left = equilibrium_images(
+                images[i], others[:count], moments[i], theirs[:count], i if diagonal else -1, grid,
+                (layer.weight, layer.inject, layer.constant),
+                (scale * method.linear, scale * (method.bent or 0.0)), series[:count], coordinate,
+                self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
+                values[i, :count], tangents[i, :count],
+            )  # fmt: skip
+            steps, residual = max(steps, taken), max(residual, left)
+        if residual > TOLERANCE:
+            raise _not_converged(residual)
+        if diagonal:
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
+
+    def _evidence(self, steps: int, residual: float) -> KernelInfo:
+        method = self.methods[0]
+        error = (residual + self.layers[0].weight * method.error) / (1.0 - self.rate) + method.error
+        return KernelInfo(steps, residual, error, 0, (method.name,))
+
+    def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
+        """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
+        phi, layer, side = self.layers[0].phi, self.layers[0], self.sides[number]
+        prepared = self.prepared[number][0].take(part)
+        alone = layer.inject * side.forcing[part] + layer.constant
+        variances = side.variances[0][part]
+        moments = np.stack(
+            [
+                prepared.root / phi.gain,
+                prepared.inverse * phi.gain,
+                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
+                np.sqrt(np.divide(variances, alone, out=np.ones_like(alone), where=alone > 0.0)),
+                phi.amplitude * prepared.energy,
+                phi.amplitude * phi.gain * prepared.steep,
+                phi.amplitude * prepared.mean + phi.offset,
+                phi.amplitude * phi.gain * prepared.rise,
+            ],
+            axis=1,
+        )
+        return np.ascontiguousarray(side.values[part].transpose(0, 2, 1)), moments
 
     def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
@@ -242,21 +323,11 @@ class ImageEquilibrium(ImageProgram):
             covariance = covariance + step
             np.clip(covariance, -field.bound, field.bound, out=covariance)
         else:
-            raise ConvergenceError(
-                f"The covariances of two samples did not converge: residual {residual:.2g} after {MAX_STEPS} steps.",
-                "Lower sigma_a2: the map is close to losing its contraction.",
-            )
-        info = KernelInfo(
-            steps,
-            residual,
-            (residual + layer.weight * self.methods[0].error) / (1.0 - self.rate) + self.methods[0].error,
-            0,
-            (self.methods[0].name,),
-        )
+            raise _not_converged(residual)
         return (
             self.readout.total(features),
             self._tangent(features, slope, covariance) if self.tangent else None,
-            info,
+            self._evidence(steps, residual),
         )
 
     def _tangent(self, features: Array, slope: Array, covariance: Array) -> Array:
@@ -270,6 +341,13 @@ class ImageEquilibrium(ImageProgram):
             if change * self.rate <= TOLERANCE * (1.0 - self.rate) * float(np.abs(adjoint).max()):
                 break
         return self.readout.total(features) + self.readout.total(adjoint * covariance)
+
+
+def _not_converged(residual: float) -> ConvergenceError:
+    return ConvergenceError(
+        f"The covariances of two samples did not converge: residual {residual:.2g} after {MAX_STEPS} steps.",
+        "Lower sigma_a2: the map is close to losing its contraction.",
+    )
 
 
 class ImageFeedforward(ImageProgram):

@@ -270,4 +270,6 @@ class Feedforward(RowProgram):
         if slope is None:
             return DenseTile(features, covariance, None, None, None, info)
         network = features + slope * tangent
-        return DenseTile(features, covariance, slope, tangent, paper if self.sum_of_features else network, info)
+        return DenseTile(
+            features, covariance, slope, tangent, paper if self.sum_of_features else network, info
+        )

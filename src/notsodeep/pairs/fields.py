@@ -18,6 +18,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
+from notsodeep.pairs.compiled_fields import STRIP
 from notsodeep.pairs.compiled_series import FAST
 from notsodeep.pairs.solution_table import END, Range, SolutionTable, coordinate, solution_table
 from notsodeep.validation import Array
@@ -42,7 +43,9 @@ def moment(phi: Activation, name: str, variances: Array) -> Array:
         "slope_energy": shape.derivative_second_moment,
     }[name]
     if shape.is_homogeneous:
-        return np.asarray(function(flat)).reshape(variances.shape)
+        # E[φ(s ξ)^k] = s^k E[φ(ξ)^k]; slopes do not know s.
+        power = {"mean": 0.5, "rise": 0.0, "energy": 1.0, "slope_energy": 0.0}[name]
+        return np.asarray(float(function(np.ones(1))[0]) * flat**power).reshape(variances.shape)
     parts = [
         at_many(lambda q: np.asarray(function(q))[:, None], flat[k : k + CHUNK], (name, shape))[:, 0]
         for k in range(0, len(flat), CHUNK)
@@ -111,11 +114,18 @@ class Method:
         name: the way, as in `KernelInfo.ways`.
         error: error of F relative to √(S_i S_j).
         field: makes the evaluator of positions (rows) with others (columns).
+        linear, bent: F = linear · c + bent · √(q q') J(ρ), if it is of this form, (3.20).
+        table: the table of F and F', if there is one.
+        covers_all: no variance is too small for the table.
     """
 
     name: str
     error: float
     field: Callable[[Positions, Positions], Field]
+    linear: float = 0.0
+    bent: float | None = None
+    table: FieldTable | None = None
+    covers_all: bool = False
 
 
 def method_for(phi: Activation, variances: list[Array]) -> Method:
@@ -123,40 +133,81 @@ def method_for(phi: Activation, variances: list[Array]) -> Method:
     shape = phi.shape
     if shape.is_homogeneous and shape.pieces is not None:
         slopes = shape.pieces.slopes
-        return Method("closed form", 1e-15, lambda left, right: _Homogeneous(slopes, left, right))
+        linear = ((slopes[-1] + slopes[0]) / 2.0) ** 2
+        bent = ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
+        return Method(
+            "closed form", 1e-14, lambda left, right: _Homogeneous(linear, bent, left, right), linear, bent
+        )
     if shape.kinked_pieces is None:
+        inner = np.concatenate([phi.gain**2 * part[part > 0.0] for part in variances])
+        table = _table(shape, inner) if len(inner) else None
+        if table is not None:
+            everything = bool(inner.min() >= table.smallest)
+            return Method(
+                "table",
+                table.error,
+                lambda left, right: _Tabulated(table, left, right),
+                table=table,
+                covers_all=everything,
+            )
         probe = np.ones(1)
         if shape.pair_moments(probe, probe, 0.5 * probe) is not None:
-            return Method("closed form", 1e-15, lambda left, right: _Careful(shape, left, right))
-        table = _table(shape, [phi.gain**2 * part for part in variances])
-        if table is not None:
-            return Method("table", table.error, lambda left, right: _Tabulated(table, left, right))
+            return Method("closed form", 1e-14, lambda left, right: _Careful(shape, left, right))
     way = "quadrature" if shape.kinked_pieces is None else "integral"
     return Method(way, 1e-12, lambda left, right: _Careful(shape, left, right))
 
 
-def _table(shape: Shape, variances: list[Array]) -> SolutionTable | None:
+def _table(shape: Shape, variances: Array) -> FieldTable | None:
     """A table of F itself (the feedback is zero) that covers all correlations; None if it cannot be resolved."""
-    moving = np.concatenate([part[part > 0.0] for part in variances])
-    if not len(moving):
-        return None
-    high = float(np.log(moving.max()))
-    low = max(float(np.log(moving.min())), high - LONGEST if not shape.kinks else -np.inf)
-    far = 0 if shape.parity == -1 else END
+    high = float(np.log(variances.max()))
+    low = max(float(np.log(variances.min())), high - LONGEST if not shape.kinks else -np.inf)
     try:
         ends = Range.of(np.array([low, high]), np.array([low, high]), (0.0, 1.0, 0.0), None)
+        far = 0 if shape.parity == -1 else END
         table = solution_table(shape, 0.0, Range(ends.rows, ends.columns, -END, far))
     except InputError:
         return None
-    return table if table.resolved else None
+    return FieldTable(table) if table.resolved else None
+
+
+class FieldTable:
+    """A table of F and F', in the forms that fields need.
+
+    Attributes:
+        smallest: the smallest variance that it covers.
+        orders: number of coefficients of F and F' together.
+    """
+
+    def __init__(self, table: SolutionTable) -> None:
+        self.solution = table
+        self.error, self.odd, self.angles, self.shape = table.error, table.odd, table.angles, table.shape
+        self.epsilon, self.start, self.stop = table.epsilon, table.start, table.stop
+        self.smallest = float(np.exp(table.extent.rows[0])) * (1.0 - 1e-9)
+        self.orders = 2 * table.angles
+
+    def rows_of(self, variances: Array) -> Array:
+        """The coefficients at these variances, (positions, 2K, rank)."""
+        logs = np.log(np.maximum(variances, self.smallest))
+        return self.solution.row_tables(logs)[:, : self.orders]
+
+    def columns_of(self, variances: Array) -> Array:
+        """What they are multiplied with, (positions, rank)."""
+        logs = np.log(np.maximum(variances, self.smallest))
+        return self.solution.column_vectors(logs, 1)[:, :, 0]
+
+
+def in_strips(values: Array) -> Array:
+    """(positions, …) as (strips, …, STRIP), which compiled loops read in order; the last strip is filled up."""
+    missing = -len(values) % STRIP
+    filled = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) if missing else values
+    return np.ascontiguousarray(np.moveaxis(filled.reshape(-1, STRIP, *values.shape[1:]), 1, -1))
 
 
 class _Homogeneous:
     """One kink at zero, (3.20)."""
 
-    def __init__(self, slopes: tuple[float, ...], left: Positions, right: Positions) -> None:
-        self.linear = ((slopes[-1] + slopes[0]) / 2.0) ** 2
-        self.bent = ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
+    def __init__(self, linear: float, bent: float, left: Positions, right: Positions) -> None:
+        self.linear, self.bent = linear, bent
         self.scale = self.bent * left.root * right.root
         self.inverse = left.inverse * right.inverse
 
@@ -197,21 +248,20 @@ class _Careful:
 class _Tabulated:
     """The table of F and F' in (log q, log q', angle), contracted to the variances of the field."""
 
-    def __init__(self, table: SolutionTable, left: Positions, right: Positions) -> None:
+    def __init__(self, table: FieldTable, left: Positions, right: Positions) -> None:
         self.table = table
-        low = float(np.exp(table.extent.rows[0]))
-        rows = table.row_tables(np.log(np.maximum(left.inner, low)).reshape(-1))
-        vectors = table.column_vectors(np.log(np.maximum(right.inner, low)).reshape(-1), 1)[:, :, 0]
-        orders = 2 * table.angles
+        rows = table.rows_of(left.inner.reshape(-1))
+        columns = table.columns_of(right.inner.reshape(-1))
         if right.inner.shape[0] == left.inner.shape[0]:
-            columns = vectors.reshape(*right.inner.shape, -1).transpose(0, 2, 1)
+            # Position by position: (positions, rank, samples).
+            columns = columns.reshape(*right.inner.shape, -1).transpose(0, 2, 1)
         else:
-            columns = vectors.T
-        self.series = np.ascontiguousarray(np.matmul(rows[:, :orders], columns))
+            columns = columns.T
+        self.series = np.ascontiguousarray(np.matmul(rows, columns))
         self.inverse = left.inverse * right.inverse
         self.energy = left.energy * right.energy
         self.steep = left.steep * right.steep
-        small = (left.inner < low) | (right.inner < low)
+        small = (left.inner < table.smallest) | (right.inner < table.smallest)
         self.small = np.flatnonzero(small.reshape(-1)) if small.any() else None
         if self.small is not None:
             form = np.broadcast_shapes(left.inner.shape, right.inner.shape)
@@ -339,4 +389,4 @@ class PairField:
         return value, slope
 
 
-__all__ = ["Method", "PairField", "Positions", "energy", "method_for", "moment"]
+__all__ = ["Method", "PairField", "Positions", "energy", "in_strips", "method_for", "moment"]
