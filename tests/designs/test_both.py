@@ -64,9 +64,9 @@ def test_both_kernels_are_met_by_odd_and_even_activations(name: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["relu", "elu"])
-def test_the_conjugate_kernel_stays_exact_where_the_tangent_one_cannot_be_met(name: str) -> None:
-    made = design(DEQ(name, 0.2), 1.0, "both")
+@pytest.mark.parametrize(("name", "family"), [("relu", "leaky_relu"), ("elu", "piecewise_linear")])
+def test_the_conjugate_kernel_stays_exact_where_the_tangent_one_cannot_be_met(name: str, family: str) -> None:
+    made = design(DEQ(name, 0.2), 1.0, "both", family)
     assert max(made.residuals.values()) <= 1e-9
     assert not made.exact
     assert made.tangent is not None

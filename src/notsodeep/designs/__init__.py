@@ -7,13 +7,14 @@ Where a family cannot match, `exact` is false and `explain` says why and what to
 """
 
 from notsodeep.designs.designer import FAMILIES, design
+from notsodeep.designs.evidence import Distance, HeldOut, Polish
 from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
 from notsodeep.designs.learning_rates import (
     as_multipliers,
     tangent_coefficients,
     tangent_kernel_with_multipliers,
 )
-from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Polish, Tangent
+from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
 from notsodeep.designs.sphere_layer import SphereDesign, sphere_design
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
 
@@ -23,7 +24,9 @@ __all__ = [
     "KERNELS",
     "Curve",
     "Design",
+    "Distance",
     "Family",
+    "HeldOut",
     "NetworkFamily",
     "Polish",
     "Solution",

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import optimize
 
+from notsodeep.designs.evidence import Polish
 from notsodeep.designs.families import REACH, Parametrisation
-from notsodeep.designs.result import Design, Polish
+from notsodeep.designs.result import Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import Array
 
 _STEPS = 12
 
 
-def fit_to_data(design: Design, around: Parametrisation | None, X: ArrayLike, samples: int) -> Design:
-    """The design with its parameters fitted to the exact kernel of a subsample of X, and by how much it helped.
+def fit_to_data(design: Design, around: Parametrisation | None, rows: Array, others: Array) -> Design:
+    """The design with its parameters fitted to the exact kernel of rows, and by how much it helped on others.
 
     The networks come from `around`, or from moving every parameter of the design's activations. The result is kept
     only if it also helps on rows that it was not fitted to.
     """
-    if design.kernel == "both" or design.model is None:
+    if design.kernel == "both" or design.model is None or design.target is None:
         raise InputError(
             "Polishing on data works for kernel='ck', 'ntk' or 'ntk_paper', with the model at hand."
         )
-    if not isinstance(samples, Integral) or samples < 1:
-        raise InputError(f"samples is the number of rows to polish on, 1 or more; got {samples!r}.")
-    rows = as_rows(X)
-    if len(rows) < 4:
-        raise InputError(f"Polishing needs at least 4 rows, got {len(rows)}.")
-    count = min(int(samples), len(rows) // 2)
-    # Rows evenly over X, so that sorted classes are all met; no randomness, equal input gives equal designs.
-    order = np.argsort(np.modf(np.arange(len(rows)) * 0.6180339887498949)[0], kind="stable")
-    parts = rows[order[:count]], rows[order[count : 2 * count]]
+    parts, count = (rows, others), len(rows)
     wanted = [exact_kernel(design.model, part, kernel=design.kernel) for part in parts]
     network = _fitted(around or _all_parameters(design), design.kernel, parts[0], wanted[0])
     distances = [

@@ -10,14 +10,24 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.data_fit import fit_to_data
+from notsodeep.designs.evidence import Distance, HeldOut, split_rows
 from notsodeep.designs.families import NetworkFamily, Solution, Task
+from notsodeep.designs.injected import (
+    InjectedFamily,
+    is_centred,
+    kernels_of,
+    reference_target,
+    values_at,
+    values_with_rates,
+)
 from notsodeep.designs.layer_kinds import Cubic, HardTanh, LeakyReLU, Quadratic, SmoothSum, TwoKnots
 from notsodeep.designs.layered import LayeredFamily
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.models import DEQ, Explicit
+from notsodeep.kernels import exact_kernel
+from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import one_of
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
@@ -37,6 +47,7 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
     "smooth": _layered(SmoothSum(), 1, 2, 3),
     "cubic": _layered(Cubic(), 1, 2, 3, last_resort=True),
     "quadratic": _layered(Quadratic(), 2, in_auto=False),
+    "injected": tuple(InjectedFamily(depth) for depth in (2, 3)),
 }
 
 
@@ -51,19 +62,24 @@ def design(
     samples: int = 150,
     infeasible: str = "return",
 ) -> Design:
-    """The explicit network whose kernel has the same scalars as the model's, docs/theory.md (7.1) and (7.2).
+    """The explicit network with the kernel of the model: its scalars, docs/theory.md (7.1) and (7.2), or (7.11).
 
     Args:
-        model: a `DEQ` (it is centred first), or an `Explicit` to be replaced by another one.
+        model: a `DEQ` (it is centred first, except for family="injected"), or an `Explicit` to be replaced by another.
         tau0: the norm of a typical input, τ0 of (4.2).
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
-            learning-rate multipliers for the tangent kernel.
-        family: "auto" for the simplest family that matches, a name ("hard_tanh", "leaky_relu",
-            "piecewise_linear", "smooth", "cubic", "quadratic"), or a `Family` of one's own.
+            learning-rate multipliers for the tangent kernel; an injected network has both without multipliers.
+        family: "auto" for the simplest family that matches; a name: the papers' "hard_tanh", "leaky_relu",
+            "piecewise_linear", "smooth", "cubic", "quadratic", or "injected", the DEQ's own activation in two or three
+            layers that see the input again; or a `Family` of one's own.
         layers: number of hidden layers, for named families that come with several.
-        X: rows on whose exact kernels the parameters are polished afterwards.
-        samples: how many rows of X to polish on; as many others tell by how much it helped.
+        X: rows on whose exact kernels the parameters are fitted afterwards.
+        samples: how many rows of X to fit to; as many others tell how well it went.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
+
+    "auto" takes the first family of the papers that meets all equations, few layers first. Where none does, an injected
+    network of the same depth stands beside the best of them, and the one whose kernels are closer around τ0 is
+    returned; `explain` has both distances and what both cost.
 
     Raises:
         InputError: for input that cannot be used.
@@ -71,18 +87,22 @@ def design(
     """
     one_of(kernel, KERNELS, "kernel")
     one_of(infeasible, ("return", "raise"), "infeasible")
-    task = Task(model, tau0, kernel)
-    options = _options(family, layers, task)
+    options = _options(family, layers, kernel)
+    task = Task(model, tau0, kernel, centre=all(option.centres for option in options))
+    if family == "auto":
+        options = [option for option in options if option.worth_trying(task)]
     found, attempts = _first_exact(task, options, thorough=family != "auto")
-    if kernel == "both" and found.tangent is None:
+    if kernel == "both" and found.tangent is None and found.misfit is None:
         found = found.match_tangent(task, options)
     made = _made(task, found, attempts)
+    if family == "auto" and not made.exact:
+        found, made = _closer(task, found, made)
     if infeasible == "raise" and not made.exact:
         raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-    return made if X is None else fit_to_data(made, found.around, X, samples)
+    return made if X is None else _with_rows(task, found, made, X, samples)
 
 
-def _options(family: str | NetworkFamily, layers: int | None, task: Task) -> Sequence[NetworkFamily]:
+def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Sequence[NetworkFamily]:
     """The families to try, in this order."""
     if isinstance(family, NetworkFamily):
         if layers is not None:
@@ -92,8 +112,7 @@ def _options(family: str | NetworkFamily, layers: int | None, task: Task) -> Seq
         if layers is not None:
             raise InputError("family='auto' chooses the number of layers; name a family to fix it.")
         every = [option for options in FAMILIES.values() for option in options if option.in_auto]
-        possible = [option for option in every if option.worth_trying(task)]
-        able = [option for option in possible if option.matches_both or task.kernel != "both"]
+        able = [option for option in every if option.matches_both or kernel != "both"]
         return sorted(able, key=lambda option: (option.last_resort, option.layers))
     elif isinstance(family, str) and family in FAMILIES:
         options = [option for option in FAMILIES[family] if layers in (None, option.layers)]
@@ -103,7 +122,7 @@ def _options(family: str | NetworkFamily, layers: int | None, task: Task) -> Seq
     else:
         names = ", ".join(sorted(FAMILIES))
         raise InputError(f"There is no family {family!r}. Choose 'auto', one of {names}, or give a Family.")
-    if task.kernel == "both" and not all(option.matches_both for option in options):
+    if kernel == "both" and not all(option.matches_both for option in options):
         raise InputError("kernel='both' works with the built-in families; use family='auto' or a name.")
     return options
 
@@ -149,9 +168,70 @@ def _settled(task: Task, exact: Solution, following: NetworkFamily) -> bool:
 def _made(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
     """The design, its scalars computed again from the network that comes with it."""
     network, family = found.network, found.family.label
+    if found.misfit is not None:
+        return _matched_to_kernels(task, found, attempts)
     reached = coefficients(network, task.tau0, task.target.kernel)
     made = Design(network, task.model, task.tau0, task.kernel, family, task.target, reached)
     made = replace(made, tried=tuple(attempts), drift=found.drift, tangent=found.tangent)
     if max(made.residuals.values()) <= EXACT:
         return made
     return replace(made, reason=_ROUNDING if found.exact else found.reason)
+
+
+# --- networks that are matched to kernels ---------------------------------------------------------------------------
+
+
+def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
+    """The design of a network that was matched to kernels; it has scalars if its model is centred."""
+    target = reached = None
+    if isinstance(task.model, DEQ) and is_centred(task.model, task.tau0):
+        target = task.target
+        reached = coefficients(found.network, task.tau0, target.kernel)
+    made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
+    return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason)
+
+
+def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design]:
+    """A design that does not meet its equations, or the injected network of the same depth if that is closer."""
+    if not isinstance(task.model, DEQ) or task.model.bias2:
+        return found, made
+    reference = reference_target(task.model, task.tau0, task.kernel)
+    rates = made.multipliers
+    values = [
+        values_at(made.network, reference.pairs, name)
+        if rates is None or name == "ck"
+        else values_with_rates(made.network, reference.pairs, rates)
+        for name in reference.kernels
+    ]
+    distance = reference.distance(values)
+    depth = min(max(len(made.network.layers), 2), 3)
+    other = InjectedFamily(depth).solve(task, thorough=False)
+    if other.residual >= distance:
+        return found, made
+    words = (
+        f"{made.reason}; its kernels are {distance:.1e} from the model's around tau0, those of the injected network "
+        f"{other.residual:.1e}, for {depth - 1} more products with the input"
+    )
+    attempts = (*made.tried, Attempt(made.family, made.residual, words))
+    return other, _matched_to_kernels(task, other, attempts)
+
+
+def _with_rows(task: Task, found: Solution, made: Design, X: ArrayLike, samples: int) -> Design:
+    """The design fitted to rows, and what that did on others."""
+    parts = split_rows(X, samples)
+    better = found.fitted_to(task, parts[0])
+    if better is None:
+        return fit_to_data(made, found.around, *parts)
+    model = task.model
+    if not isinstance(model, DEQ):
+        raise InputError("Only a DEQ has an injected network.")
+    cut = model.unrolled(len(found.network.layers))
+    names = kernels_of(task.kernel)
+    distances: list[list[Distance]] = [[], [], []]
+    for name in names:
+        wanted = exact_kernel(model, parts[1], kernel=name)
+        networks: tuple[Model, ...] = better.network, found.network, cut
+        for network, row in zip(networks, distances, strict=True):
+            row.append(Distance.between(wanted, exact_kernel(network, parts[1], kernel=name)))
+    evidence = HeldOut(len(parts[1]), names, *(tuple(row) for row in distances))
+    return replace(_matched_to_kernels(task, better, made.tried), held_out=evidence)

@@ -18,7 +18,7 @@ from scipy import optimize
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, relative_residuals
 from notsodeep.designs.norm_drift import NormResponse
 from notsodeep.designs.result import Tangent
-from notsodeep.equivalents.coefficients import coefficients
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit, as_tau
@@ -32,24 +32,32 @@ class Task:
     """A model that is to be replaced, with what has to be matched.
 
     Attributes:
-        model: the model, centred at tau0.
+        model: the model, centred at tau0 unless it is to be taken as it is.
         tau0: the norm of a typical input.
         kernel: "ck", "ntk", "ntk_paper" or "both".
-        target: the scalars to be matched; for "both" those of the conjugate kernel.
-        equations: the same as equations without units.
+        equations: the target as equations without units; of a model that was centred.
     """
 
-    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
+    equations: Equations
+
+    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str, *, centre: bool = True) -> None:
         if not isinstance(model, DEQ | Explicit):
             raise InputError(f"design takes a DEQ or an Explicit, not {type(model).__name__}.")
         self.tau0, self.kernel = as_tau(tau0), kernel
-        self.model = model.centred(self.tau0)
-        self.target = coefficients(self.model, self.tau0, "ck" if kernel == "both" else kernel)
-        if self.target.diagonal <= 0.0:
+        self.model = model.centred(self.tau0) if centre else model
+        if centre:
+            # A model that has no scalars is refused here, before any family is asked.
+            self.equations = Equations.of(self.target)
+
+    @cached_property
+    def target(self) -> Coefficients:
+        """The scalars to be matched; for "both" those of the conjugate kernel."""
+        found = coefficients(self.model, self.tau0, "ck" if self.kernel == "both" else self.kernel)
+        if found.diagonal <= 0.0:
             raise InputError(
                 f"The centred activation of {self.model} is constant: its kernel is zero and there is nothing to match."
             )
-        self.equations = Equations.of(self.target)
+        return found
 
     @cached_property
     def response(self) -> NormResponse:
@@ -108,6 +116,15 @@ class Solution:
         """This network or one of the alternatives, with the tangent kernel matched as well as can be."""
         raise InputError(f"Family {self.family.name!r} matches one kernel at a time.")
 
+    @property
+    def misfit(self) -> float | None:
+        """For a network that was matched to kernels and not to scalars: their relative distance around τ0."""
+        return None
+
+    def fitted_to(self, task: Task, rows: Array) -> Solution | None:
+        """The best network of the family for the exact kernels of rows; None to move the parameters around this one."""
+        return None
+
 
 class NetworkFamily(ABC):
     """Networks of one depth that a design may come from.
@@ -118,6 +135,7 @@ class NetworkFamily(ABC):
         in_auto: whether "auto" tries it.
         last_resort: whether "auto" tries it only after all others, whatever its depth.
         matches_both: whether it can match both kernels at once.
+        centres: whether the model is centred first; otherwise it is taken as it is.
     """
 
     name: str
@@ -125,6 +143,7 @@ class NetworkFamily(ABC):
     in_auto: bool = True
     last_resort: bool = False
     matches_both: bool = False
+    centres: bool = True
 
     @property
     def label(self) -> str:

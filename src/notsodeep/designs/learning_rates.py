@@ -43,9 +43,11 @@ def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers
     """
     rates = as_multipliers(multipliers, network)
     rows = as_rows(X)
-    features = rows @ rows.T
-    tangent = rates[0] * features
-    for phi, rate in zip(network.layers, rates[1:], strict=True):
+    gram = rows @ rows.T
+    features, tangent = gram, rates[0] * gram
+    for number, layer in enumerate(network.inputs):
+        phi, rate = layer.phi, rates[number + 1]
+        features, tangent = layer.enter(features, gram), layer.enter(tangent, rates[number] * gram)
         q = features.diagonal().copy()
         features, slopes = dual(phi, q[:, None], q[None, :], features)
         # At equal samples F' of a kink has a square root in the rounding; the one-dimensional moments have none.

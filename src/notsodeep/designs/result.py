@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from notsodeep.designs import stored_values
+from notsodeep.designs.evidence import HeldOut, Polish, evidence_to_dict, stored_held_out, stored_polish
 from notsodeep.designs.learning_rates import tangent_coefficients
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -49,29 +50,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Polish:
-    """What polishing on data did: relative Frobenius distances of the exact kernels.
-
-    Attributes:
-        samples: rows that the parameters were polished on, and as many others that they were tried on.
-        before, after: distance on the rows that were polished on.
-        held_out_before, held_out_after: distance on the others.
-    """
-
-    samples: int
-    before: float
-    after: float
-    held_out_before: float
-    held_out_after: float
-
-    def __str__(self) -> str:
-        return (
-            f"polished on {self.samples} rows: distance of the exact kernels {self.before:.3g} → {self.after:.3g}, "
-            f"on other rows {self.held_out_before:.3g} → {self.held_out_after:.3g}"
-        )
-
-
-@dataclass(frozen=True)
 class Tangent:
     """The tangent kernel of a design for both kernels: learning-rate multipliers, target and what they reach."""
 
@@ -102,19 +80,22 @@ class Curve:
 
 @dataclass(frozen=True)
 class Design:
-    """An explicit network with the kernel scalars of a model, docs/theory.md section 7.
+    """An explicit network with the kernel scalars of a model, or with its kernels: docs/theory.md section 7.
 
     Attributes:
-        network: the explicit network, each layer centred at its own scale.
-        model: what it stands for (centred); None after loading one with a custom activation.
+        network: the explicit network; if the model is centred, each layer is, at its own scale.
+        model: what it stands for; None after loading one with a custom activation.
         tau0: the norm of a typical input.
         kernel: "ck", "ntk", "ntk_paper" or "both".
         family: the family in words, such as "2 × leaky_relu".
-        target, reached: the scalars wanted and found; of the conjugate kernel for "both".
+        target, reached: the scalars wanted and found; of the conjugate kernel for "both". None where the model is not
+            centred: it has no such scalars, and an injected network does without them.
         tried: families that were tried before, with their residuals.
         drift: how differently the two kernels follow a norm that changes by a quarter, relative to the diagonal.
         tangent: for "both", the multipliers and the tangent kernel's scalars.
         polish: for a design polished on data, by how much it helped.
+        misfit: for an injected network, the distance of its kernels from the model's at norms and angles around tau0.
+        held_out: for an injected network fitted to rows, distances on other rows.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
@@ -123,22 +104,31 @@ class Design:
     tau0: float
     kernel: str
     family: str
-    target: Coefficients
-    reached: Coefficients
+    target: Coefficients | None
+    reached: Coefficients | None
     tried: tuple[Attempt, ...] = ()
     drift: float = 0.0
     tangent: Tangent | None = None
     polish: Polish | None = None
     reason: str = ""
+    misfit: float | None = None
+    held_out: HeldOut | None = None
 
     @property
     def residuals(self) -> dict[str, float]:
-        """Relative residual of each equation: diagonal, linear, norm, trace."""
+        """Relative residual of each equation: diagonal, linear, norm, trace; none for a model that is not centred."""
+        if self.target is None or self.reached is None:
+            return {}
         return relative_residuals(self.target, self.reached)
 
     @property
     def residual(self) -> float:
-        """The largest relative residual; for "both" that of the tangent kernel counts as well."""
+        """The largest relative residual; for "both" that of the tangent kernel counts as well.
+
+        For an injected network, which is matched to whole kernels: their distance `misfit`.
+        """
+        if self.misfit is not None:
+            return self.misfit
         largest = max(self.residuals.values())
         return largest if self.tangent is None else max(largest, self.tangent.residual)
 
@@ -155,7 +145,7 @@ class Design:
     def explain(self) -> str:
         """The verdict in words: exact or not, which equation is off, why, and what to try."""
         parts = [_headline(self)]
-        if not self.exact:
+        if not self.exact and self.misfit is None:
             parts += [_equations_off(self), f"Why: {self.reason}." if self.reason else "", _remedy(self)]
         if self.tried:
             tried = (f"{entry.family} (off by {entry.residual:.1e}: {entry.reason})" for entry in self.tried)
@@ -164,14 +154,32 @@ class Design:
             parts.append(_tangent_words(self.tangent))
         if self.polish is not None:
             parts.append(f"It was then {self.polish}; the scalars are off by what the table shows.")
+        if self.held_out is not None:
+            parts.append(f"It was fitted to {self.held_out.samples} rows; {self.held_out}.")
         return "\n".join(part for part in parts if part)
+
+    def layer_words(self) -> list[str]:
+        """The layers in words; with the variances of their weights where these are not 1 and 0."""
+        lines = []
+        for layer in self.network.inputs:
+            weights = "" if self.network.is_plain else f", weights of variance {layer.weight:.6g}"
+            again = f", input again with {layer.inject:.6g}" if layer.inject else ""
+            lines.append(f"{layer.phi}{weights}{again}")
+        return lines
+
+    def scalar_columns(self) -> tuple[list[float], list[float]]:
+        """The scalars wanted and reached, in the order of `residuals`; none for a model that is not centred."""
+        if self.target is None or self.reached is None:
+            return [], []
+        return self.target.as_array().tolist(), self.reached.as_array().tolist()
 
     def curves(self, points: int = 401, reach: float = 3.5) -> tuple[Curve, ...]:
         """The model's activations and the designed ones, over ±reach standard deviations of what enters them."""
         drawn = _layer_curves("layer", self.network, self.tau0, points, reach)
         if isinstance(self.model, DEQ):
             phi = self.model.activation
-            return (_curve(f"DEQ: {phi}", phi, self.target.tau_star, points, reach), *drawn)
+            scale = float(np.sqrt(self.model.preactivation_variance(self.tau0)))
+            return (_curve(f"DEQ: {phi}", phi, scale, points, reach), *drawn)
         if isinstance(self.model, Explicit):
             return (*_layer_curves("model, layer", self.model, self.tau0, points, reach), *drawn)
         return drawn
@@ -195,9 +203,12 @@ class Design:
             "tried": [[entry.family, entry.residual, entry.reason] for entry in self.tried],
             "drift": self.drift,
             "tangent": tangent,
-            "polish": None if self.polish is None else asdict(self.polish),
+            "polish": evidence_to_dict(self.polish),
             "reason": self.reason,
         }
+        if self.misfit is not None:
+            variances = {"weights": list(self.network.weights), "inject": list(self.network.inject)}
+            content |= {**variances, "misfit": self.misfit, "held_out": evidence_to_dict(self.held_out)}
         return json.dumps(content, indent=2, ensure_ascii=False)
 
     @classmethod
@@ -214,8 +225,12 @@ class Design:
                 f"The text is not a design of format {FORMAT!r}, version {VERSION}: it says "
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
-        data = stored_values.mapping(dict(data), "a design", _KEYS)
-        network = Explicit.from_dict({"kind": "explicit", "layers": data["layers"]})
+        injected = "misfit" in data
+        data = stored_values.mapping(dict(data), "a design", (*_KEYS, *_INJECTED) if injected else _KEYS)
+        variances = ("weights", "inject") if injected else ()
+        network = Explicit.from_dict(
+            {"kind": "explicit", "layers": data["layers"], **{name: data[name] for name in variances}}
+        )
         model = None if data["model"] is None else stored_values.model_from_dict(data["model"])
         tau0, kernel = (
             as_tau(stored_values.number(data["tau0"], "tau0")),
@@ -224,8 +239,11 @@ class Design:
         matched = "ck" if kernel == "both" else kernel
         target = _stored_target(data["target"], model, tau0, matched)
         reached = stored_values.coefficients_from_dict(data["reached"])
-        _agree(reached, coefficients(network, tau0, matched), "network")
-        if (data["tangent"] is not None) != (kernel == "both"):
+        if reached is not None:
+            _agree(reached, coefficients(network, tau0, matched), "network")
+        if (target is None or reached is None) and not injected:
+            raise InputError("A design that was matched to scalars has a target and what it reached.")
+        if (data["tangent"] is not None) != (kernel == "both" and not injected):
             raise InputError("A design for both kernels, and no other, has a tangent part.")
         if not isinstance(data["tried"], list):
             raise InputError(f"'tried' must be a list, not {data['tried']!r}.")
@@ -240,8 +258,10 @@ class Design:
             tried=tuple(_stored_attempt(entry) for entry in data["tried"]),
             drift=stored_values.number(data["drift"], "drift"),
             tangent=_stored_tangent(data["tangent"], network, model, tau0),
-            polish=_stored_polish(data["polish"]),
+            polish=stored_polish(data["polish"]),
             reason=str(data["reason"]),
+            misfit=stored_values.number(data["misfit"], "misfit") if injected else None,
+            held_out=stored_held_out(data["held_out"]) if injected else None,
         )
 
     def save(self, path: str | Path) -> None:
@@ -259,16 +279,18 @@ class Design:
 
     def __str__(self) -> str:
         verdict = "exact" if self.exact else f"not exact, {self.residual:.1e} off"
+        if self.misfit is not None:
+            verdict = f"kernels within {self.misfit:.1e} around tau0"
         what = f"{_KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
         head = f"{self.family} for the {what}: {verdict}"
-        lines = [head, *(f"  layer {i}: {layer}" for i, layer in enumerate(self.network.layers, 1))]
-        lines += _table(self.target, self.reached, self.residuals)
+        lines = [head, *(f"  layer {number}: {words}" for number, words in enumerate(self.layer_words(), 1))]
+        if self.target is not None and self.reached is not None:
+            lines += _table(self.target, self.reached, self.residuals)
         if self.tangent is not None:
             rates = ", ".join(f"{rate:.6g}" for rate in self.tangent.multipliers)
             lines += [f"  learning-rate multipliers (layers, readout): {rates}"]
             lines += _table(self.tangent.target, self.tangent.reached, self.tangent.residuals)
-        if self.polish is not None:
-            lines.append(f"  {self.polish}")
+        lines += [f"  {evidence}" for evidence in (self.polish, self.held_out) if evidence is not None]
         return "\n".join(lines)
 
 
@@ -299,6 +321,11 @@ def _layer_curves(word: str, network: Explicit, tau0: float, points: int, reach:
 def _headline(design: Design) -> str:
     of = f"the {_KERNEL_WORDS[design.kernel]} of {design.model or 'the model'}"
     what = f"The network {design.family} for {of}"
+    if design.misfit is not None:
+        return (
+            f"{what} keeps the activation of the DEQ and sees the input again in every layer. Its kernels are within "
+            f"{design.misfit:.1e} of the DEQ's (root mean square over norms and angles around tau0)."
+        )
     if design.exact:
         return f"{what} is exact: every scalar agrees, the worst to {design.residual:.1e}."
     if design.tangent is not None and max(design.residuals.values()) <= EXACT:
@@ -336,7 +363,11 @@ def _tangent_words(tangent: Tangent) -> str:
 # --- reading what was stored --------------------------------------------------------------------------------------
 
 # The layers stand for the network.
-_KEYS = ("format", "version", "layers", *(entry.name for entry in fields(Design) if entry.name != "network"))
+_INJECTED = ("weights", "inject", "misfit", "held_out")
+_KEYS = (
+    *("format", "version", "layers"),
+    *(entry.name for entry in fields(Design) if entry.name not in ("network", *_INJECTED)),
+)
 
 
 def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:
@@ -347,8 +378,10 @@ def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:
         )
 
 
-def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> Coefficients:
+def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> Coefficients | None:
     target = stored_values.coefficients_from_dict(data)
+    if target is None:
+        return None
     if target.kernel != kernel or target.tau0 != tau0:
         raise InputError("The stored target belongs to another kernel or another tau0 than the design.")
     if model is not None:
@@ -370,13 +403,6 @@ def _stored_tangent(data: Any, network: Explicit, model: Model | None, tau0: flo
         raise InputError(f"Multipliers must be a list, not {entry['multipliers']!r}.")
     rates = tuple(stored_values.number(rate, "a multiplier") for rate in entry["multipliers"])
     target = _stored_target(entry["target"], model, tau0, "ntk")
+    if target is None:
+        raise InputError("The tangent part of a design has a target.")
     return Tangent(rates, target, tangent_coefficients(network, tau0, rates))
-
-
-def _stored_polish(data: Any) -> Polish | None:
-    if data is None:
-        return None
-    names = [entry.name for entry in fields(Polish)]
-    stored = stored_values.mapping(data, "the polish", tuple(names))
-    samples, *distances = (stored_values.number(stored[name], name) for name in names)
-    return Polish(int(samples), *distances)

@@ -24,13 +24,15 @@ def model_to_dict(model: Model | None) -> dict[str, Any] | None:
     return model.to_dict()
 
 
-def coefficients_to_dict(scalars: Coefficients) -> dict[str, Any]:
+def coefficients_to_dict(scalars: Coefficients | None) -> dict[str, Any] | None:
     """All fields by name."""
-    return asdict(scalars)
+    return None if scalars is None else asdict(scalars)
 
 
-def coefficients_from_dict(data: Any) -> Coefficients:
+def coefficients_from_dict(data: Any) -> Coefficients | None:
     """The scalars that `coefficients_to_dict` wrote down."""
+    if data is None:
+        return None
     names = tuple(entry.name for entry in fields(Coefficients))
     stored = mapping(data, "coefficients", names)
     values = {name: number(stored[name], name) for name in names if name != "kernel"}

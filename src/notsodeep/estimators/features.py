@@ -16,6 +16,7 @@ from notsodeep.estimators.machine import KERNELS
 from notsodeep.estimators.scaling import RowScaler, checked_rows
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit
+from notsodeep.models.programs import LayerInput
 from notsodeep.validation import Array, as_count, one_of, root_mean_square_norm
 
 
@@ -95,16 +96,17 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def transform(self, X: ArrayLike) -> Array:
         """The features, shape (n, n_components)."""
         check_is_fitted(self)
-        signal = self.rows_.transform(checked_rows(self, X))
+        rows = signal = self.rows_.transform(checked_rows(self, X))
         if not self.tangent_weights_:
-            for phi, weights in zip(self.network_.layers, self.weights_, strict=True):
-                signal = _scaled(phi(signal @ weights.T))
+            for layer, weights in zip(self.network_.inputs, self.weights_, strict=True):
+                signal = _scaled(layer.phi(_entering(layer, signal, rows) @ weights.T))
             return signal
         tangent = signal
-        for number, phi in enumerate(self.network_.layers):
-            slopes = phi.derivative(signal @ self.slope_weights_[number].T)
+        for number, layer in enumerate(self.network_.inputs):
+            signal, tangent = _entering(layer, signal, rows), _entering(layer, tangent, rows)
+            slopes = layer.phi.derivative(signal @ self.slope_weights_[number].T)
             mixed = _scaled(slopes * (tangent @ self.tangent_weights_[number].T))
-            signal = _scaled(phi(signal @ self.weights_[number].T))
+            signal = _scaled(layer.phi(signal @ self.weights_[number].T))
             tangent = np.hstack([signal, mixed])
         return tangent
 
@@ -115,11 +117,14 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _draw(self, inputs: int) -> None:
         rng = generator(self.random_state)
-        width, depth, tangent_inputs = int(self.n_components), len(self.network_.layers), inputs
+        width, depth = int(self.n_components), len(self.network_.layers)
+        columns, tangent_inputs = inputs, inputs
         self.weights_: list[Array] = []
         self.slope_weights_: list[Array] = []
         self.tangent_weights_: list[Array] = []
-        for number in range(depth):
+        for number, layer in enumerate(self.network_.inputs):
+            if layer.inject:
+                inputs, tangent_inputs = inputs + columns, tangent_inputs + columns
             # The last layer's two parts share the features that were asked for.
             share = width - width // 2 if self.kernel == "ntk" and number == depth - 1 else width
             self.weights_.append(rng.standard_normal((share, inputs)))
@@ -134,6 +139,13 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         one_of(self.kernel, tuple(KERNELS), "kernel")
         as_count(self.n_components, "n_components")
         return DEQ(self.activation, self.sigma_a2, self.sigma_b2)
+
+
+def _entering(layer: LayerInput, signal: Array, rows: Array) -> Array:
+    """What a layer reads: √w times the layer before beside √c times the input, whose inner products are (7.9)."""
+    if layer.weight != 1.0:
+        signal = np.sqrt(layer.weight) * signal
+    return np.hstack([signal, np.sqrt(layer.inject) * rows]) if layer.inject else signal
 
 
 def _scaled(block: Array) -> Array:

@@ -26,7 +26,7 @@ _VARIANCES = ("weights", "inject")
 
 @dataclass(frozen=True, init=False)
 class Explicit(RowModel):
-    """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x)/√m_l with the given hidden layers, (1.4), (7.8).
+    """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x)/√m_l, (1.4) and (7.8).
 
     Args:
         layers: the activations σ_l, by name or as Activations. An output scale is the amplitude of the last one:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def largest_recurrent_variance(
 def largest_layer_variance(layers: Sequence[LayerInput], norm: float) -> float:
     """The largest variance of a pre-activation of an explicit network, for inputs of norms up to `norm`."""
     squares = _norms_up_to(norm) ** 2
-    pairs = zip(layers, layers[1:], strict=False)
+    pairs = pairwise(layers)
     steps = [_layer(this.phi, after.weight, after.inject * squares) for this, after in pairs]
     return _followed(layers[0].weight * squares, steps)
 

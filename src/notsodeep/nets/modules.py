@@ -369,9 +369,9 @@ class ExplicitNet(Net):
         with torch.no_grad():
             for weight, factor in zip([*self.weights, self.readout], self.factors, strict=True):
                 weight.div_(factor)
-            for weight, factor in zip(self.input_weights, self.factors[:-1], strict=True):
-                if weight is not None:
-                    weight.div_(factor)
+            for again, factor in zip(self.input_weights, self.factors[:-1], strict=True):
+                if again is not None:
+                    again.div_(factor)
 
     @property
     def weights(self) -> list[Tensor]:

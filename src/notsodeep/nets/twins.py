@@ -89,11 +89,12 @@ def explicit_twin(
     whatever the weights of `net` have become by training.
 
     Args:
-        net: the network to replace. Its activation should be centred at τ0 (`DEQ.centred`).
+        net: the network to replace. Its activation should be centred at τ0 (`DEQ.centred`), except for
+            family="injected", which takes it as it is.
         X: training rows, scaled as the network will see them.
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
-        family: as in `design`.
+        family: as in `design`; "injected" is fitted to rows of X.
         seed: of the twin's weights.
         samples: rows on which the exact kernels are compared.
         batch: rows on which the two are timed.
@@ -106,8 +107,10 @@ def explicit_twin(
         raise InputError(f"X has {rows.shape[1]} features and the network takes {net.in_features}.")
     tau0 = sqrt(float(np.mean(np.sum(rows**2, axis=1))))
     wanted = kernel or ("ck" if net.train_mode == "readout" else "ntk")
-    found = design(net.spec, tau0, wanted, family)
-    _warn_if_not_centred(net, tau0)
+    injected = family == "injected"
+    found = design(net.spec, tau0, wanted, family, X=rows if injected else None)
+    if not injected:
+        _warn_if_not_centred(net, tau0)
     twin = ExplicitNet(
         found.network,
         net.in_features,

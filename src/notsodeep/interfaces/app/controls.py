@@ -31,6 +31,7 @@ _FAMILIES = {
     "smooth": "smooth",
     "cubic": "cubic",
     "quadratic": "quadratic",
+    "injected": "own activation, input again in every layer",
 }
 
 

@@ -64,8 +64,8 @@ def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> 
 
 
 def _show_layers(place: DeltaGenerator, made: Design) -> None:
-    for number, layer in enumerate(made.network.layers, 1):
-        place.markdown(f"Layer {number}: {plain(str(layer))}")
+    for number, layer in enumerate(made.layer_words(), 1):
+        place.markdown(f"Layer {number}: {plain(layer)}")
     if made.multipliers is not None:
         rates = ", ".join(f"{rate:.4g}" for rate in made.multipliers)
         place.markdown(plain(f"Learning-rate multipliers (layers, readout): {rates}"))
@@ -73,11 +73,11 @@ def _show_layers(place: DeltaGenerator, made: Design) -> None:
 
 def scalar_rows(made: Design) -> dict[str, list[str]]:
     """The table of the design as columns of text."""
-    names = list(made.residuals)
+    names, (wanted, reached) = list(made.residuals), made.scalar_columns()
     return {
         "number": [f"{name}: {_SCALARS[name]}" for name in names],
-        "wanted": [f"{value:.6g}" for value in made.target.as_array()],
-        "reached": [f"{value:.6g}" for value in made.reached.as_array()],
+        "wanted": [f"{value:.6g}" for value in wanted],
+        "reached": [f"{value:.6g}" for value in reached],
         "off by": [f"{made.residuals[name]:.1e}" for name in names],
     }
 

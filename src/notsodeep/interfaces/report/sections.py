@@ -155,12 +155,12 @@ def _is_training(content: Any) -> bool:
 
 def design_body(design: Design) -> Markup:
     """A design: the verdict in words, the activations, the layers, and the scalars wanted and reached."""
-    scalars = zip(design.residuals.items(), design.target.as_array(), design.reached.as_array(), strict=True)
+    scalars = zip(design.residuals.items(), *design.scalar_columns(), strict=True)
     return render(
         "design.html",
         design=design,
         figure=_drawn(design),
-        layers=[(str(number), str(layer)) for number, layer in enumerate(design.network.layers, 1)],
+        layers=[(str(number), words) for number, words in enumerate(design.layer_words(), 1)],
         scalars=[
             (name, f"{wanted:.9g}", f"{found:.9g}", f"{residual:.1e}")
             for (name, residual), wanted, found in scalars

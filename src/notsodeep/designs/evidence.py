@@ -1,0 +1,154 @@
+"""What fitting a design to rows did: distances of exact kernels, on the rows of the fit and on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from notsodeep.designs import stored_values
+from notsodeep.errors import InputError
+from notsodeep.validation import Array, as_rows
+
+
+@dataclass(frozen=True)
+class Polish:
+    """What polishing on data did: relative Frobenius distances of the exact kernels.
+
+    Attributes:
+        samples: rows that the parameters were polished on, and as many others that they were tried on.
+        before, after: distance on the rows that were polished on.
+        held_out_before, held_out_after: distance on the others.
+    """
+
+    samples: int
+    before: float
+    after: float
+    held_out_before: float
+    held_out_after: float
+
+    def __str__(self) -> str:
+        return (
+            f"polished on {self.samples} rows: distance of the exact kernels {self.before:.3g} → {self.after:.3g}, "
+            f"on other rows {self.held_out_before:.3g} → {self.held_out_after:.3g}"
+        )
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Distance of a kernel matrix from the one that was wanted, in the operator norm and relative to the latter.
+
+    Attributes:
+        plain: of the matrices as they are.
+        scaled: with the best constant factor in least squares; a constant is only another ridge and learning rate.
+        centred: after centring rows and columns of both, which takes a large constant part out.
+    """
+
+    plain: float
+    scaled: float
+    centred: float
+
+    @classmethod
+    def between(cls, wanted: Array, found: Array) -> Distance:
+        """The distance of two symmetric matrices."""
+        factor = float(np.vdot(wanted, found) / np.vdot(found, found))
+        inner = [matrix - matrix.mean(axis=0) for matrix in (wanted, found)]
+        inner = [matrix - matrix.mean(axis=1, keepdims=True) for matrix in inner]
+        return cls(*(_relative(*pair) for pair in ((wanted, found), (wanted, factor * found), inner)))
+
+
+def _relative(wanted: Array, found: Array) -> float:
+    sizes = [np.abs(np.linalg.eigvalsh(matrix)).max() for matrix in (wanted - found, wanted)]
+    return float(sizes[0] / sizes[1])
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Distances on rows that a network was not fitted to; one for each kernel of the design.
+
+    Attributes:
+        samples: number of these rows, and of those that were fitted to.
+        kernels: names of the kernels.
+        fitted: distances of the fitted network.
+        unfitted: distances of the design without data.
+        cut: distances of the DEQ cut after as many steps.
+    """
+
+    samples: int
+    kernels: tuple[str, ...]
+    fitted: tuple[Distance, ...]
+    unfitted: tuple[Distance, ...]
+    cut: tuple[Distance, ...]
+
+    def __str__(self) -> str:
+        rows = [
+            f"{kernel} {ours.plain:.2g} ({ours.scaled:.2g} with a factor, {ours.centred:.2g} centred; without data "
+            f"{before.plain:.2g}; the DEQ cut {cut.plain:.2g})"
+            for kernel, ours, before, cut in zip(
+                self.kernels, self.fitted, self.unfitted, self.cut, strict=True
+            )
+        ]
+        return f"distance of the exact kernels on {self.samples} other rows: {'; '.join(rows)}"
+
+
+def split_rows(X: ArrayLike, samples: int) -> tuple[Array, Array]:
+    """Rows to fit to, and as many others to judge by.
+
+    They are taken evenly over X, so that sorted classes are all met; no randomness, equal input gives equal designs.
+    """
+    if not isinstance(samples, Integral) or samples < 1:
+        raise InputError(f"samples is the number of rows to fit to, 1 or more; got {samples!r}.")
+    rows = as_rows(X)
+    if len(rows) < 4:
+        raise InputError(f"Fitting to data needs at least 4 rows, got {len(rows)}.")
+    count = min(int(samples), len(rows) // 2)
+    order = np.argsort(np.modf(np.arange(len(rows)) * 0.6180339887498949)[0], kind="stable")
+    return rows[order[:count]], rows[order[count : 2 * count]]
+
+
+# --- as JSON would have it ----------------------------------------------------------------------------------------
+
+
+def evidence_to_dict(evidence: Polish | HeldOut | None) -> dict[str, Any] | None:
+    """All fields by name."""
+    return None if evidence is None else asdict(evidence)
+
+
+def stored_polish(data: Any) -> Polish | None:
+    """What `evidence_to_dict` wrote of a Polish."""
+    if data is None:
+        return None
+    names = [entry.name for entry in fields(Polish)]
+    stored = stored_values.mapping(data, "the polish", tuple(names))
+    samples, *distances = (stored_values.number(stored[name], name) for name in names)
+    return Polish(int(samples), *distances)
+
+
+def stored_held_out(data: Any) -> HeldOut | None:
+    """What `evidence_to_dict` wrote of a HeldOut."""
+    if data is None:
+        return None
+    names = tuple(entry.name for entry in fields(HeldOut))
+    stored = stored_values.mapping(data, "the held-out distances", names)
+    samples, kernels = int(stored_values.number(stored["samples"], "samples")), stored["kernels"]
+    distances = [_listed(stored[name], name, _stored_distance) for name in names[2:]]
+    words = _listed(kernels, "kernels", str)
+    if any(len(part) != len(words) for part in distances):
+        raise InputError("The held-out distances must be one for each kernel.")
+    return HeldOut(samples, words, *distances)
+
+
+def _listed(data: Any, name: str, read: Callable[[Any], Any]) -> tuple[Any, ...]:
+    if not isinstance(data, list | tuple):
+        raise InputError(f"{name!r} must be a list, not {data!r}.")
+    return tuple(read(entry) for entry in data)
+
+
+def _stored_distance(data: Any) -> Distance:
+    names = tuple(entry.name for entry in fields(Distance))
+    stored = stored_values.mapping(data, "a distance", names)
+    return Distance(*(stored_values.number(stored[name], name) for name in names))

@@ -1,0 +1,210 @@
+"""Explicit networks that see the input again, against quadrature, random networks, and a DEQ that is cut."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from tolerances import Oracle, assert_close, assert_within_noise
+
+import notsodeep as nsd
+from notsodeep.equivalents.expansion import exact_diagonal, expand
+from notsodeep.estimators import DEQFeatures
+from notsodeep.fingerprint import fingerprint
+from notsodeep.kernels import exact_kernel
+from notsodeep.kernels.finite_width import finite_width_kernels
+from notsodeep.models import model_from_dict
+
+WEIGHTS, INJECT = (0.7, 0.4, 0.3), (0.6, 0.9)
+X = np.array([[1.0, 0.0, 0.2], [0.6, 0.9, 0.0], [-0.5, 0.1, 1.1], [1.8, -0.4, 0.3]])
+FOUR = ("ck", "ntk", "ck_preactivations", "ntk_preactivations")
+
+
+def phi(name: str) -> nsd.Activation:
+    return nsd.activation(name, **oracles.reference(name).parameters)
+
+
+def injected(*names: str) -> nsd.Explicit:
+    return nsd.Explicit(map(phi, names), weights=WEIGHTS[: len(names)], inject=INJECT[: len(names) - 1])
+
+
+def brute(names: tuple[str, ...], i: int, j: int) -> tuple[float, float, float, float]:
+    """The recursion (7.9) for one pair, each expectation by quadrature: G, Θ, Λ, Π."""
+    q1, q2, inner = float(X[i] @ X[i]), float(X[j] @ X[j]), float(X[i] @ X[j])
+    norms, features, tangent = (q1, q2), inner, inner
+    for number, name in enumerate(names):
+        weight, again = WEIGHTS[number], (0.0, *INJECT)[number]
+        q1, q2 = weight * q1 + again * norms[0], weight * q2 + again * norms[1]
+        covariance, tangent = weight * features + again * inner, weight * tangent + again * inner
+        sigma, before = oracles.reference(name), tangent
+        dual = oracles.exact_dual(sigma, q1, q2, min(max(covariance / math.sqrt(q1 * q2), -1.0), 1.0))
+        q1, q2 = (oracles.exact_dual(sigma, q, q, 1.0).value for q in (q1, q2))
+        features, tangent = dual.value, dual.value + dual.slope * tangent
+    return features, tangent, covariance, before
+
+
+@pytest.mark.parametrize("names", [("relu",) * 3, ("tanh",) * 3, ("hard_tanh", "gelu"), ("abs", "tanh", "relu")])
+def test_kernels_follow_the_recursion(names: tuple[str, ...]) -> None:
+    expected = np.array([[brute(names, i, j) for j in range(len(X))] for i in range(len(X))])
+    for number, kernel in enumerate(FOUR):
+        found = exact_kernel(injected(*names), X, kernel=kernel)
+        assert_close(found, expected[:, :, number], Oracle.QUADRATURE)
+        assert_close(
+            exact_kernel(injected(*names), X[:2], X, kernel=kernel), expected[:2, :, number], Oracle.QUADRATURE
+        )
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "swish"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_deq_that_is_cut_is_one_of_them(name: str, depth: int) -> None:
+    deq = nsd.DEQ(name, 0.3, 0.6)
+    network = nsd.Explicit([name] * depth, weights=[0.6, *[0.3] * (depth - 1)], inject=[0.6] * (depth - 1))
+    for kernel in FOUR:
+        for other in (None, X[1:]):
+            cut = exact_kernel(deq.unrolled(depth), X, other, kernel=kernel)
+            np.testing.assert_allclose(exact_kernel(network, X, other, kernel=kernel), cut, rtol=1e-12)
+    ours = [exact_kernel(network, X, kernel=kernel)[0, 3] for kernel in ("ck", "ntk")]
+    drives = tuple(0.6 * float(X[i] @ X[i]) for i in (0, 3))
+    theirs = oracles.brute_depth(oracles.reference(name), 0.3, drives, 0.6 * float(X[0] @ X[3]), depth)
+    assert_close(ours, theirs, Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("name", ["relu", "hard_tanh", "abs"])
+def test_equal_and_opposite_rows_keep_their_digits(name: str) -> None:
+    rows = np.vstack([X, X[0], -X[1], 3.0 * X[2]])
+    ntk = exact_kernel(injected(name, name, name), rows, kernel="ntk")
+    assert_close(ntk[0, 4], ntk[0, 0], Oracle.IDENTITY)
+    assert_close(ntk[4], ntk[0], Oracle.IDENTITY)
+    turned = exact_kernel(injected(name, name, name), np.vstack([-X[1], X]), kernel="ntk")
+    assert_close(turned[0, 2], ntk[1, 5], Oracle.IDENTITY)
+
+
+def test_random_networks_agree() -> None:
+    model = injected("tanh", "relu", "tanh")
+    drawn = finite_width_kernels(model, X, width=300, draws=60, seed=1)
+    assert_within_noise(exact_kernel(model, X, kernel="ck"), drawn.ck_draws, bias=0.01)
+    assert_within_noise(exact_kernel(model, X, kernel="ntk"), drawn.ntk_draws, bias=0.02, resolution=0.1)
+
+
+def test_the_torch_network_approaches_the_kernels() -> None:
+    model = injected("tanh", "relu", "tanh")
+    inputs = torch.tensor(X)
+    draws = []
+    for seed in range(20):
+        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, dtype=torch.float64)
+        found = nsd.nets.empirical_kernels(net, inputs)
+        draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
+    wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
+    assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
+
+
+def test_the_torch_network_counts_every_weight() -> None:
+    """The tangent kernel from the groups of weights is that of all gradients, by autograd."""
+    rates = (0.5, 2.0, 0.3, 1.5)
+    net = nsd.nets.ExplicitNet(
+        injected("tanh", "gelu", "tanh"), 3, 12, 1, multipliers=rates, dtype=torch.float64
+    )
+    assert {name for name, _ in net.named_parameters()} == {
+        *("weight1", "weight2", "weight3", "input2", "input3", "readout")
+    }
+    gradients = []
+    for row in torch.tensor(X):
+        parts = torch.autograd.grad(net(row[None])[0, 0], list(net.parameters()))
+        gradients.append(torch.cat([part.flatten() for part in parts]).numpy())
+    jacobian = np.array(gradients)
+    found = np.asarray(nsd.nets.empirical_kernels(net, torch.tensor(X)).ntk).reshape(4, 4)
+    assert_close(found, jacobian @ jacobian.T, Oracle.IDENTITY)
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+def test_the_scalars_are_the_series_of_the_kernel(kernel: str) -> None:
+    """(7.10) against the expansion of the exact kernel: two routes that share no formula."""
+    network = injected("gelu", "relu", "tanh").centred(0.9)
+    scalars = nsd.coefficients(network, 0.9, kernel)
+    square, step = 0.81, 1e-3
+    squares = square * np.array([1.0 - step, 1.0, 1.0 + step])
+    series = expand(network, squares, squares, kernel, 2, 0.0)
+    assert_close(scalars.diagonal, exact_diagonal(network, squares, kernel)[1], Oracle.CLOSED_FORM)
+    assert_close(scalars.linear, series[1][1, 1], Oracle.CLOSED_FORM)
+    assert_close(scalars.trace, series[2][1, 1], Oracle.CLOSED_FORM)
+    constant = series[0]
+    mixed = constant[2, 2] - constant[2, 0] - constant[0, 2] + constant[0, 0]
+    np.testing.assert_allclose(scalars.norm, mixed / (2.0 * step * square) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+def test_the_series_is_that_of_the_exact_kernel(kernel: str) -> None:
+    network, small = injected("gelu", "relu", "tanh"), 1e-3
+    rows = np.array([[1.1, 0.0], [small, 0.8]])
+    squares = (rows**2).sum(axis=1)
+    series = expand(network, squares[:1], squares[1:], kernel, 3, 0.0)[:, 0, 0]
+    inner = rows[0] @ rows[1]
+    expected = series @ inner ** np.arange(4)
+    assert_close(exact_kernel(network, rows, kernel=kernel)[0, 1], expected, Oracle.QUADRATURE)
+
+
+def test_the_limiting_spectrum_is_that_of_the_kernel() -> None:
+    p, n = 500, 400
+    mixture = nsd.GaussianMixture(np.zeros((2, p)), [1.0, 1.0 + 4.0 / np.sqrt(p)], [0.5, 0.5])
+    rows, _ = mixture.sample(n, seed=0)
+    tau0 = float(np.sqrt(1.0 + 2.0 / np.sqrt(p)))
+    network = injected("tanh", "relu", "tanh").centred(tau0)
+    exact = np.linalg.eigvalsh(exact_kernel(network, rows, kernel="ck"))
+    spectrum = nsd.limiting_density(network, mixture, n, kernel="ck")
+    shares = np.array([spectrum.cdf(value) for value in exact])
+    assert np.abs(shares - (np.arange(n) + 0.5) / n).max() < 0.03
+
+
+def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = injected("tanh", "relu")
+    monkeypatch.setattr("notsodeep.estimators.features._designed", lambda *_: (model, 0.0))
+    for kernel in ("ck", "ntk"):
+        draws = []
+        for seed in range(20):
+            features = DEQFeatures(600, kernel=kernel, center=False, scale=None, random_state=seed)
+            values = features.fit_transform(X)
+            draws.append(values @ values.T)
+        assert_within_noise(
+            exact_kernel(model, X, kernel=kernel), np.array(draws), bias=0.02, resolution=0.1
+        )
+
+
+def test_a_plain_network_is_what_it_was() -> None:
+    plain = nsd.Explicit(["relu", "tanh"])
+    assert plain == nsd.Explicit(["relu", "tanh"], weights=[1, 1], inject=[0])
+    assert plain.is_plain
+    assert str(plain) == "Explicit([relu, tanh])"
+    assert set(plain.to_dict()) == {"kind", "layers"}
+
+
+def test_text_and_fingerprint_know_the_variances() -> None:
+    network = injected("relu", "tanh", "gelu")
+    text = json.dumps(network.to_dict())
+    assert model_from_dict(json.loads(text)) == network
+    others = [
+        nsd.Explicit(network.layers),
+        nsd.Explicit(network.layers, weights=WEIGHTS),
+        nsd.Explicit(network.layers, weights=WEIGHTS, inject=(0.6, 0.90001)),
+    ]
+    assert len({fingerprint(model) for model in (network, *others)}) == 4
+    assert "inject=[0.6, 0.9]" in str(network)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": [1.0]}, "weights takes 2"),
+        ({"inject": [1.0, 1.0]}, "inject takes 1"),
+        ({"inject": [-0.1]}, "inject"),
+        ({"weights": 0.5}, "list of variances"),
+        ({"weights": [1.0, float("nan")]}, "weights"),
+    ],
+)
+def test_variances_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(nsd.InputError, match=words):
+        nsd.Explicit(["relu", "relu"], **options)
