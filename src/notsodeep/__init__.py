@@ -21,6 +21,8 @@ _HOMES = {
     "Model": "models",
     "DEQ": "models",
     "Explicit": "models",
+    "ConvDEQ": "models",
+    "ConvExplicit": "models",
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",

@@ -48,14 +48,18 @@ def brute(names: tuple[str, ...], i: int, j: int) -> tuple[float, float, float, 
     return features, tangent, covariance, before
 
 
-@pytest.mark.parametrize("names", [("relu",) * 3, ("tanh",) * 3, ("hard_tanh", "gelu"), ("abs", "tanh", "relu")])
+@pytest.mark.parametrize(
+    "names", [("relu",) * 3, ("tanh",) * 3, ("hard_tanh", "gelu"), ("abs", "tanh", "relu")]
+)
 def test_kernels_follow_the_recursion(names: tuple[str, ...]) -> None:
     expected = np.array([[brute(names, i, j) for j in range(len(X))] for i in range(len(X))])
     for number, kernel in enumerate(FOUR):
         found = exact_kernel(injected(*names), X, kernel=kernel)
         assert_close(found, expected[:, :, number], Oracle.QUADRATURE)
         assert_close(
-            exact_kernel(injected(*names), X[:2], X, kernel=kernel), expected[:2, :, number], Oracle.QUADRATURE
+            exact_kernel(injected(*names), X[:2], X, kernel=kernel),
+            expected[:2, :, number],
+            Oracle.QUADRATURE,
         )
 
 
@@ -169,9 +173,7 @@ def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch
             features = DEQFeatures(600, kernel=kernel, center=False, scale=None, random_state=seed)
             values = features.fit_transform(X)
             draws.append(values @ values.T)
-        assert_within_noise(
-            exact_kernel(model, X, kernel=kernel), np.array(draws), bias=0.02, resolution=0.1
-        )
+        assert_within_noise(exact_kernel(model, X, kernel=kernel), np.array(draws), bias=0.02, resolution=0.1)
 
 
 def test_a_plain_network_is_what_it_was() -> None:

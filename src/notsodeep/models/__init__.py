@@ -1,5 +1,6 @@
 """Networks at infinite width as frozen specifications: the protocol, and the models that fulfil it."""
 
+from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.parameters import as_tau
@@ -8,6 +9,8 @@ from notsodeep.models.stored_models import model_from_dict
 
 __all__ = [
     "DEQ",
+    "ConvDEQ",
+    "ConvExplicit",
     "Explicit",
     "Model",
     "Program",

@@ -6,7 +6,7 @@ ConvExplicit(["relu", "relu"], readout="pool")                  # sequences (n, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,11 @@ from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import Explicit
-from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward, Layer
+from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
+from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples, WriteActivation
+from notsodeep.models.variances import largest_layer_variance
 from notsodeep.validation import Array, as_count, as_real, as_variance, one_of
 
 READOUTS = ("flatten", "pool")
@@ -28,8 +30,10 @@ _GEOMETRY = ("filter_size", "padding", "readout")
 
 
 class ImageModel:
-    """Base of the convolutional models: samples are images (n, channels, height, width) or sequences
-    (n, channels, length), scaled so that the mean of |x(s)|² over positions and samples is about 1.
+    """Base of the convolutional models, whose samples are images or sequences.
+
+    Images are (n, channels, height, width), sequences (n, channels, length), scaled so that the mean of |x(s)|² over
+    positions and samples is about 1.
 
     Attributes:
         filter_size: taps of a filter along each axis, an odd number.
@@ -64,8 +68,8 @@ class ImageModel:
             raise InputError(f"{name} is empty: its shape is {values.shape}.")
         if min(values.shape[2:]) < self.filter_size:
             raise InputError(
-                f"{name} has {' × '.join(map(str, values.shape[2:]))} positions, fewer than the {self.filter_size} taps "
-                f"of the filter along an axis. Use a filter_size of at most {min(values.shape[2:])}."
+                f"{name} has {' × '.join(map(str, values.shape[2:]))} positions, fewer than the {self.filter_size} "
+                f"taps of the filter along an axis. Use a filter_size of at most {min(values.shape[2:])}."
             )
         if not np.isfinite(values).all():
             raise InputError(f"{name} has entries that are not finite. Remove or replace NaN and infinities.")
@@ -93,8 +97,8 @@ class ImageModel:
 def _check_channels(left: Samples, right: Samples | None) -> None:
     if right is not None and left.values.shape[1:] != right.values.shape[1:]:
         raise InputError(
-            f"The samples of X have the shape {left.values.shape[1:]}, those of Y {right.values.shape[1:]}: channels and "
-            "positions must agree."
+            f"The samples of X have the shape {left.values.shape[1:]}, those of Y {right.values.shape[1:]}: channels "
+            "and positions must agree."
         )
 
 
@@ -147,7 +151,7 @@ class ConvDEQ(ImageModel):
         """One system of equations for each pair of samples, over their positions."""
         self._check_kernels(kernels)
         _check_channels(left, right)
-        layer = Layer(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         return ImageEquilibrium([layer], self._mixing(left), self.readout, left, right, kernels)
 
     def centred(self, tau0: float) -> ConvDEQ:
@@ -237,15 +241,16 @@ class ConvExplicit(ImageModel):
         )
 
     @property
-    def _layers(self) -> list[Layer]:
+    def inputs(self) -> tuple[LayerInput, ...]:
+        """What enters each layer, (10.5)."""
         variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
-        return [Layer(phi, weight, inject, self.bias2) for phi, weight, inject in variances]
+        return tuple(LayerInput(*layer, self.bias2) for layer in variances)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> ImageFeedforward:
         """The layer recursion over the positions of each pair of samples."""
         self._check_kernels(kernels)
         _check_channels(left, right)
-        return ImageFeedforward(self._layers, self._mixing(left), self.readout, left, right, kernels)
+        return ImageFeedforward(list(self.inputs), self._mixing(left), self.readout, left, right, kernels)
 
     def centred(self, tau0: float) -> ConvExplicit:
         """Each layer shifted to mean zero where an input has |x(s)| = tau0 at every position."""
@@ -261,8 +266,7 @@ class ConvExplicit(ImageModel):
 
     def largest_variance(self, norm: float) -> float:
         """The largest variance of a pre-activation, over all layers and inputs with |x(s)| up to `norm`."""
-        dense = Explicit(self.layers, weights=self.weights, inject=self.inject)
-        return dense.largest_variance(norm) + self.bias2
+        return largest_layer_variance(self.inputs, norm)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again."""
@@ -294,7 +298,7 @@ class ConvExplicit(ImageModel):
         return f"ConvExplicit([{layers}], filter_size={self.filter_size}, {self.padding}, {self.readout})"
 
 
-def _geometry_from(entry: dict[str, Any]) -> dict[str, Any]:
+def _geometry_from(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "filter_size": int(number(entry["filter_size"], "filter_size")),
         "padding": str(entry["padding"]),

@@ -7,37 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.gaussian.activations import Activation
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
+from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
 from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images
 from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Residual of a covariance, relative to √(q q'), at which a solver stops.
 TOLERANCE = 1e-12
 MAX_STEPS = 60
+# Relative change of a variance at which its iteration stops: a few roundings.
+SETTLED = 4e-15
 # A Newton step solves its linear equation to this factor, by at most so many sweeps.
 SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What enters one convolutional layer: Λ = 𝒜(weight · F(before) + inject · x·x') + constant, (10.5).
-
-    Attributes:
-        phi: the activation.
-        weight: variance of the weights that read the layer before, for the first layer the input.
-        inject: variance of the weights that read the input again.
-        constant: variance of the bias.
-    """
-
-    phi: Activation
-    weight: float
-    inject: float = 0.0
-    constant: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,7 @@ class Side:
         self.forcing = forcing
         self.variances = layers
 
-    def prepared(self, layers: list[Layer]) -> list[Positions]:
+    def prepared(self, layers: list[LayerInput]) -> list[Positions]:
         """What positions contribute to pairs, layer by layer."""
         return [Positions(layer.phi, q) for layer, q in zip(layers, self.variances, strict=True)]
 
@@ -107,7 +92,7 @@ class ImageProgram:
 
     def __init__(
         self,
-        layers: list[Layer],
+        layers: list[LayerInput],
         mixing: Convolution,
         readout: str,
         left: Samples,
@@ -170,11 +155,8 @@ class ImageProgram:
     def _forcing(self, first: int, others: slice) -> Array:
         """𝒜(x·x') of one sample with others (flatten), or of all positions of two samples (pool)."""
         row, columns = self.sides[0].values[first], self.sides[1].values[others]
-        if self.readout.flatten:
-            product = np.einsum("sc,jsc->sj", row, columns)
-        else:
-            product = row @ columns[0].T
-        return self.readout.mix(product)
+        flatten = self.readout.flatten
+        return self.readout.mix(np.einsum("sc,jsc->sj", row, columns) if flatten else row @ columns[0].T)
 
     def _fields(self, first: int, others: slice) -> list[PairField]:
         fields: list[PairField] = []
@@ -189,30 +171,34 @@ class ImageProgram:
             fields.append(PairField(layer.phi, method, left, right, self._own(first, others)))
         return fields
 
-    def _own(self, first: int, others: slice) -> tuple[Array, Array] | None:
-        """Where in the field a position meets itself."""
-        if self.sides[0] is not self.sides[1] or not others.start <= first < others.stop:
+    def _own(self, first: int, others: slice) -> tuple[IntArray, IntArray] | None:
+        """Where in the field a position meets itself: those of a sample with the same sample."""
+        row = self.sides[0].values[first]
+        same = np.flatnonzero([np.array_equal(row, column) for column in self.sides[1].values[others]])
+        if not len(same):
             return None
-        places = np.arange(int(np.prod(self.mixing.positions)))
-        return places, np.full_like(places, first - others.start) if self.readout.flatten else places
+        places: IntArray = np.arange(int(np.prod(self.mixing.positions)))
+        if not self.readout.flatten:
+            return places, places
+        return np.repeat(places, len(same)), np.tile(same, len(places))
 
 
 class ImageEquilibrium(ImageProgram):
     """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
 
     def variances(self, forcing: Array) -> list[Array]:
-        """The variances Λ_ii(s, s), by Newton's method over the positions of all samples."""
+        """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
         layer = self.layers[0]
         start = layer.inject * forcing + layer.constant
         q = start.copy()
         for _ in range(20 * MAX_STEPS):
             moved = start + layer.weight * self.mixing.diagonal(energy(layer.phi, q))
-            change = float(np.abs(moved - q).max(initial=0.0))
+            settled = bool(np.all(np.abs(moved - q) <= SETTLED * moved))
             q = moved
-            if not np.isfinite(change) or float(q.max()) > 1e12 * (1.0 + float(start.max())):
-                break
-            if change <= 1e-15 * float(q.max()):
+            if settled:
                 return [q]
+            if not float(q.max()) <= 1e12 * (1.0 + float(start.max())):
+                break
         raise ConvergenceError(
             "The variances of the positions have no limit: signals grow from step to step.",
             "Lower sigma_a2, or use an activation with smaller slopes.",
@@ -260,7 +246,7 @@ class ImageEquilibrium(ImageProgram):
                 own = table.rows_of(phi.gain**2 * self.sides[0].variances[0][rows.start + i])
                 contracted(in_strips(own), vectors[:count], series[:count])
             taken, left = equilibrium_images(
-                images[i], others[:count], moments[i], theirs[:count], i if diagonal else -1, grid,
+                images[i], others[:count], moments[i], theirs[:count], grid,
                 (layer.weight, layer.inject, layer.constant),
                 (scale * method.linear, scale * (method.bent or 0.0)), series[:count], coordinate,
                 self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
@@ -275,9 +261,10 @@ class ImageEquilibrium(ImageProgram):
         return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
 
     def _evidence(self, steps: int, residual: float) -> KernelInfo:
-        method = self.methods[0]
+        method, phi = self.methods[0], self.layers[0].phi
         error = (residual + self.layers[0].weight * method.error) / (1.0 - self.rate) + method.error
-        return KernelInfo(steps, residual, error, 0, (method.name,))
+        info = KernelInfo(steps, residual, error, 0, (method.name,))
+        return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - self.rate))
 
     def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
         """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
@@ -364,6 +351,13 @@ class ImageFeedforward(ImageProgram):
                 found.append(layer.weight * forcing + layer.constant)
         return found
 
+    def _evidence(self) -> KernelInfo:
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        for method, layer in zip(self.methods, self.layers, strict=True):
+            one = KernelInfo(0, 0.0, info.error_bound + method.error, 0, (method.name,))
+            info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
+        return info
+
     def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
         """G and Θ after the last layer."""
         mix, covariances, slopes = self.readout.mix, [], []
@@ -376,8 +370,7 @@ class ImageFeedforward(ImageProgram):
             covariances.append(covariance)
             slopes.append(slope)
         value = self.readout.total(features)
-        error = sum(method.error for method in self.methods)
-        info = KernelInfo(0, 0.0, error, 0, tuple(sorted({method.name for method in self.methods})))
+        info = self._evidence()
         if not self.tangent:
             return value, None, info
         tangent, adjoint = value, slopes[-1]
@@ -388,4 +381,4 @@ class ImageFeedforward(ImageProgram):
         return value, tangent, info
 
 
-__all__ = ["ImageEquilibrium", "ImageFeedforward", "Layer"]
+__all__ = ["ImageEquilibrium", "ImageFeedforward"]

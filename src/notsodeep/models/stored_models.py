@@ -7,6 +7,7 @@ from typing import Any
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.serial import mapping
+from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.protocol import Model
@@ -16,6 +17,8 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "deq": DEQ.from_dict,
     "unrolled_deq": UnrolledDEQ.from_dict,
     "explicit": Explicit.from_dict,
+    "conv_deq": ConvDEQ.from_dict,
+    "conv_explicit": ConvExplicit.from_dict,
 }
 
 

@@ -11,6 +11,7 @@ from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 
 from notsodeep.pairs.compiled_series import FAST
+from notsodeep.validation import Array
 
 # Newton steps of one pair.
 MAX_STEPS = 60
@@ -18,14 +19,14 @@ MAX_STEPS = 60
 STRIP = 64
 
 
-def _arccos_series(y: np.ndarray, integrated: bool) -> np.ndarray:  # type: ignore[type-arg]
+def _arccos_series(y: Array, integrated: bool) -> Array:
     """arccos(1 - y)/√y = √2 Σ (2n)!/(8ⁿ n!² (2n+1)) yⁿ, or ∫₀ʸ arccos(1 - t) dt/y^{3/2} by the same series."""
     total, factor, power = np.zeros_like(y), 1.0, np.ones_like(y)
     for n in range(120):
         total += factor / (2 * n + 1) / (n + 1.5 if integrated else 1.0) * power
         factor *= (2 * n + 1) * (2 * n + 2) / (8.0 * (n + 1) ** 2)
         power = power * y
-    return np.sqrt(2.0) * total
+    return np.asarray(np.sqrt(2.0) * total)
 
 
 def _polynomial(degree: int, integrated: bool) -> tuple[float, ...]:
@@ -193,20 +194,29 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
             result[y * width + x] *= taps
 
 
+@njit(cache=True, nogil=True)
+def _equal(first, second):  # type: ignore[no-untyped-def]
+    """Whether two samples are the same."""
+    for channel in range(first.shape[0]):
+        for s in range(first.shape[1]):
+            if first[channel, s] != second[channel, s]:
+                return False
+    return True
+
+
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def equilibrium_images(  # type: ignore[no-untyped-def]
-    first, others, side, sides, own, grid, equation, slopes, series, coordinate,
+    first, others, side, sides, grid, equation, slopes, series, coordinate,
     weight, rate, sweeps, tolerance, want_tangent, features, tangents,
 ):  # fmt: skip
     """G and Θ with the readout "flatten" of one sample with others, docs/theory.md (10.1) to (10.3).
 
     `first` (channels, positions) and `others` (samples, channels, positions) are the samples.  `side` and `sides` hold
     for each of their positions √q, 1/√q, the constant part of F, √(q over what the input alone gives), √S, √E1, M_0 and
-    M_1 in this order, (8, positions) and (samples, 8, positions).  `own` is the number of the other sample that is the
-    first one, or -1; `grid` holds height, width, taps beyond the middle and whether borders wrap; `equation` feedback,
+    M_1 in this order, (8, positions) and (samples, 8, positions).  `grid` holds height, width, taps beyond the middle and whether borders wrap; `equation` feedback,
     gain and constant.  F is linear · c + bent · √(q q') J(ρ) + constants with (linear, bent) = `slopes`, or, where
-    `series` (samples, strips, 2K, STRIP) is not empty, the table.  Returns Newton steps and the largest residual, which is
-    above the tolerance if some pair did not converge.
+    `series` (samples, strips, 2K, STRIP) is not empty, the table.  Returns Newton steps and the largest residual, which
+    is above the tolerance if some pair did not converge.
     """
     height, width, vertical, horizontal, circular = grid
     feedback, gain, constant = equation
@@ -220,6 +230,7 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
     energy, steep = np.empty(count), np.empty(count)
     steps, worst = 0, 0.0
     for j in range(len(others)):
+        own = _equal(first, others[j])
         for s in range(count):
             gap[s] = 0.0
         for channel in range(channels):
@@ -240,7 +251,7 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
             still = still or over[s] == 0.0
         residual = np.inf
         for number in range(MAX_STEPS):
-            if j == own:
+            if own:
                 # A position with itself: moments of one variable.  From ρ = 1 to rounding, F' of a kinked activation
                 # would have half of the digits.
                 for s in range(count):
@@ -262,7 +273,7 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
             for s in range(count):
                 gap[s] = feedback * mixed[s] + forcing[s] - covariance[s]
                 residual = max(residual, abs(gap[s]) * over[s])
-            if residual <= tolerance or j == own:
+            if residual <= tolerance or own:
                 break
             steps = max(steps, number + 1)
             for s in range(count):

@@ -21,7 +21,7 @@ from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.compiled_fields import STRIP
 from notsodeep.pairs.compiled_series import FAST
 from notsodeep.pairs.solution_table import END, Range, SolutionTable, coordinate, solution_table
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Values at which a moment is interpolated at once.
 CHUNK = 1 << 16
@@ -349,7 +349,7 @@ class PairField:
         method: Method,
         left: Positions,
         right: Positions,
-        own: tuple[Array, Array] | None = None,
+        own: tuple[IntArray, IntArray] | None = None,
     ) -> None:
         self.phi = phi
         self.inner = method.field(left, right)
