@@ -24,7 +24,11 @@ def random_kernels(model: Any, images: np.ndarray, channels: int, seed: int) -> 
     side, taps = (model.filter_size,) * axes, model.filter_size**axes
     count = int(np.prod(images.shape[2:]))
     phi = {"erf": torch.erf, "relu": torch.relu}[model.activation.name]
-    recurrent, entry, bias = normal(channels, channels, *side), normal(channels, depth, *side), normal(channels)
+    recurrent, entry, bias = (
+        normal(channels, channels, *side),
+        normal(channels, depth, *side),
+        normal(channels),
+    )
     flatten = model.readout == "flatten"
     head = normal(channels, *(images.shape[2:] if flatten else ()))
     convolve = torch.nn.functional.conv2d if axes == 2 else torch.nn.functional.conv1d
@@ -35,7 +39,9 @@ def random_kernels(model: Any, images: np.ndarray, channels: int, seed: int) -> 
         return math.sqrt(variance / taps) * convolve(torch.nn.functional.pad(values, border, mode), weights)
 
     def step(u: torch.Tensor, one: torch.Tensor) -> torch.Tensor:
-        inner = conv(recurrent, phi(u) / math.sqrt(channels), model.sigma_a2) + conv(entry, one, model.sigma_b2)
+        inner = conv(recurrent, phi(u) / math.sqrt(channels), model.sigma_a2) + conv(
+            entry, one, model.sigma_b2
+        )
         return inner + math.sqrt(model.bias2) * bias.reshape(-1, *[1] * axes)
 
     with torch.no_grad():
@@ -50,7 +56,9 @@ def random_kernels(model: Any, images: np.ndarray, channels: int, seed: int) -> 
         here = u[k : k + 1].clone().requires_grad_()
         after = step(here, x[k : k + 1])
         out = phi(after) / math.sqrt(channels)
-        value = (head * out[0]).sum() / math.sqrt(count) if flatten else (head * out[0].flatten(1).mean(1)).sum()
+        value = (
+            (head * out[0]).sum() / math.sqrt(count) if flatten else (head * out[0].flatten(1).mean(1)).sum()
+        )
         (seed_gradient,) = torch.autograd.grad(value, after, retain_graph=True)
         adjoint = seed_gradient
         for _ in range(30):

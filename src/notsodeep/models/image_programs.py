@@ -127,8 +127,8 @@ class ImageProgram:
         """The variances (positions, samples) of every layer, from 𝒜|x|²."""
         raise NotImplementedError
 
-    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
-        """G and, if wanted, Θ of the samples beside each other, from 𝒜(x·x')."""
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
+        """G and, if wanted, Θ of one sample with others; with one other where the readout pools."""
         raise NotImplementedError
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
@@ -141,9 +141,7 @@ class ImageProgram:
             blocks = [slice(0, count)] if self.readout.flatten else [slice(j, j + 1) for j in range(count)]
             for block in blocks:
                 first, others = rows.start + i, slice(columns.start + block.start, columns.start + block.stop)
-                features, tangent, found = self.fill(
-                    self._forcing(first, others), self._fields(first, others)
-                )
+                features, tangent, found = self.fill(first, others)
                 info = info.merge(found)
                 for name, result in results.items():
                     values = features if name is Kernel.CK else tangent
@@ -266,18 +264,22 @@ class ImageEquilibrium(ImageProgram):
         info = KernelInfo(steps, residual, error, 0, (method.name,))
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - self.rate))
 
+    def _growth(self, number: int, part: slice) -> Array:
+        """√(q over what the input alone gives) at every position of these samples, (n, positions)."""
+        layer, side = self.layers[0], self.sides[number]
+        alone = layer.inject * side.forcing[part] + layer.constant
+        return np.sqrt(np.divide(side.variances[0][part], alone, out=np.ones_like(alone), where=alone > 0.0))
+
     def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
         """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
-        phi, layer, side = self.layers[0].phi, self.layers[0], self.sides[number]
+        phi, side = self.layers[0].phi, self.sides[number]
         prepared = self.prepared[number][0].take(part)
-        alone = layer.inject * side.forcing[part] + layer.constant
-        variances = side.variances[0][part]
         moments = np.stack(
             [
                 prepared.root / phi.gain,
                 prepared.inverse * phi.gain,
                 phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
-                np.sqrt(np.divide(variances, alone, out=np.ones_like(alone), where=alone > 0.0)),
+                self._growth(number, part),
                 phi.amplitude * prepared.energy,
                 phi.amplitude * phi.gain * prepared.steep,
                 phi.amplitude * prepared.mean + phi.offset,
@@ -287,11 +289,15 @@ class ImageEquilibrium(ImageProgram):
         )
         return np.ascontiguousarray(side.values[part].transpose(0, 2, 1)), moments
 
-    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
-        layer, field, mix = self.layers[0], fields[0], self.readout.mix
-        forcing = layer.inject * forcing + layer.constant
-        covariance = np.clip(forcing, -field.bound, field.bound)
+        layer, field, mix = self.layers[0], self._fields(first, others)[0], self.readout.mix
+        forcing = layer.inject * self._forcing(first, others) + layer.constant
+        # To begin with, the correlations that the input alone gives.
+        theirs = self._growth(-1, others)
+        theirs = theirs.T if self.readout.flatten else theirs
+        covariance = forcing * self._growth(0, slice(first, first + 1)).T * theirs
+        np.clip(covariance, -field.bound, field.bound, out=covariance)
         scale = np.maximum(field.bound, 1e-300)
         features = slope = forcing
         residual, steps = np.inf, 0
@@ -358,9 +364,10 @@ class ImageFeedforward(ImageProgram):
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         return info
 
-    def fill(self, forcing: Array, fields: list[PairField]) -> tuple[Array, Array | None, KernelInfo]:
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
         """G and Θ after the last layer."""
         mix, covariances, slopes = self.readout.mix, [], []
+        forcing, fields = self._forcing(first, others), self._fields(first, others)
         features = forcing
         for number, (layer, field) in enumerate(zip(self.layers, fields, strict=True)):
             before = mix(features) if number else forcing

@@ -30,6 +30,8 @@ LONGEST = 11.0
 FEW_TERMS = 10
 # Variances are floored here where they are divided by; a position without any signal is dealt with by itself.
 SMALLEST = 1e-200
+# Correlations closer to ±1 than this are taken for ±1.
+ROUNDING = 4e-15
 
 
 def moment(phi: Activation, name: str, variances: Array) -> Array:
@@ -69,6 +71,7 @@ class Positions:
         root: their roots.
         inverse: one over the root; zero for a position without any signal.
         mean, rise: M_0 and M_1 of the shape.
+        energy, steep: √S and √E1.
         still: positions without any signal.
     """
 
@@ -85,6 +88,8 @@ class Positions:
             at_rest = np.zeros(1)
             self.mean[self.still] = phi.shape(at_rest)[0]
             self.rise[self.still] = phi.shape(at_rest, 1)[0]
+            self.energy[self.still] = np.abs(self.mean[self.still])
+            self.steep[self.still] = np.abs(self.rise[self.still])
 
     def take(self, index: object) -> Positions:
         """Some of them, or all in another form."""
@@ -214,6 +219,8 @@ class _Homogeneous:
     def __call__(self, covariance: Array, want_slope: bool) -> tuple[Array, Array | None]:
         rho = covariance * self.inverse
         np.clip(rho, -1.0, 1.0, out=rho)
+        # Equal surroundings have ρ = 1 but for rounding, of which arcsin would make half of the digits.
+        np.copyto(rho, np.sign(rho), where=np.abs(rho) > 1.0 - ROUNDING)
         angle = np.arcsin(rho)
         value = rho * angle
         np.multiply(rho, rho, out=rho)
