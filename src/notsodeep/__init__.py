@@ -23,6 +23,7 @@ _HOMES = {
     "Explicit": "models",
     "ConvDEQ": "models",
     "ConvExplicit": "models",
+    "GraphDEQ": "models",
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",

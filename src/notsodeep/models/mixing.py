@@ -92,9 +92,5 @@ class Propagation:
         """S M Sᵀ."""
         return np.asarray(self.matrix @ field @ self.matrix.T)
 
-    def adjoint(self, field: Array) -> Array:
-        """Sᵀ M S."""
-        return np.asarray(self.matrix.T @ field @ self.matrix)
-
 
 __all__ = ["PADDINGS", "Convolution", "Propagation"]

@@ -213,10 +213,10 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
 
     `first` (channels, positions) and `others` (samples, channels, positions) are the samples.  `side` and `sides` hold
     for each of their positions √q, 1/√q, the constant part of F, √(q over what the input alone gives), √S, √E1, M_0 and
-    M_1 in this order, (8, positions) and (samples, 8, positions).  `grid` holds height, width, taps beyond the middle and
-    whether borders wrap; `equation` feedback, gain and constant.  F is linear · c + bent · √(q q') J(ρ) + constants with
-    (linear, bent) = `slopes`, or, where `series` (samples, strips, 2K, STRIP) is not empty, the table.  Returns Newton
-    steps and the largest residual, which is above the tolerance if some pair did not converge.
+    M_1 in this order, (8, positions) and (samples, 8, positions).  `grid` holds height, width, taps beyond the middle
+    and whether borders wrap; `equation` feedback, gain and constant.  F is linear · c + bent · √(q q') J(ρ) + constants
+    with (linear, bent) = `slopes`, or, where `series` (samples, strips, 2K, STRIP) is not empty, the table.  Returns
+    Newton steps and the largest residual, which is above the tolerance if some pair did not converge.
     """
     height, width, vertical, horizontal, circular = grid
     feedback, gain, constant = equation
