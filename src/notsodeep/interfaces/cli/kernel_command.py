@@ -28,6 +28,20 @@ def kernel(
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
     ] = False,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="rows: a DEQ of plain rows. conv: a convolutional DEQ, for images (digits, mnist, "
+            "fashion_mnist, cifar10, or a .npy or .zarr file of the shape n, channels, height, width).",
+        ),
+    ] = "rows",
+    readout: Annotated[
+        str | None, typer.Option(help="With --model conv: flatten (the default) or pool, over all positions.")
+    ] = None,
+    filter_size: Annotated[
+        int | None, typer.Option(help="With --model conv: taps of a filter along each axis; 3 if not given.")
+    ] = None,
     depth: Annotated[
         int | None, typer.Option(help="Cut after this many layers; infinite if not given.")
     ] = None,
@@ -59,14 +73,13 @@ def kernel(
     Example: notsodeep kernel digits --activation relu --ntk --save relu-ntk.npy
 
     Example: notsodeep kernel mnist --out mnist.zarr --storage float32 --max-memory 4GB
-    """
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.models import DEQ
 
-    model = DEQ(read_activation(activation), sigma_a2)
+    Example: notsodeep kernel cifar10 --samples 200 --model conv --activation relu --ntk
+    """
+    model = _model(kind, activation, sigma_a2, {"readout": readout, "filter_size": filter_size})
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     start = time.perf_counter()
-    rows = _rows(data, samples, data_dir, whole=out is None)
+    rows = (_rows if kind == "rows" else _images)(data, samples, data_dir, whole=out is None)
     if out is None:
         target = free_path(save if save.suffix == ".npy" else save.with_suffix(".npy"), overwrite)
         matrix, info = _in_memory(model, rows, tangent, depth, target)
@@ -85,6 +98,20 @@ def kernel(
         print_json(facts)
     else:
         _print_facts(facts)
+
+
+def _model(kind: str, activation: str, sigma_a2: float, geometry: dict[str, Any]) -> Any:
+    from notsodeep.interfaces.scenario import read_activation
+    from notsodeep.models import DEQ, ConvDEQ
+    from notsodeep.validation import one_of
+
+    given = {name: value for name, value in geometry.items() if value is not None}
+    if one_of(kind, ("rows", "conv"), "--model") == "conv":
+        return ConvDEQ(read_activation(activation), sigma_a2, **given)
+    if given:
+        options_given = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise InputError(f"{options_given}: for convolutional models. Add --model conv.")
+    return DEQ(read_activation(activation), sigma_a2)
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -138,6 +165,20 @@ def _rows(data: str, samples: int | None, data_dir: Path | None, *, whole: bool)
 
     rows = open_rows(data)
     return rows.read(slice(0, samples)) if whole or samples is not None else rows
+
+
+def _images(data: str, samples: int | None, data_dir: Path | None, *, whole: bool) -> Any:
+    """Images of a file as they are, or of a data set by name, centred and scaled to |x(s)|² = 1 on average."""
+    if Path(data).suffix in (".npy", ".zarr"):
+        from notsodeep.scale.sample_sources import open_rows
+
+        rows = open_rows(data)
+        return rows.read(slice(0, samples)) if whole or samples is not None else rows
+    from notsodeep.data.datasets import as_images, parse_spec
+    from notsodeep.interfaces.scenario import read_rows
+
+    images = as_images(parse_spec(data)[0], read_rows(data, samples, data_dir))
+    return images * (images.shape[2] * images.shape[3]) ** 0.5
 
 
 def _check_options(
