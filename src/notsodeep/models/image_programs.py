@@ -11,7 +11,7 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images
+from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images, equilibrium_pooled
 from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
@@ -215,48 +215,88 @@ class ImageEquilibrium(ImageProgram):
         needed = np.log(SWEEP_GAIN) / np.log(max(self.rate, 1e-12))
         self.sweeps = int(np.clip(np.ceil(needed), 1, MOST_SWEEPS))
         method = self.methods[0]
-        self.compiled = self.readout.flatten and (method.bent is not None or method.covers_all)
+        self.compiled = method.bent is not None or method.covers_all
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
-        """The kernels of these pairs; by compiled loops with the readout "flatten", where a fit or a table serves."""
+        """The kernels of these pairs, by compiled loops where a closed form or a table serves."""
         if not self.compiled:
             return super().tile(start, rows, columns, diagonal=diagonal)
-        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
-        images, moments = self._compact(0, rows)
-        others, theirs = self._compact(-1, columns)
-        radius = self.mixing.filter_size // 2
-        height, width = (1, *self.mixing.positions)[-2:]
-        vertical = radius if len(self.mixing.positions) == 2 else 0
-        grid = height, width, vertical, radius, self.mixing.padding == "circular"
-        table, scale = method.table, (phi.amplitude * phi.gain) ** 2
-        series, coordinate = np.zeros((0, 0, 0, 0)), (0.0, 0.0, 0.0, False)
-        vectors = None
-        if table is not None:
-            coordinate = table.epsilon, table.start, table.stop, table.odd
-            inner = phi.gain**2 * self.sides[-1].variances[0][columns]
-            vectors = np.stack([in_strips(table.columns_of(q)) for q in inner])
-            series = np.empty((len(others), vectors.shape[1], table.orders, STRIP))
+        sides = self._compact(0, rows), self._compact(-1, columns)
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         steps, residual = 0, 0.0
+        tables = self._tables(columns)
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
-            if table is not None and vectors is not None:
-                own = table.rows_of(phi.gain**2 * self.sides[0].variances[0][rows.start + i])
-                contracted(in_strips(own), vectors[:count], series[:count])
-            taken, left = equilibrium_images(
-                images[i], others[:count], moments[i], theirs[:count], grid,
-                (layer.weight, layer.inject, layer.constant),
-                (scale * method.linear, scale * (method.bent or 0.0)), series[:count], coordinate,
-                self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
-                values[i, :count], tangents[i, :count],
-            )  # fmt: skip
-            steps, residual = max(steps, taken), max(residual, left)
+            row = None if tables is None else self._row_table(rows.start + i)
+            images, moments = (part[i] for part in sides[0])
+            others, theirs = (part[:count] for part in sides[1])
+            if self.readout.flatten:
+                taken, left = equilibrium_images(
+                    images, others, moments, theirs, *self._equation(), self._series(row, tables, count),
+                    *self._settings(), values[i, :count], tangents[i, :count],
+                )  # fmt: skip
+                steps, residual = max(steps, taken), max(residual, left)
+                continue
+            for j in range(count):
+                values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
+                    images, others[j], moments, theirs[j], *self._equation(), self._series(row, tables, j),
+                    *self._settings(),
+                )  # fmt: skip
+                steps, residual = max(steps, taken), max(residual, left)
         if residual > TOLERANCE:
             raise _not_converged(residual)
         if diagonal:
             values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
+
+    def _equation(self) -> tuple[object, ...]:
+        """Grid, equation and the closed form of F, as the compiled loops take them."""
+        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
+        radius = self.mixing.filter_size // 2
+        height, width = (1, *self.mixing.positions)[-2:]
+        vertical = radius if len(self.mixing.positions) == 2 else 0
+        circular, scale = self.mixing.padding == "circular", (phi.amplitude * phi.gain) ** 2
+        return (
+            (height, width, vertical, radius, circular, not self.readout.flatten),
+            (layer.weight, layer.inject, layer.constant),
+            (scale * method.linear, scale * (method.bent or 0.0)),
+        )
+
+    def _settings(self) -> tuple[object, ...]:
+        """The coordinate of the table, and what decides when to stop."""
+        table = self.methods[0].table
+        coordinate = (0.0, 0.0, 0.0, False)
+        if table is not None:
+            coordinate = table.epsilon, table.start, table.stop, table.odd
+        return coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent
+
+    def _row_table(self, number: int) -> Array:
+        """The table at the variances of one sample of the rows."""
+        table, gain = self.methods[0].table, self.layers[0].phi.gain
+        assert table is not None
+        own = table.rows_of(gain**2 * self.sides[0].variances[0][number])
+        return in_strips(own) if self.readout.flatten else own
+
+    def _tables(self, columns: slice) -> Array | None:
+        """What tables of rows are multiplied with, for each sample of the columns: (samples, strips, rank, STRIP)."""
+        table, gain = self.methods[0].table, self.layers[0].phi.gain
+        if table is None:
+            return None
+        return np.stack(
+            [in_strips(table.columns_of(gain**2 * q)) for q in self.sides[-1].variances[0][columns]]
+        )
+
+    def _series(self, row: Array | None, tables: Array | None, number: int) -> Array:
+        """The table at the variances of a sample with the first others (flatten), or with one of them (pool)."""
+        if row is None or tables is None:
+            return np.zeros((0, 0, 0, 0))
+        if not self.readout.flatten:
+            return np.matmul(row[:, None], tables[number][None])
+        strips, orders = row.shape[:2]
+        series = np.empty((number, strips, orders, STRIP))
+        contracted(row, tables[:number], series)
+        return series
 
     def _evidence(self, steps: int, residual: float) -> KernelInfo:
         method, phi = self.methods[0], self.layers[0].phi

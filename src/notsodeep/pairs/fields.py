@@ -18,7 +18,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
-from notsodeep.pairs.compiled_fields import STRIP
+from notsodeep.pairs.compiled_fields import ROUNDING, STRIP
 from notsodeep.pairs.compiled_series import FAST
 from notsodeep.pairs.solution_table import END, Range, SolutionTable, coordinate, solution_table
 from notsodeep.validation import Array, IntArray
@@ -30,8 +30,6 @@ LONGEST = 11.0
 FEW_TERMS = 10
 # Variances are floored here where they are divided by; a position without any signal is dealt with by itself.
 SMALLEST = 1e-200
-# Correlations closer to ±1 than this are taken for ±1.
-ROUNDING = 4e-15
 
 
 def moment(phi: Activation, name: str, variances: Array) -> Array:
