@@ -87,9 +87,6 @@ class ImageProgram:
         kernels: which kernels are wanted.
     """
 
-    # Small enough that two threads share a few dozen samples, and that the series of a tile stay in memory.
-    tile_side = 16
-
     def __init__(
         self,
         layers: list[LayerInput],
@@ -101,6 +98,8 @@ class ImageProgram:
     ) -> None:
         self.layers, self.mixing, self.kernels = layers, mixing, kernels
         self.readout = Readout(readout, mixing)
+        # Small enough that threads share a few dozen samples; large enough that the table of a row serves many pairs.
+        self.tile_side = 32 if self.readout.flatten else 8
         self.tangent = any(kernel.is_tangent for kernel in kernels)
         self.sides = [self._side(left)]
         self.sides.append(self.sides[0] if right is None else self._side(right))
@@ -225,6 +224,7 @@ class ImageEquilibrium(ImageProgram):
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         steps, residual = 0, 0.0
         tables = self._tables(columns)
+        grid, equation, slopes, coordinate = self._parameters()
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
             row = None if tables is None else self._row_table(rows.start + i)
@@ -232,15 +232,16 @@ class ImageEquilibrium(ImageProgram):
             others, theirs = (part[:count] for part in sides[1])
             if self.readout.flatten:
                 taken, left = equilibrium_images(
-                    images, others, moments, theirs, *self._equation(), self._series(row, tables, count),
-                    *self._settings(), values[i, :count], tangents[i, :count],
+                    images, others, moments, theirs, grid, equation, slopes, self._series(row, tables, count),
+                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
+                    values[i, :count], tangents[i, :count],
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
                 continue
             for j in range(count):
                 values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
-                    images, others[j], moments, theirs[j], *self._equation(), self._series(row, tables, j),
-                    *self._settings(),
+                    images, others[j], moments, theirs[j], grid, equation, slopes, self._series(row, tables, j),
+                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
         if residual > TOLERANCE:
@@ -250,26 +251,22 @@ class ImageEquilibrium(ImageProgram):
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
 
-    def _equation(self) -> tuple[object, ...]:
-        """Grid, equation and the closed form of F, as the compiled loops take them."""
+    def _parameters(self) -> tuple[object, ...]:
+        """Grid, equation, closed form of F and coordinate of its table, as the compiled loops take them."""
         phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
         radius = self.mixing.filter_size // 2
         height, width = (1, *self.mixing.positions)[-2:]
         vertical = radius if len(self.mixing.positions) == 2 else 0
         circular, scale = self.mixing.padding == "circular", (phi.amplitude * phi.gain) ** 2
+        coordinate = (0.0, 0.0, 0.0, False)
+        if method.table is not None:
+            coordinate = method.table.epsilon, method.table.start, method.table.stop, method.table.odd
         return (
             (height, width, vertical, radius, circular, not self.readout.flatten),
             (layer.weight, layer.inject, layer.constant),
             (scale * method.linear, scale * (method.bent or 0.0)),
+            coordinate,
         )
-
-    def _settings(self) -> tuple[object, ...]:
-        """The coordinate of the table, and what decides when to stop."""
-        table = self.methods[0].table
-        coordinate = (0.0, 0.0, 0.0, False)
-        if table is not None:
-            coordinate = table.epsilon, table.start, table.stop, table.odd
-        return coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent
 
     def _row_table(self, number: int) -> Array:
         """The table at the variances of one sample of the rows."""
@@ -292,7 +289,7 @@ class ImageEquilibrium(ImageProgram):
         if row is None or tables is None:
             return np.zeros((0, 0, 0, 0))
         if not self.readout.flatten:
-            return np.matmul(row[:, None], tables[number][None])
+            return np.asarray(np.matmul(row[:, None], tables[number][None]))
         strips, orders = row.shape[:2]
         series = np.empty((number, strips, orders, STRIP))
         contracted(row, tables[:number], series)
