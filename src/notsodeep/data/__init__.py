@@ -1,7 +1,7 @@
 """Data: mixtures and spheres to draw from, the statistics the theory needs, real data by name."""
 
 from notsodeep.data.covariances import Covariance, Dense, Diagonal, Factor, Isotropic
-from notsodeep.data.datasets import NAMES, Dataset, load, parse_spec
+from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
 from notsodeep.data.mixtures import GaussianMixture, UnitSphere
 from notsodeep.data.preprocessing import SCALES, Preprocessing
 from notsodeep.data.row_inspection import RowInspection, inspect_rows
@@ -25,6 +25,7 @@ __all__ = [
     "StatisticsAccumulator",
     "Table",
     "UnitSphere",
+    "as_images",
     "inspect_rows",
     "load",
     "open_table",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from notsodeep.data.dataset_files import check_md5, md5, parse_idx, read_bytes, read_npz
 from notsodeep.errors import InputError
-from notsodeep.validation import as_count, one_of
+from notsodeep.validation import Array, as_count, one_of
 
 Split = Literal["train", "test"]
 Precision = Literal["float64", "float32"]
@@ -94,6 +94,8 @@ _IDX = {
         (1000,) * 10,
     ),
 }
+# Height, width and colours of images; a row has the colours of a pixel beside each other.
+IMAGES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 _IDX_KINDS = (("images-idx3", 3), ("labels-idx1", 1))
 _IDX_PREFIX: Mapping[Split, str] = {"train": "train", "test": "t10k"}
 
@@ -130,6 +132,13 @@ def load(
     samples = raw.X[chosen].reshape(len(chosen), -1).astype(dtype)
     samples /= raw.full_scale
     return Dataset(samples, labels[chosen], name, split, raw.source, dict(raw.checksums), raw.verified)
+
+
+def as_images(name: str, rows: Array) -> Array:
+    """The rows of a data set of images as images (n, channels, height, width)."""
+    if name not in IMAGES:
+        raise InputError(f"{name} has no images; {', '.join(IMAGES)} have.")
+    return np.ascontiguousarray(rows.reshape(-1, *IMAGES[name]).transpose(0, 3, 1, 2))
 
 
 def parse_spec(spec: str) -> tuple[str, tuple[int, ...] | None]:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from notsodeep.errors import ConvergenceError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_weights
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
@@ -43,6 +43,7 @@ class KernelMachine(BaseEstimator):
     center: bool = True
     scale: float | str | None = "auto"
     model: Model | None = None
+    image_shape: tuple[int, ...] | None = None
 
     def _fit_machine(
         self, X: Array, targets: Array, sample_weight: ArrayLike | None, left_out: IntArray | None = None
@@ -84,11 +85,37 @@ class KernelMachine(BaseEstimator):
 
     def _between(self, X: Array, Y: Array | None = None) -> Array:
         """The kernel between scaled rows."""
-        return exact_kernel(self.model_, X, Y, kernel=self.kernel_)
+        first, second = (None if rows is None else self._as_images(rows) for rows in (X, Y))
+        return exact_kernel(self.model_, first, second, kernel=self.kernel_)
+
+    def _flattened(self, X: Any, *, fit: bool = False) -> Any:
+        """Images as rows, which everything but the model works with; `fit` remembers their shape."""
+        shape = tuple(getattr(X, "shape", ()))[1:]
+        images = self.model is not None and len(shape) > 1
+        if fit:
+            given = self.image_shape
+            self.image_shape_ = tuple(map(int, given)) if given is not None else shape if images else None
+        if not images:
+            return X
+        if shape != self.image_shape_:
+            raise InputError(f"Images of the shape {self.image_shape_} are needed; X has images of {shape}.")
+        return X.reshape(len(X), -1)
+
+    def _as_images(self, rows: Array) -> Array:
+        """Scaled rows in the shape of the samples; with scale="auto" of |x(s)|² = 1 on average over positions."""
+        shape = self.image_shape_
+        if shape is None:
+            return rows
+        if int(np.prod(shape)) != rows.shape[1]:
+            raise InputError(
+                f"X has {rows.shape[1]} features, and image_shape {shape} needs {int(np.prod(shape))}."
+            )
+        root = np.sqrt(np.prod(shape[1:])) if self.scale == "auto" else 1.0
+        return rows.reshape(-1, *shape) * root
 
     def _machine_output(self, X: Any) -> Array:
         check_is_fitted(self)
-        rows = self.rows_.transform(checked_rows(self, X))
+        rows = self.rows_.transform(checked_rows(self, self._flattened(X)))
         return np.asarray(kernel_times(self._between, rows, self.X_fit_, self.dual_coef_) + self.intercept_)
 
 

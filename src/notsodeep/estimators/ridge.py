@@ -36,7 +36,9 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         center: subtract the mean of the training rows, as in `RowScaler`.
         scale: "auto" divides by the root mean square norm of the training rows, as in `RowScaler`.
         model: a model of any kind, for example `Explicit(["relu"])`; the activation and the variances above are then
-            not used.
+            not used. With a model of images, `ConvDEQ("relu")`, X may be images (n, channels, height, width).
+        image_shape: (channels, height, width) of images that come as rows, as from the steps of a pipeline. With
+            scale="auto" images get |x(s)|² = 1 on average over positions.
 
     Attributes:
         dual_coef_: (K + alpha I)⁻¹(y - intercept), of the shape of y.
@@ -54,7 +56,7 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             y: one target (n,), or several (n, m).
             sample_weight: a weight of 2 is a row that occurs twice.
         """
-        self._fit_machine(*checked_rows_and_targets(self, X, y), sample_weight)
+        self._fit_machine(*checked_rows_and_targets(self, self._flattened(X, fit=True), y), sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -88,7 +90,7 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
             y: labels (n,).
             sample_weight: a weight of 2 is a row that occurs twice.
         """
-        rows, self.classes_, index = checked_rows_and_labels(self, X, y)
+        rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
         weights = checked_weights(sample_weight, rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients, clenshaw
 from notsodeep.validation import Array
 
 COUNTS = (16, 32, 64, 128)
@@ -76,7 +76,11 @@ def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array,
             break
     if coefficients is None:
         return function(points)
-    basis = chebyshev_basis((2.0 * logs - low - high) / (high - low), len(coefficients))
+    place = (2.0 * logs - low - high) / (high - low)
+    if coefficients.shape[1:] == (1,):
+        # One function: a recursion is cheaper than all cosines.
+        return clenshaw(coefficients, np.clip(place, -1.0, 1.0))[:, None]
+    basis = chebyshev_basis(place, len(coefficients))
     return np.tensordot(basis, coefficients, axes=1)
 
 

@@ -1,14 +1,19 @@
 """Networks at infinite width as frozen specifications: the protocol, and the models that fulfil it."""
 
+from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
 from notsodeep.models.explicit import Explicit
+from notsodeep.models.graph import GraphDEQ, normalised_adjacency
 from notsodeep.models.parameters import as_tau
 from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model
 from notsodeep.models.stored_models import model_from_dict
 
 __all__ = [
     "DEQ",
+    "ConvDEQ",
+    "ConvExplicit",
     "Explicit",
+    "GraphDEQ",
     "Model",
     "Program",
     "RowModel",
@@ -18,5 +23,6 @@ __all__ = [
     "as_model",
     "as_tau",
     "model_from_dict",
+    "normalised_adjacency",
     "replace_activation",
 ]

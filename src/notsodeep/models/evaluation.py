@@ -8,7 +8,7 @@ import numpy as np
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
-from notsodeep.pairs.tiles import announce_compilation, for_each_tile
+from notsodeep.pairs.tiles import TILE, announce_compilation, for_each_tile
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
@@ -50,7 +50,9 @@ def evaluate_kernels(
                 output[columns, rows] = part.T
         return tile.info
 
-    info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report)
+    # Pairs of images take a thousand times as long as pairs of rows: their programs ask for small tiles.
+    side = getattr(program, "tile_side", TILE)
+    info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report, side=side)
     return outputs, info
 
 

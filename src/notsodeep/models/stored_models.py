@@ -7,8 +7,10 @@ from typing import Any
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.serial import mapping
+from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
+from notsodeep.models.graph import GraphDEQ
 from notsodeep.models.protocol import Model
 
 # The words that `to_dict` writes under "kind".
@@ -16,6 +18,9 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "deq": DEQ.from_dict,
     "unrolled_deq": UnrolledDEQ.from_dict,
     "explicit": Explicit.from_dict,
+    "conv_deq": ConvDEQ.from_dict,
+    "conv_explicit": ConvExplicit.from_dict,
+    "graph_deq": GraphDEQ.from_dict,
 }
 
 

@@ -37,8 +37,8 @@ def largest_layer_variance(layers: Sequence[LayerInput], norm: float) -> float:
     """The largest variance of a pre-activation of an explicit network, for inputs of norms up to `norm`."""
     squares = _norms_up_to(norm) ** 2
     pairs = pairwise(layers)
-    steps = [_layer(this.phi, after.weight, after.inject * squares) for this, after in pairs]
-    return _followed(layers[0].weight * squares, steps)
+    steps = [_layer(this.phi, after.weight, after.inject * squares + after.constant) for this, after in pairs]
+    return _followed(layers[0].weight * squares + layers[0].constant, steps)
 
 
 def _norms_up_to(norm: float) -> Array:

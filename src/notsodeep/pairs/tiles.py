@@ -44,12 +44,12 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def tiles(rows: int, columns: int, symmetric: bool) -> Iterator[tuple[slice, slice]]:
+def tiles(rows: int, columns: int, symmetric: bool, side: int = TILE) -> Iterator[tuple[slice, slice]]:
     """Row and column slices; of a symmetric matrix only those on and below the diagonal."""
-    for top in range(0, rows, TILE):
-        right = min(top + TILE, columns) if symmetric else columns
-        for left in range(0, right, TILE):
-            yield slice(top, min(top + TILE, rows)), slice(left, min(left + TILE, columns))
+    for top in range(0, rows, side):
+        right = min(top + side, columns) if symmetric else columns
+        for left in range(0, right, side):
+            yield slice(top, min(top + side, rows)), slice(left, min(left + side, columns))
 
 
 def for_each_tile(
@@ -59,12 +59,13 @@ def for_each_tile(
     *,
     symmetric: bool,
     report: Report = silent,
+    side: int = TILE,
 ) -> KernelInfo:
     """Run `work` on every tile and merge the evidence; an error in any tile stops the rest and is raised.
 
     `report` is called by this thread alone, with the tiles done and all tiles.
     """
-    jobs = list(tiles(rows, columns, symmetric))
+    jobs = list(tiles(rows, columns, symmetric, side))
     count = min(threads(), len(jobs))
     if count == 1:
         return reduce(KernelInfo.merge, _reported((work(*job) for job in jobs), len(jobs), report))

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from notsodeep.errors import InputError
@@ -31,6 +32,20 @@ def kernel(
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")
     ] = False,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="rows: a DEQ of plain rows. conv: a convolutional DEQ, for images (digits, mnist, "
+            "fashion_mnist, cifar10, or a .npy or .zarr file of the shape n, channels, height, width).",
+        ),
+    ] = "rows",
+    readout: Annotated[
+        str | None, typer.Option(help="With --model conv: flatten (the default) or pool, over all positions.")
+    ] = None,
+    filter_size: Annotated[
+        int | None, typer.Option(help="With --model conv: taps of a filter along each axis; 3 if not given.")
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Cut after so many layers; infinite if not given.", show_default=False),
@@ -77,16 +92,17 @@ def kernel(
     Example: notsodeep kernel digits --activation relu --ntk --save relu-ntk.npy
 
     Example: notsodeep kernel mnist --out mnist.zarr --storage float32
+
+    Example: notsodeep kernel cifar10 -n 200 --model conv --activation relu --ntk
     """
     from notsodeep.data.table_files import check_writable
-    from notsodeep.interfaces.scenario import read_model
 
-    model = read_model(activation, sigma_a2)
+    model = _model(kind, activation, sigma_a2, {"readout": readout, "filter_size": filter_size})
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     if out is None:
         check_writable(new_path(save, overwrite))
     start = time.perf_counter()
-    rows, record = _rows(data, whole=out is None, quiet=as_json)
+    rows, record = (_rows if kind == "rows" else _images)(data, whole=out is None, quiet=as_json)
     if out is None:
         target = save
         matrix, info = _in_memory(model, rows, tangent, depth, target)
@@ -105,6 +121,21 @@ def kernel(
         print_json(facts)
     else:
         _print_facts(facts)
+
+
+def _model(kind: str, activation: str, sigma_a2: float, geometry: dict[str, Any]) -> Any:
+    from notsodeep.interfaces.scenario import read_model
+    from notsodeep.models import ConvDEQ
+    from notsodeep.validation import one_of
+
+    given = {name: value for name, value in geometry.items() if value is not None}
+    model = read_model(activation, sigma_a2)
+    if one_of(kind, ("rows", "conv"), "--model") == "conv":
+        return ConvDEQ(model.activation, sigma_a2, **given)
+    if given:
+        options_given = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise InputError(f"{options_given}: for convolutional models. Add --model conv.")
+    return model
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -157,6 +188,34 @@ def _rows(data: Data, *, whole: bool, quiet: bool) -> tuple[Any, dict[str, Any]]
     if not quiet:
         say_notes(data, samples)
     return samples.rows, data_record(data, samples)
+
+
+def _images(data: Data, *, whole: bool, quiet: bool) -> tuple[Any, dict[str, Any]]:
+    """Images of a file or of a data set by name; those that are scaled have |x(s)|² = 1 on average over positions."""
+    from notsodeep.data import Preprocessing
+    from notsodeep.data.datasets import as_images, parse_spec
+
+    if Path(data.source).suffix not in (".npy", ".zarr"):
+        samples = data.samples()
+        if not quiet:
+            say_notes(data, samples)
+        images, record = as_images(parse_spec(data.source)[0], samples.rows), data_record(data, samples)
+        scaled = data.scale != "none"
+    else:
+        from notsodeep.scale.sample_sources import open_rows
+
+        file = open_rows(data.source)
+        record = {"source": data.source, "n": data.n or file.shape[0], "scale": data.scale}
+        if data.scale == "none" and not whole and data.n is None:
+            return file, record
+        images, scaled = file.read(slice(0, data.n)), False
+        if data.scale != "none" and images.ndim > 2:
+            flat = images.reshape(len(images), -1)
+            images = np.asarray(Preprocessing.named(data.scale, flat).apply(flat), np.float64).reshape(
+                images.shape
+            )
+            scaled = True
+    return images * float(np.prod(images.shape[2:])) ** 0.5 if scaled else images, record
 
 
 def _check_options(

@@ -1,0 +1,260 @@
+"""Implicit graph networks: deep equilibrium models whose nodes read their neighbours (docs/theory.md, section 10).
+
+    S = normalised_adjacency(adjacency)
+    model = GraphDEQ(S, "relu", sigma_a2=0.5)
+    K = conjugate_kernel(model, features)        # features (nodes, p); K (nodes, nodes)
+
+The nodes of a graph are coupled, so that all of them are computed at once: X has one row for each node, there is no Y,
+and a kernel of this model is one block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.deq import DEQ
+from notsodeep.models.mixing import Propagation
+from notsodeep.models.programs import DenseTile
+from notsodeep.models.protocol import RowModel, Samples, WriteActivation
+from notsodeep.pairs.pair_solver import PairSolver
+from notsodeep.pairs.sample_moments import Equation
+from notsodeep.pairs.tiles import for_each_tile
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array, as_real
+
+# Residual of Λ relative to √(Λ_ii Λ_jj), and change of Π, at which the iterations stop.
+TOLERANCE = 1e-13
+MAX_STEPS = 2000
+
+
+def normalised_adjacency(adjacency: Any) -> Array:
+    """The propagation matrix D^{-1/2} (A + I) D^{-1/2} of a graph, D the degrees of A + I; its norm is 1.
+
+    Args:
+        adjacency: A, nodes by nodes, symmetric, with no negative entries; an array or a sparse matrix of scipy.
+    """
+    matrix = _square(adjacency, "adjacency")
+    if matrix.min() < 0.0 or not np.array_equal(matrix, matrix.T):
+        raise InputError(
+            "adjacency must be symmetric with no negative entries. Use A + A.T for directed edges."
+        )
+    looped = matrix + np.eye(len(matrix))
+    root = 1.0 / np.sqrt(looped.sum(axis=1))
+    return np.asarray(root[:, None] * looped * root)
+
+
+def _square(values: Any, name: str) -> Array:
+    dense = values.toarray() if hasattr(values, "toarray") else values
+    matrix = np.array(as_real(dense, name), dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise InputError(f"{name} must be a square matrix, nodes by nodes; its shape is {matrix.shape}.")
+    if not np.isfinite(matrix).all():
+        raise InputError(f"{name} has entries that are not finite.")
+    return matrix
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class GraphDEQ(RowModel):
+    """An implicit graph network: every node reads φ of its neighbours and the input of its neighbours, (10.7).
+
+        u_i = Σ_k S_ik (σ_a/√m A φ(u_k) + σ_b B x_k) + bias
+
+    Args:
+        propagation: S, nodes by nodes; `normalised_adjacency(adjacency)` makes one from a graph.
+        activation: φ, by name or as an Activation.
+        sigma_a2: variance of the recurrent weights.
+        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        bias2: variance of the bias.
+    """
+
+    propagation: Array
+    activation: Activation
+    sigma_a2: float
+    sigma_b2: float
+    bias2: float
+
+    def __init__(
+        self,
+        propagation: Any,
+        activation: str | Activation,
+        sigma_a2: float = 0.2,
+        sigma_b2: float | None = None,
+        bias2: float = 0.0,
+    ) -> None:
+        matrix = _square(propagation, "propagation")
+        matrix.setflags(write=False)
+        object.__setattr__(self, "propagation", matrix)
+        dense = DEQ(activation, sigma_a2, sigma_b2, bias2)
+        for name in ("activation", "sigma_a2", "sigma_b2", "bias2"):
+            object.__setattr__(self, name, getattr(dense, name))
+
+    @property
+    def dense(self) -> DEQ:
+        """The DEQ of rows with the same activation and variances: this one on a graph whose nodes see themselves."""
+        return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, GraphDEQ)
+            and self.dense == other.dense
+            and np.array_equal(self.propagation, other.propagation)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dense, self.propagation.tobytes()))
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> GraphProgram:
+        """The fixed point over all pairs of nodes."""
+        nodes = len(self.propagation)
+        if right is not None or len(left.values) != nodes:
+            rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
+            raise InputError(
+                f"A graph has one kernel, between all of its {nodes} nodes: X must have a row for each node, in their "
+                f"order, and there is no Y; got {rows}. On disk or on a cluster use block={nodes}."
+            )
+        if Kernel.NTK_PAPER in kernels:
+            raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a graph. Use 'ntk'.")
+        return GraphProgram(self, left, any(kernel.is_tangent for kernel in kernels))
+
+    def centred(self, tau0: float) -> GraphDEQ:
+        """The same model with φ shifted to mean zero at nodes whose propagated input has norm tau0."""
+        return self._with(self.dense.centred(tau0).activation)
+
+    def _with(self, activation: Activation) -> GraphDEQ:
+        return GraphDEQ(self.propagation, activation, self.sigma_a2, self.sigma_b2, self.bias2)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activation φ."""
+        return (self.activation,)
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation of nodes whose propagated inputs have norms up to `norm`."""
+        return self.dense.largest_variance(norm)
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The whole model as plain JSON values, from which `model_from_dict` makes it again."""
+        dense = self.dense.to_dict(write)
+        return {**dense, "kind": "graph_deq", "propagation": (self.propagation + 0.0).tolist()}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> GraphDEQ:
+        """The model that `to_dict` wrote down."""
+        names = ("sigma_a2", "sigma_b2", "bias2")
+        entry = mapping(data, "a model", ("kind", "propagation", "activation", *names))
+        numbers = [number(entry[name], name) for name in names]
+        return cls(entry["propagation"], activation_from_dict(entry["activation"]), *numbers)
+
+    def __str__(self) -> str:
+        return f"Graph{str(self.dense)[:-1]}, {len(self.propagation)} nodes)"
+
+
+class GraphProgram:
+    """All kernels of the nodes of one graph: Λ by iteration of (10.7), Π by iteration of (10.8)."""
+
+    def __init__(self, model: GraphDEQ, nodes: Samples, tangent: bool) -> None:
+        self.model, self.mix = model, Propagation(model.propagation).pairs
+        gram = nodes.values @ nodes.values.T
+        forcing = model.sigma_b2 * self.mix(gram) + model.bias2
+        forcing = 0.5 * (forcing + forcing.T)
+        covariance, features, slope, info = self._equilibrium(forcing, tangent)
+        arrival = self._arrival(covariance, slope) if slope is not None else None
+        self.whole = DenseTile(features, covariance, slope, arrival, arrival, info)
+
+    def _equilibrium(self, forcing: Array, tangent: bool) -> tuple[Array, Array, Array | None, KernelInfo]:
+        """Λ, F(Λ) and, if wanted, F'(Λ) at the fixed point."""
+        covariance = forcing
+        for step in range(MAX_STEPS):
+            features, _, info = self._through(covariance, want_slope=False)
+            moved = self.model.sigma_a2 * self.mix(features) + forcing
+            # A matrix product need not be symmetric to the last bit.
+            moved = 0.5 * (moved + moved.T)
+            scale = np.sqrt(np.diag(moved))
+            if not np.isfinite(scale).all() or float(scale.max()) > 1e6 * (
+                1.0 + float(np.abs(forcing).max())
+            ):
+                break
+            gap = np.abs(moved - covariance)
+            bound = np.multiply.outer(scale, scale)
+            residual = float(np.max(gap / np.where(bound > 0.0, bound, 1.0)))
+            covariance = moved
+            if residual <= TOLERANCE:
+                features, slope, info = self._through(covariance, want_slope=True)
+                rate = self._rate(covariance)
+                if tangent and rate >= 1.0:
+                    raise ConvergenceError(
+                        f"The tangent kernel may diverge: σ_a² ‖S‖² E[φ'²] = {rate:.4g} ≥ 1.",
+                        f"Lower sigma_a2 below {self.model.sigma_a2 / rate:.4g}.",
+                    )
+                error = info.error_bound + (residual + info.error_bound) / max(1.0 - rate, 1e-3)
+                found = KernelInfo(step + 1, residual, error, info.careful_pairs, info.ways, info.caveat)
+                return covariance, features, slope if tangent else None, found
+        raise ConvergenceError(
+            "The covariances of the nodes have no limit: signals grow from step to step.",
+            "Lower sigma_a2, divide the propagation matrix by its norm, or use an activation with smaller slopes.",
+        )
+
+    def _rate(self, covariance: Array) -> float:
+        """σ_a² ‖S‖² times the largest E[φ'²] of a node."""
+        steep = PairSolver(
+            self.model.activation, np.diag(covariance).copy(), None, Equation(), want_slope=True
+        )
+        norm = float(np.linalg.norm(self.model.propagation, 2))
+        return float(self.model.sigma_a2 * norm**2 * steep.left.slope(self.model.activation).max())
+
+    def _through(self, covariance: Array, *, want_slope: bool) -> tuple[Array, Array | None, KernelInfo]:
+        """F and, if wanted, F' of all pairs of nodes."""
+        phi, count = self.model.activation, len(covariance)
+        solver = PairSolver(phi, np.diag(covariance).copy(), None, Equation(), want_slope=want_slope)
+        features = np.empty_like(covariance)
+        slopes = np.empty_like(covariance) if want_slope else None
+
+        def work(rows: slice, columns: slice) -> KernelInfo:
+            diagonal = rows == columns
+            value, slope, info = solver.tile(
+                covariance[rows, columns].copy(), rows, columns, diagonal=diagonal
+            )
+            for whole, part in ((features, value), (slopes, slope)):
+                if whole is not None and part is not None:
+                    whole[rows, columns] = part
+                    whole[columns, rows] = part.T
+            return info
+
+        return features, slopes, for_each_tile(work, count, count, symmetric=True)
+
+    def _arrival(self, covariance: Array, slope: Array) -> Array:
+        """Π = Λ + σ_a² S (F' ∘ Π) Sᵀ, the tangent kernel of the pre-activations, (10.8)."""
+        arrival = covariance
+        for _ in range(MAX_STEPS):
+            moved = covariance + self.model.sigma_a2 * self.mix(slope * arrival)
+            change = float(np.abs(moved - arrival).max())
+            arrival = 0.5 * (moved + moved.T)
+            if change <= TOLERANCE * float(np.abs(arrival).max()):
+                return arrival
+        raise ConvergenceError("The tangent kernel of the nodes did not converge.", "Lower sigma_a2.")
+
+    def start(self) -> Array:
+        """An empty array: the kernels are there already."""
+        return np.zeros_like(self.whole.features)
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
+        """The part of every kernel at these nodes."""
+        whole = self.whole
+
+        def part(matrix: Array | None) -> Array | None:
+            return None if matrix is None else matrix[rows, columns]
+
+        return DenseTile(
+            whole.features[rows, columns], whole.preactivations[rows, columns],
+            part(whole.slope), part(whole.tangent), part(whole.paper), whole.info,
+        )  # fmt: skip
+
+
+__all__ = ["GraphDEQ", "normalised_adjacency"]

@@ -1,0 +1,428 @@
+"""Programs of convolutional models: kernels of two samples from the covariances at their positions (section 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.mixing import Convolution
+from notsodeep.models.programs import LayerInput
+from notsodeep.models.protocol import Samples
+from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images, equilibrium_pooled
+from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array, IntArray
+
+# Residual of a covariance, relative to √(q q'), at which a solver stops.
+TOLERANCE = 1e-12
+MAX_STEPS = 60
+# Relative change of a variance at which its iteration stops: a few roundings.
+SETTLED = 4e-15
+# A Newton step solves its linear equation to this factor, by at most so many sweeps.
+SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
+
+
+@dataclass(frozen=True)
+class ImageTile:
+    """The kernels of a rectangle of pairs of samples."""
+
+    kernels: dict[Kernel, Array]
+    info: KernelInfo
+
+    def kernel(self, name: Kernel) -> Array:
+        """The kernel of this name."""
+        return self.kernels[name]
+
+
+class Readout:
+    """The sum over positions that a linear readout makes of a field, docs/theory.md (10.2).
+
+    "flatten" has weights of its own for each position and needs the diagonal s = s' alone: several samples are put
+    beside each other, (positions, samples).  "pool" averages over all positions: one pair of samples at a time,
+    (positions, positions).
+    """
+
+    def __init__(self, kind: str, mixing: Convolution) -> None:
+        self.flatten = kind == "flatten"
+        self.mix = mixing.diagonal if self.flatten else mixing.pairs
+        count = int(np.prod(mixing.positions))
+        self.weight = 1.0 / count if self.flatten else 1.0 / count**2
+
+    def total(self, field: Array) -> Array:
+        """Σ R(s, s') M(s, s'), one number for each sample beside each other."""
+        return np.asarray(self.weight * (field.sum(axis=0) if self.flatten else field.sum()[None]))
+
+
+class Side:
+    """One set of samples.
+
+    Attributes:
+        values: (n, positions, channels).
+        forcing: 𝒜|x|² at each position, (n, positions).
+        variances: the variances of each layer, (n, positions).
+    """
+
+    def __init__(self, values: Array, forcing: Array, layers: list[Array]) -> None:
+        self.values = values
+        self.forcing = forcing
+        self.variances = layers
+
+    def prepared(self, layers: list[LayerInput]) -> list[Positions]:
+        """What positions contribute to pairs, layer by layer."""
+        return [Positions(layer.phi, q) for layer, q in zip(layers, self.variances, strict=True)]
+
+
+class ImageProgram:
+    """Base of the programs for convolutional models.
+
+    Args:
+        layers: the layers; of a DEQ the one layer that is repeated.
+        mixing: how positions are mixed.
+        readout: "flatten" or "pool".
+        left: samples (n, channels, …) of the rows.
+        right: samples of the columns; None for the same.
+        kernels: which kernels are wanted.
+    """
+
+    def __init__(
+        self,
+        layers: list[LayerInput],
+        mixing: Convolution,
+        readout: str,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+    ) -> None:
+        self.layers, self.mixing, self.kernels = layers, mixing, kernels
+        self.readout = Readout(readout, mixing)
+        # Small enough that threads share a few dozen samples; large enough that the table of a row serves many pairs.
+        self.tile_side = 32 if self.readout.flatten else 8
+        self.tangent = any(kernel.is_tangent for kernel in kernels)
+        self.sides = [self._side(left)]
+        self.sides.append(self.sides[0] if right is None else self._side(right))
+        both = [[side.variances[k] for side in self.sides] for k in range(len(layers))]
+        self.methods: list[Method] = [
+            method_for(layer.phi, found) for layer, found in zip(layers, both, strict=True)
+        ]
+        self.prepared = [side.prepared(layers) for side in self.sides[: 1 if right is None else 2]]
+        self.shape = len(left.values), len((right or left).values)
+
+    def start(self) -> Array:
+        """An empty array: nothing is known of a pair before its positions are looked at."""
+        return np.zeros(self.shape)
+
+    def _side(self, samples: Samples) -> Side:
+        values = samples.values.reshape(*samples.values.shape[:2], -1).transpose(0, 2, 1)
+        # Positions first, samples last, as `mix` wants it.
+        squares = np.einsum("isc,isc->si", values, values)
+        forcing = self.mixing.diagonal(squares)
+        variances = [np.ascontiguousarray(q.T) for q in self.variances(forcing)]
+        return Side(np.ascontiguousarray(values), np.ascontiguousarray(forcing.T), variances)
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances (positions, samples) of every layer, from 𝒜|x|²."""
+        raise NotImplementedError
+
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
+        """G and, if wanted, Θ of one sample with others; with one other where the readout pools."""
+        raise NotImplementedError
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs, one sample of the rows after the other."""
+        form = start.shape
+        results = {name: np.zeros(form) for name in self.kernels}
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        for i in range(form[0]):
+            count = i + 1 if diagonal else form[1]
+            blocks = [slice(0, count)] if self.readout.flatten else [slice(j, j + 1) for j in range(count)]
+            for block in blocks:
+                first, others = rows.start + i, slice(columns.start + block.start, columns.start + block.stop)
+                features, tangent, found = self.fill(first, others)
+                info = info.merge(found)
+                for name, result in results.items():
+                    values = features if name is Kernel.CK else tangent
+                    result[i, block] = values
+                    if diagonal:
+                        result[block, i] = values
+        return ImageTile(results, info)
+
+    def _forcing(self, first: int, others: slice) -> Array:
+        """𝒜(x·x') of one sample with others (flatten), or of all positions of two samples (pool)."""
+        row, columns = self.sides[0].values[first], self.sides[1].values[others]
+        flatten = self.readout.flatten
+        return self.readout.mix(np.einsum("sc,jsc->sj", row, columns) if flatten else row @ columns[0].T)
+
+    def _fields(self, first: int, others: slice) -> list[PairField]:
+        fields: list[PairField] = []
+        for layer, method, rows, columns in zip(
+            self.layers, self.methods, self.prepared[0], self.prepared[-1], strict=True
+        ):
+            left = rows.take((first, slice(None), None))
+            if self.readout.flatten:
+                right = columns.take(others).turned()
+            else:
+                right = columns.take((others.start, None, slice(None)))
+            fields.append(PairField(layer.phi, method, left, right, self._own(first, others)))
+        return fields
+
+    def _own(self, first: int, others: slice) -> tuple[IntArray, IntArray] | None:
+        """Where in the field a position meets itself: those of a sample with the same sample."""
+        row = self.sides[0].values[first]
+        same = np.flatnonzero([np.array_equal(row, column) for column in self.sides[1].values[others]])
+        if not len(same):
+            return None
+        places: IntArray = np.arange(int(np.prod(self.mixing.positions)))
+        if not self.readout.flatten:
+            return places, places
+        return np.repeat(places, len(same)), np.tile(same, len(places))
+
+
+class ImageEquilibrium(ImageProgram):
+    """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
+        layer = self.layers[0]
+        start = layer.inject * forcing + layer.constant
+        q = start.copy()
+        for _ in range(20 * MAX_STEPS):
+            moved = start + layer.weight * self.mixing.diagonal(energy(layer.phi, q))
+            settled = bool(np.all(np.abs(moved - q) <= SETTLED * moved))
+            q = moved
+            if settled:
+                return [q]
+            if not float(q.max()) <= 1e12 * (1.0 + float(start.max())):
+                break
+        raise ConvergenceError(
+            "The variances of the positions have no limit: signals grow from step to step.",
+            "Lower sigma_a2, or use an activation with smaller slopes.",
+        )
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        layer = self.layers[0]
+        steepest = max(float(side[0].steep.max()) for side in self.prepared) ** 2
+        self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
+        if self.rate >= 1.0:
+            raise ConvergenceError(
+                f"The kernels may not exist: σ_a² E[φ'²] = {self.rate:.4g} ≥ 1 at some position.",
+                f"Lower sigma_a2 below {layer.weight / self.rate:.4g}, or use an activation with smaller slopes.",
+            )
+        needed = np.log(SWEEP_GAIN) / np.log(max(self.rate, 1e-12))
+        self.sweeps = int(np.clip(np.ceil(needed), 1, MOST_SWEEPS))
+        method = self.methods[0]
+        self.compiled = method.bent is not None or method.covers_all
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs, by compiled loops where a closed form or a table serves."""
+        if not self.compiled:
+            return super().tile(start, rows, columns, diagonal=diagonal)
+        sides = self._compact(0, rows), self._compact(-1, columns)
+        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        steps, residual = 0, 0.0
+        tables = self._tables(columns)
+        grid, equation, slopes, coordinate = self._parameters()
+        for i in range(len(start)):
+            count = i + 1 if diagonal else start.shape[1]
+            row = None if tables is None else self._row_table(rows.start + i)
+            images, moments = (part[i] for part in sides[0])
+            others, theirs = (part[:count] for part in sides[1])
+            if self.readout.flatten:
+                taken, left = equilibrium_images(
+                    images, others, moments, theirs, grid, equation, slopes, self._series(row, tables, count),
+                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
+                    values[i, :count], tangents[i, :count],
+                )  # fmt: skip
+                steps, residual = max(steps, taken), max(residual, left)
+                continue
+            for j in range(count):
+                values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
+                    images, others[j], moments, theirs[j], grid, equation, slopes, self._series(row, tables, j),
+                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
+                )  # fmt: skip
+                steps, residual = max(steps, taken), max(residual, left)
+        if residual > TOLERANCE:
+            raise _not_converged(residual)
+        if diagonal:
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
+
+    def _parameters(self) -> tuple[object, ...]:
+        """Grid, equation, closed form of F and coordinate of its table, as the compiled loops take them."""
+        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
+        radius = self.mixing.filter_size // 2
+        height, width = (1, *self.mixing.positions)[-2:]
+        vertical = radius if len(self.mixing.positions) == 2 else 0
+        circular, scale = self.mixing.padding == "circular", (phi.amplitude * phi.gain) ** 2
+        coordinate = (0.0, 0.0, 0.0, False)
+        if method.table is not None:
+            coordinate = method.table.epsilon, method.table.start, method.table.stop, method.table.odd
+        return (
+            (height, width, vertical, radius, circular, not self.readout.flatten),
+            (layer.weight, layer.inject, layer.constant),
+            (scale * method.linear, scale * (method.bent or 0.0)),
+            coordinate,
+        )
+
+    def _row_table(self, number: int) -> Array:
+        """The table at the variances of one sample of the rows."""
+        table, gain = self.methods[0].table, self.layers[0].phi.gain
+        assert table is not None
+        own = table.rows_of(gain**2 * self.sides[0].variances[0][number])
+        return in_strips(own) if self.readout.flatten else own
+
+    def _tables(self, columns: slice) -> Array | None:
+        """What tables of rows are multiplied with, for each sample of the columns: (samples, strips, rank, STRIP)."""
+        table, gain = self.methods[0].table, self.layers[0].phi.gain
+        if table is None:
+            return None
+        return np.stack(
+            [in_strips(table.columns_of(gain**2 * q)) for q in self.sides[-1].variances[0][columns]]
+        )
+
+    def _series(self, row: Array | None, tables: Array | None, number: int) -> Array:
+        """The table at the variances of a sample with the first others (flatten), or with one of them (pool)."""
+        if row is None or tables is None:
+            return np.zeros((0, 0, 0, 0))
+        if not self.readout.flatten:
+            return np.asarray(np.matmul(row[:, None], tables[number][None]))
+        strips, orders = row.shape[:2]
+        series = np.empty((number, strips, orders, STRIP))
+        contracted(row, tables[:number], series)
+        return series
+
+    def _evidence(self, steps: int, residual: float) -> KernelInfo:
+        method, phi = self.methods[0], self.layers[0].phi
+        error = (residual + self.layers[0].weight * method.error) / (1.0 - self.rate) + method.error
+        info = KernelInfo(steps, residual, error, 0, (method.name,))
+        return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - self.rate))
+
+    def _growth(self, number: int, part: slice) -> Array:
+        """√(q over what the input alone gives) at every position of these samples, (n, positions)."""
+        layer, side = self.layers[0], self.sides[number]
+        alone = layer.inject * side.forcing[part] + layer.constant
+        return np.sqrt(np.divide(side.variances[0][part], alone, out=np.ones_like(alone), where=alone > 0.0))
+
+    def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
+        """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
+        phi, side = self.layers[0].phi, self.sides[number]
+        prepared = self.prepared[number][0].take(part)
+        moments = np.stack(
+            [
+                prepared.root / phi.gain,
+                prepared.inverse * phi.gain,
+                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
+                self._growth(number, part),
+                phi.amplitude * prepared.energy,
+                phi.amplitude * phi.gain * prepared.steep,
+                phi.amplitude * prepared.mean + phi.offset,
+                phi.amplitude * phi.gain * prepared.rise,
+            ],
+            axis=1,
+        )
+        return np.ascontiguousarray(side.values[part].transpose(0, 2, 1)), moments
+
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
+        """G by (10.2) and Θ by (10.3)."""
+        layer, field, mix = self.layers[0], self._fields(first, others)[0], self.readout.mix
+        forcing = layer.inject * self._forcing(first, others) + layer.constant
+        # To begin with, the correlations that the input alone gives.
+        theirs = self._growth(-1, others)
+        theirs = theirs.T if self.readout.flatten else theirs
+        covariance = forcing * self._growth(0, slice(first, first + 1)).T * theirs
+        np.clip(covariance, -field.bound, field.bound, out=covariance)
+        scale = np.maximum(field.bound, 1e-300)
+        features = slope = forcing
+        residual, steps = np.inf, 0
+        for _ in range(MAX_STEPS):
+            features, slope = field(covariance)
+            gap = layer.weight * mix(features)
+            gap += forcing
+            gap -= covariance
+            residual = float(np.max(np.abs(gap) / scale, initial=0.0, where=field.bound > 0.0))
+            if residual <= TOLERANCE:
+                break
+            steps += 1
+            step = gap
+            for _ in range(self.sweeps):
+                step = gap + layer.weight * mix(slope * step)
+            covariance = covariance + step
+            np.clip(covariance, -field.bound, field.bound, out=covariance)
+        else:
+            raise _not_converged(residual)
+        return (
+            self.readout.total(features),
+            self._tangent(features, slope, covariance) if self.tangent else None,
+            self._evidence(steps, residual),
+        )
+
+    def _tangent(self, features: Array, slope: Array, covariance: Array) -> Array:
+        """Θ = G + Σ B Λ with B = F' ∘ (R + σ_a² 𝒜 B), (10.3); B in units of R."""
+        weight, mix = self.layers[0].weight, self.readout.mix
+        adjoint = slope
+        for _ in range(20 * MAX_STEPS):
+            moved = slope * (1.0 + weight * mix(adjoint))
+            change = float(np.abs(moved - adjoint).max())
+            adjoint = moved
+            if change * self.rate <= TOLERANCE * (1.0 - self.rate) * float(np.abs(adjoint).max()):
+                break
+        return self.readout.total(features) + self.readout.total(adjoint * covariance)
+
+
+def _not_converged(residual: float) -> ConvergenceError:
+    return ConvergenceError(
+        f"The covariances of two samples did not converge: residual {residual:.2g} after {MAX_STEPS} steps.",
+        "Lower sigma_a2: the map is close to losing its contraction.",
+    )
+
+
+class ImageFeedforward(ImageProgram):
+    """An explicit convolutional network: the recursion (10.5)."""
+
+    def variances(self, forcing: Array) -> list[Array]:
+        """The variances of every layer."""
+        found: list[Array] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                before = self.mixing.diagonal(energy(self.layers[number - 1].phi, found[-1]))
+                found.append(layer.weight * before + layer.inject * forcing + layer.constant)
+            else:
+                found.append(layer.weight * forcing + layer.constant)
+        return found
+
+    def _evidence(self) -> KernelInfo:
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        for method, layer in zip(self.methods, self.layers, strict=True):
+            one = KernelInfo(0, 0.0, info.error_bound + method.error, 0, (method.name,))
+            info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
+        return info
+
+    def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
+        """G and Θ after the last layer."""
+        mix, covariances, slopes = self.readout.mix, [], []
+        forcing, fields = self._forcing(first, others), self._fields(first, others)
+        features = forcing
+        for number, (layer, field) in enumerate(zip(self.layers, fields, strict=True)):
+            before = mix(features) if number else forcing
+            covariance = layer.weight * before + layer.inject * forcing * bool(number) + layer.constant
+            np.clip(covariance, -field.bound, field.bound, out=covariance)
+            features, slope = field(covariance, self.tangent)
+            covariances.append(covariance)
+            slopes.append(slope)
+        value = self.readout.total(features)
+        info = self._evidence()
+        if not self.tangent:
+            return value, None, info
+        tangent, adjoint = value, slopes[-1]
+        for number in range(len(self.layers) - 1, -1, -1):
+            tangent = tangent + self.readout.total(adjoint * covariances[number])
+            if number:
+                adjoint = slopes[number - 1] * (self.layers[number].weight * mix(adjoint))
+        return value, tangent, info
+
+
+__all__ = ["ImageEquilibrium", "ImageFeedforward"]

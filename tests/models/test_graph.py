@@ -1,0 +1,161 @@
+"""Implicit graph networks against brute force, random networks, and kernels that ignore the graph."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from tolerances import Oracle, assert_close, assert_within_noise
+
+import notsodeep as nsd
+from notsodeep.fingerprint import fingerprint
+from notsodeep.models import model_from_dict, normalised_adjacency
+
+RNG = np.random.default_rng(0)
+EDGES = np.triu(RNG.random((7, 7)) < 0.4, 1).astype(float)
+GRAPH = normalised_adjacency(EDGES + EDGES.T)
+FEATURES = RNG.standard_normal((7, 3)) / math.sqrt(3)
+
+
+def erf_dual(q: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    inside = (1 + 2 * q[:, None]) * (1 + 2 * q)
+    return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
+
+
+@pytest.mark.parametrize("matrix", [GRAPH, 0.4 * RNG.standard_normal((7, 7))], ids=["graph", "any matrix"])
+def test_kernels_follow_the_recursion(matrix: np.ndarray) -> None:
+    """(10.7) as it is written; the tangent kernel from the adjoint of every pair of nodes, not forward."""
+    model = nsd.GraphDEQ(matrix, "erf", 0.4, 0.7, 0.1)
+    forcing = 0.7 * matrix @ FEATURES @ FEATURES.T @ matrix.T + 0.1
+    covariance = forcing
+    for _ in range(80):
+        covariance = 0.4 * matrix @ erf_dual(np.diag(covariance), covariance)[0] @ matrix.T + forcing
+    value, slope = erf_dual(np.diag(covariance), covariance)
+    tangent = value.copy()
+    for i, j in np.ndindex(7, 7):
+        seed = np.zeros((7, 7))
+        seed[i, j] = 1.0
+        adjoint = slope * seed
+        for _ in range(80):
+            adjoint = slope * (seed + 0.4 * matrix.T @ adjoint @ matrix)
+        tangent[i, j] += np.sum(adjoint * covariance)
+    features, found, info = nsd.both_kernels(model, FEATURES, return_info=True)
+    assert_close(features, value, Oracle.QUADRATURE)
+    assert_close(found, tangent, Oracle.QUADRATURE)
+    assert_close(nsd.conjugate_kernel(model, FEATURES, of="preactivations"), covariance, Oracle.QUADRATURE)
+    assert 1 < info.iterations < 60
+    assert info.residual <= 1e-12
+    assert info.residual <= info.error_bound < 1e-10
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "gelu"])
+def test_nodes_that_see_themselves_alone_are_rows(name: str) -> None:
+    model, dense = nsd.GraphDEQ(np.eye(7), name, 0.3, bias2=0.1), nsd.DEQ(name, 0.3, bias2=0.1)
+    for found, wanted in zip(
+        nsd.both_kernels(model, FEATURES), nsd.both_kernels(dense, FEATURES), strict=True
+    ):
+        assert_close(found, wanted, Oracle.QUADRATURE)
+
+
+def test_names_of_nodes_do_not_matter() -> None:
+    order = RNG.permutation(7)
+    for name in ("relu", "tanh"):
+        kernel = nsd.tangent_kernel(nsd.GraphDEQ(GRAPH, name, 0.5), FEATURES)
+        assert np.array_equal(kernel, kernel.T)
+        assert np.linalg.eigvalsh(kernel)[0] > -1e-12
+        moved = nsd.tangent_kernel(nsd.GraphDEQ(GRAPH[np.ix_(order, order)], name, 0.5), FEATURES[order])
+        assert_close(moved, kernel[np.ix_(order, order)], Oracle.QUADRATURE)
+
+
+def random_kernels(model: nsd.GraphDEQ, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """CK and NTK of one random network over all of its weights, through the iterated equilibrium."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    S, X = torch.as_tensor(np.array(model.propagation)), torch.as_tensor(FEATURES)
+    weights = normal(width, width), normal(X.shape[1], width), normal(width), normal(width)
+    recurrent, entry, bias, head = weights
+    u = torch.zeros(len(X), width, dtype=torch.float64)
+    for _ in range(24):
+        inner = (
+            math.sqrt(model.sigma_a2 / width) * torch.erf(u) @ recurrent
+            + math.sqrt(model.sigma_b2) * X @ entry
+        )
+        u = S @ inner + math.sqrt(model.bias2) * bias
+    z = torch.erf(u) / math.sqrt(width)
+    rows = []
+    for value in z @ head:
+        gradient = torch.autograd.grad(value, weights, retain_graph=True)
+        rows.append(torch.cat([part.reshape(-1) for part in gradient]))
+    gradients, features = torch.stack(rows), z.detach()
+    return (features @ features.T).numpy(), (gradients @ gradients.T).numpy()
+
+
+def test_random_networks_of_many_neurons() -> None:
+    model = nsd.GraphDEQ(GRAPH, "erf", 0.4, bias2=0.1)
+    draws = [random_kernels(model, 200, seed) for seed in range(24)]
+    for number, kernel in enumerate(nsd.both_kernels(model, FEATURES)):
+        assert_within_noise(kernel, [draw[number] for draw in draws], bias=0.02)
+
+
+def test_the_graph_tells_blocks_apart() -> None:
+    """A stochastic block model whose features say little: 30 of 200 labels, ridge, both kernels."""
+    rng = np.random.default_rng(3)
+    labels = np.repeat([-1.0, 1.0], 100)
+    odds = np.where(np.equal.outer(labels, labels), 0.10, 0.03)
+    edges = np.triu(rng.random(odds.shape) < odds, 1).astype(float)
+    features = (0.6 * labels[:, None] / math.sqrt(20) + rng.standard_normal((200, 20))) / math.sqrt(20)
+    seen = rng.permutation(200)[:30]
+    hidden = np.setdiff1d(np.arange(200), seen)
+
+    def accuracy(kernel: np.ndarray) -> float:
+        kernel = kernel / np.diag(kernel).mean()
+        dual = np.linalg.solve(kernel[np.ix_(seen, seen)] + 0.1 * np.eye(30), labels[seen])
+        return float(np.mean(np.sign(kernel[np.ix_(hidden, seen)] @ dual) == labels[hidden]))
+
+    graph = nsd.GraphDEQ(normalised_adjacency(edges + edges.T), "relu", 0.9)
+    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+        assert accuracy(kernel(graph, features)) > accuracy(kernel(nsd.DEQ("relu", 0.9), features)) + 0.1
+
+
+def test_normalised_adjacency() -> None:
+    assert np.linalg.norm(GRAPH, 2) == pytest.approx(1.0, abs=1e-13)
+    assert np.array_equal(normalised_adjacency(sparse.csr_matrix(EDGES + EDGES.T)), GRAPH)
+    with pytest.raises(nsd.InputError, match="symmetric"):
+        normalised_adjacency(EDGES)
+
+
+def test_bad_input() -> None:
+    model = nsd.GraphDEQ(GRAPH, "relu", 0.4)
+    for X, Y in ((FEATURES[:3], None), (FEATURES, FEATURES)):
+        with pytest.raises(nsd.InputError, match="one kernel, between all of its 7 nodes"):
+            nsd.conjugate_kernel(model, X, Y)
+    with pytest.raises(nsd.InputError, match=re.escape("square matrix, nodes by nodes; its shape is (2, 3)")):
+        nsd.GraphDEQ(np.ones((2, 3)), "relu")
+    with pytest.raises(nsd.InputError, match="finite"):
+        nsd.GraphDEQ(np.full((2, 2), np.inf), "relu")
+    with pytest.raises(nsd.InputError, match="ntk_paper"):
+        nsd.tangent_kernel(model, FEATURES, of="paper")
+    with pytest.raises(nsd.ConvergenceError, match="divide the propagation matrix by its norm"):
+        nsd.conjugate_kernel(nsd.GraphDEQ(5.0 * GRAPH, "relu", 0.4), FEATURES)
+
+
+def test_one_specification() -> None:
+    models = [
+        nsd.GraphDEQ(GRAPH, "relu", 0.4),
+        nsd.GraphDEQ(GRAPH, "tanh", 0.4),
+        nsd.GraphDEQ(GRAPH, "relu", 0.3),
+        nsd.GraphDEQ(GRAPH, "relu", 0.4, 0.5),
+        nsd.GraphDEQ(GRAPH, "relu", 0.4, bias2=0.1),
+        nsd.GraphDEQ(0.9 * GRAPH, "relu", 0.4),
+    ]
+    assert len({fingerprint(model) for model in models}) == len(models) == len(set(models))
+    for model in models:
+        assert model_from_dict(json.loads(json.dumps(model.to_dict()))) == model
