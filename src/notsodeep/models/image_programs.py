@@ -11,7 +11,13 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images, equilibrium_pooled
+from notsodeep.pairs.compiled_fields import (
+    STRIP,
+    contracted,
+    equilibrium_images,
+    equilibrium_pooled,
+    explicit_images,
+)
 from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
@@ -179,6 +185,47 @@ class ImageProgram:
             return places, places
         return np.repeat(places, len(same)), np.tile(same, len(places))
 
+    def _images(self, number: int, part: slice) -> Array:
+        """These samples as (n, channels, positions)."""
+        return np.ascontiguousarray(self.sides[number].values[part].transpose(0, 2, 1))
+
+    def _moments(self, number: int, part: slice, layer: int, growth: Array) -> Array:
+        """What the compiled loops need of each position in a layer, (n, 8, positions)."""
+        phi, prepared = self.layers[layer].phi, self.prepared[number][layer].take(part)
+        return np.stack(
+            [
+                prepared.root / phi.gain,
+                prepared.inverse * phi.gain,
+                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
+                growth,
+                phi.amplitude * prepared.energy,
+                phi.amplitude * phi.gain * prepared.steep,
+                phi.amplitude * prepared.mean + phi.offset,
+                phi.amplitude * phi.gain * prepared.rise,
+            ],
+            axis=1,
+        )
+
+    def _grid(self) -> tuple[int, int, int, int, bool, bool]:
+        """Height, width, taps beyond the middle, whether borders wrap, whether fields are over pairs of positions."""
+        radius = self.mixing.filter_size // 2
+        height, width = (1, *self.mixing.positions)[-2:]
+        vertical = radius if len(self.mixing.positions) == 2 else 0
+        return height, width, vertical, radius, self.mixing.padding == "circular", not self.readout.flatten
+
+    def _slopes(self, layer: int) -> tuple[float, float]:
+        """F is the first times the covariance and the second times √(q q') J(ρ), with constants, (3.20)."""
+        phi, method = self.layers[layer].phi, self.methods[layer]
+        scale = (phi.amplitude * phi.gain) ** 2
+        return scale * method.linear, scale * (method.bent or 0.0)
+
+    def _finished(self, values: Array, tangents: Array, info: KernelInfo, diagonal: bool) -> ImageTile:
+        """The tile; of a symmetric one the lower half was computed."""
+        if diagonal:
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, info)
+
 
 class ImageEquilibrium(ImageProgram):
     """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
@@ -220,11 +267,17 @@ class ImageEquilibrium(ImageProgram):
         """The kernels of these pairs, by compiled loops where a closed form or a table serves."""
         if not self.compiled:
             return super().tile(start, rows, columns, diagonal=diagonal)
-        sides = self._compact(0, rows), self._compact(-1, columns)
+        sides = [
+            (self._images(side, part), self._moments(side, part, 0, self._growth(side, part)))
+            for side, part in ((0, rows), (-1, columns))
+        ]
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         steps, residual = 0, 0.0
         tables = self._tables(columns)
-        grid, equation, slopes, coordinate = self._parameters()
+        grid, slopes, layer, table = self._grid(), self._slopes(0), self.layers[0], self.methods[0].table
+        equation, coordinate = (layer.weight, layer.inject, layer.constant), (0.0, 0.0, 0.0, False)
+        if table is not None:
+            coordinate = table.epsilon, table.start, table.stop, table.odd
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
             row = None if tables is None else self._row_table(rows.start + i)
@@ -246,27 +299,7 @@ class ImageEquilibrium(ImageProgram):
                 steps, residual = max(steps, taken), max(residual, left)
         if residual > TOLERANCE:
             raise _not_converged(residual)
-        if diagonal:
-            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
-        named = {Kernel.CK: values, Kernel.NTK: tangents}
-        return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
-
-    def _parameters(self) -> tuple[object, ...]:
-        """Grid, equation, closed form of F and coordinate of its table, as the compiled loops take them."""
-        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
-        radius = self.mixing.filter_size // 2
-        height, width = (1, *self.mixing.positions)[-2:]
-        vertical = radius if len(self.mixing.positions) == 2 else 0
-        circular, scale = self.mixing.padding == "circular", (phi.amplitude * phi.gain) ** 2
-        coordinate = (0.0, 0.0, 0.0, False)
-        if method.table is not None:
-            coordinate = method.table.epsilon, method.table.start, method.table.stop, method.table.odd
-        return (
-            (height, width, vertical, radius, circular, not self.readout.flatten),
-            (layer.weight, layer.inject, layer.constant),
-            (scale * method.linear, scale * (method.bent or 0.0)),
-            coordinate,
-        )
+        return self._finished(values, tangents, self._evidence(steps, residual), diagonal)
 
     def _row_table(self, number: int) -> Array:
         """The table at the variances of one sample of the rows."""
@@ -306,25 +339,6 @@ class ImageEquilibrium(ImageProgram):
         layer, side = self.layers[0], self.sides[number]
         alone = layer.inject * side.forcing[part] + layer.constant
         return np.sqrt(np.divide(side.variances[0][part], alone, out=np.ones_like(alone), where=alone > 0.0))
-
-    def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
-        """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
-        phi, side = self.layers[0].phi, self.sides[number]
-        prepared = self.prepared[number][0].take(part)
-        moments = np.stack(
-            [
-                prepared.root / phi.gain,
-                prepared.inverse * phi.gain,
-                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
-                self._growth(number, part),
-                phi.amplitude * prepared.energy,
-                phi.amplitude * phi.gain * prepared.steep,
-                phi.amplitude * prepared.mean + phi.offset,
-                phi.amplitude * phi.gain * prepared.rise,
-            ],
-            axis=1,
-        )
-        return np.ascontiguousarray(side.values[part].transpose(0, 2, 1)), moments
 
     def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
@@ -393,6 +407,36 @@ class ImageFeedforward(ImageProgram):
             else:
                 found.append(layer.weight * forcing + layer.constant)
         return found
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs; by compiled loops where all layers have a closed form, for "flatten"."""
+        if not self.readout.flatten or any(method.bent is None for method in self.methods):
+            return super().tile(start, rows, columns, diagonal=diagonal)
+        depth = range(len(self.layers))
+        sides = [
+            (
+                self._images(side, part),
+                np.stack(
+                    [
+                        self._moments(side, part, k, np.ones_like(self.sides[side].forcing[part]))
+                        for k in depth
+                    ],
+                    1,
+                ),
+            )
+            for side, part in ((0, rows), (-1, columns))
+        ]
+        layers = np.array(
+            [[one.weight, one.inject, one.constant, *self._slopes(k)] for k, one in enumerate(self.layers)]
+        )
+        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        for i in range(len(start)):
+            count = i + 1 if diagonal else start.shape[1]
+            explicit_images(
+                sides[0][0][i], sides[1][0][:count], sides[0][1][i], sides[1][1][:count], self._grid(), layers,
+                self.readout.weight, self.tangent, values[i, :count], tangents[i, :count],
+            )  # fmt: skip
+        return self._finished(values, tangents, self._evidence(), diagonal)
 
     def _evidence(self) -> KernelInfo:
         info = KernelInfo(0, 0.0, 0.0, 0)

@@ -437,3 +437,66 @@ def equilibrium_pooled(  # type: ignore[no-untyped-def]
         tolerance, want_tangent,
     )  # fmt: skip
     return weight * total, weight * tangent, steps, residual
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def explicit_images(  # type: ignore[no-untyped-def]
+    first, others, side, sides, grid, layers, weight, want_tangent, features, tangents
+):
+    """G and Θ with the readout "flatten" of one sample with others through explicit layers, (10.5) and (10.6).
+
+    The arguments are those of `equilibrium_images`, `side` (layers, 8, positions) and `sides` (samples, layers, 8,
+    positions) for every layer; `layers` has for each the variances of the weights, of the weights that read the input
+    again and of the bias, and linear and bent of F.
+    """
+    height, width, vertical, horizontal = grid[0], grid[1], grid[2], grid[3]
+    channels, count = first.shape
+    depth = len(layers)
+    padded = np.zeros((height + 2 * vertical) * (width + 2 * horizontal))
+    rows = np.zeros(width + 2 * horizontal)
+    entry, mixed, value = np.empty(count), np.empty(count), np.empty(count)
+    over, scale, lift = np.empty(count), np.empty(count), np.empty(count)
+    covariances, slopes = np.empty((depth, count)), np.empty((depth, count))
+    for j in range(len(others)):
+        own = _equal(first, others[j])
+        for s in range(count):
+            value[s] = 0.0
+        for channel in range(channels):
+            for s in range(count):
+                value[s] += first[channel, s] * others[j, channel, s]
+        _mix(value, grid, padded, rows, entry)
+        for k in range(depth):
+            read, again, constant, linear, bent = layers[k]
+            here, there = side[k], sides[j, k]
+            covariance = covariances[k]
+            _mix(value, grid, padded, rows, mixed)
+            for s in range(count):
+                scale[s] = here[0, s] * there[0, s]
+                over[s] = here[1, s] * there[1, s]
+                lift[s] = here[2, s] + there[2, s]
+                entering = read * mixed[s] + again * entry[s] + constant
+                covariance[s] = min(max(entering, -scale[s]), scale[s])
+            _evaluate(covariance, over, scale, linear, bent, lift, value, slopes[k])
+            for s in range(count):
+                if over[s] == 0.0:
+                    value[s] = here[6, s] * there[6, s]
+                    slopes[k, s] = here[7, s] * there[7, s]
+                elif own:
+                    covariance[s] = scale[s]
+                    value[s] = here[4, s] * there[4, s] + lift[s]
+                    slopes[k, s] = here[5, s] * there[5, s]
+        total = 0.0
+        for s in range(count):
+            total += value[s]
+        features[j] = weight * total
+        if want_tangent:
+            for s in range(count):
+                value[s] = slopes[depth - 1, s]
+            for k in range(depth - 1, -1, -1):
+                for s in range(count):
+                    total += value[s] * covariances[k, s]
+                if k:
+                    _mix(value, grid, padded, rows, mixed)
+                    for s in range(count):
+                        value[s] = slopes[k - 1, s] * layers[k, 0] * mixed[s]
+            tangents[j] = weight * total
