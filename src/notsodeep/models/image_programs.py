@@ -18,7 +18,7 @@ from notsodeep.pairs.compiled_fields import (
     equilibrium_pooled,
     explicit_images,
 )
-from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
+from notsodeep.pairs.fields import FieldTable, Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
@@ -273,14 +273,14 @@ class ImageEquilibrium(ImageProgram):
         ]
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         steps, residual = 0, 0.0
-        tables = self._tables(columns)
         grid, slopes, layer, table = self._grid(), self._slopes(0), self.layers[0], self.methods[0].table
         equation, coordinate = (layer.weight, layer.inject, layer.constant), (0.0, 0.0, 0.0, False)
         if table is not None:
             coordinate = table.epsilon, table.start, table.stop, table.odd
+        tables = None if table is None else self._column_tables(table, columns)
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
-            row = None if tables is None else self._row_table(rows.start + i)
+            row = None if table is None else self._row_table(table, rows.start + i)
             images, moments = (part[i] for part in sides[0])
             others, theirs = (part[:count] for part in sides[1])
             if self.readout.flatten:
@@ -301,21 +301,15 @@ class ImageEquilibrium(ImageProgram):
             raise _not_converged(residual)
         return self._finished(values, tangents, self._evidence(steps, residual), diagonal)
 
-    def _row_table(self, number: int) -> Array:
+    def _row_table(self, table: FieldTable, number: int) -> Array:
         """The table at the variances of one sample of the rows."""
-        table, gain = self.methods[0].table, self.layers[0].phi.gain
-        assert table is not None
-        own = table.rows_of(gain**2 * self.sides[0].variances[0][number])
+        own = table.rows_of(self.layers[0].phi.gain ** 2 * self.sides[0].variances[0][number])
         return in_strips(own) if self.readout.flatten else own
 
-    def _tables(self, columns: slice) -> Array | None:
+    def _column_tables(self, table: FieldTable, columns: slice) -> Array:
         """What tables of rows are multiplied with, for each sample of the columns: (samples, strips, rank, STRIP)."""
-        table, gain = self.methods[0].table, self.layers[0].phi.gain
-        if table is None:
-            return None
-        return np.stack(
-            [in_strips(table.columns_of(gain**2 * q)) for q in self.sides[-1].variances[0][columns]]
-        )
+        variances = self.layers[0].phi.gain ** 2 * self.sides[-1].variances[0][columns]
+        return np.stack([in_strips(table.columns_of(q)) for q in variances])
 
     def _series(self, row: Array | None, tables: Array | None, number: int) -> Array:
         """The table at the variances of a sample with the first others (flatten), or with one of them (pool)."""
