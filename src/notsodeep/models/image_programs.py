@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,9 @@ MAX_STEPS = 60
 SETTLED = 4e-15
 # A Newton step solves its linear equation to this factor, by at most so many sweeps.
 SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
+# Samples of a tile; more share the table of a row, fewer keep threads busy where there are few samples.
+TILE_SIDE, TILE_SIDE_TABLE, TILE_SIDE_POOL = 32, 64, 8
+TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,6 @@ class ImageProgram:
     ) -> None:
         self.layers, self.mixing, self.kernels = layers, mixing, kernels
         self.readout = Readout(readout, mixing)
-        # Small enough that threads share a few dozen samples; large enough that the table of a row serves many pairs.
-        self.tile_side = 32 if self.readout.flatten else 8
         self.tangent = any(kernel.is_tangent for kernel in kernels)
         self.sides = [self._side(left)]
         self.sides.append(self.sides[0] if right is None else self._side(right))
@@ -114,6 +116,8 @@ class ImageProgram:
             method_for(layer.phi, found) for layer, found in zip(layers, both, strict=True)
         ]
         self.prepared = [side.prepared(layers) for side in self.sides[: 1 if right is None else 2]]
+        side = TILE_SIDE_TABLE if any(method.table for method in self.methods) else TILE_SIDE
+        self.tile_side = side if self.readout.flatten else TILE_SIDE_POOL
         self.shape = len(left.values), len((right or left).values)
 
     def start(self) -> Array:
@@ -283,17 +287,17 @@ class ImageEquilibrium(ImageProgram):
             row = None if table is None else self._row_table(table, rows.start + i)
             images, moments = (part[i] for part in sides[0])
             others, theirs = (part[:count] for part in sides[1])
-            if self.readout.flatten:
+            for part in _chunks(count) if self.readout.flatten else ():
                 taken, left = equilibrium_images(
-                    images, others, moments, theirs, grid, equation, slopes, self._series(row, tables, count),
-                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
-                    values[i, :count], tangents[i, :count],
+                    images, others[part], moments, theirs[part], grid, equation, slopes,
+                    self._series(row, tables, part), coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE,
+                    self.tangent, values[i, part], tangents[i, part],
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
-                continue
-            for j in range(count):
+            for j in range(0 if self.readout.flatten else count):
                 values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
-                    images, others[j], moments, theirs[j], grid, equation, slopes, self._series(row, tables, j),
+                    images, others[j], moments, theirs[j], grid, equation, slopes,
+                    self._series(row, tables, slice(j, j + 1)),
                     coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
@@ -311,15 +315,15 @@ class ImageEquilibrium(ImageProgram):
         variances = self.layers[0].phi.gain ** 2 * self.sides[-1].variances[0][columns]
         return np.stack([in_strips(table.columns_of(q)) for q in variances])
 
-    def _series(self, row: Array | None, tables: Array | None, number: int) -> Array:
-        """The table at the variances of a sample with the first others (flatten), or with one of them (pool)."""
+    def _series(self, row: Array | None, tables: Array | None, part: slice) -> Array:
+        """The table at the variances of a sample with some others (flatten), or with one (pool)."""
         if row is None or tables is None:
             return np.zeros((0, 0, 0, 0))
         if not self.readout.flatten:
-            return np.asarray(np.matmul(row[:, None], tables[number][None]))
+            return np.asarray(np.matmul(row[:, None], tables[part]))
         strips, orders = row.shape[:2]
-        series = np.empty((number, strips, orders, STRIP))
-        contracted(row, tables[:number], series)
+        series = np.empty((part.stop - part.start, strips, orders, STRIP))
+        contracted(row, tables[part], series)
         return series
 
     def _evidence(self, steps: int, residual: float) -> KernelInfo:
@@ -379,6 +383,12 @@ class ImageEquilibrium(ImageProgram):
             if change * self.rate <= TOLERANCE * (1.0 - self.rate) * float(np.abs(adjoint).max()):
                 break
         return self.readout.total(features) + self.readout.total(adjoint * covariance)
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    """Samples whose series are made and used together, few enough that these stay in a cache."""
+    for start in range(0, count, TOGETHER):
+        yield slice(start, min(start + TOGETHER, count))
 
 
 def _not_converged(residual: float) -> ConvergenceError:
