@@ -171,9 +171,12 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
     """The average over the taps: result = 𝒜 field.  `padded` has the borders, `rows` the sums along columns."""
     wide = width + 2 * horizontal
     taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
+    # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
+        start = (y + vertical) * wide + horizontal
+        into, line = padded[start : start + width], field[y * width : (y + 1) * width]
         for x in range(width):
-            padded[(y + vertical) * wide + horizontal + x] = field[y * width + x]
+            into[x] = line[x]
     if circular:
         for y in range(vertical, height + vertical):
             for x in range(horizontal):
@@ -184,18 +187,22 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
                 padded[y * wide + x] = padded[(y + height) * wide + x]
                 padded[(y + height + vertical) * wide + x] = padded[(y + vertical) * wide + x]
     for y in range(height):
+        line = padded[y * wide : (y + 1) * wide]
         for x in range(wide):
-            rows[x] = padded[y * wide + x]
+            rows[x] = line[x]
         for shift in range(1, 2 * vertical + 1):
+            below = padded[(y + shift) * wide : (y + shift + 1) * wide]
             for x in range(wide):
-                rows[x] += padded[(y + shift) * wide + x]
+                rows[x] += below[x]
+        found = result[y * width : (y + 1) * width]
         for x in range(width):
-            result[y * width + x] = rows[x]
+            found[x] = rows[x]
         for shift in range(1, 2 * horizontal + 1):
+            beside = rows[shift : shift + width]
             for x in range(width):
-                result[y * width + x] += rows[x + shift]
+                found[x] += beside[x]
         for x in range(width):
-            result[y * width + x] *= taps
+            found[x] *= taps
 
 
 @njit(cache=True, nogil=True)
@@ -219,23 +226,29 @@ def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, res
     padded, total = work[: wide * wide], work[wide * wide :]
     taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
     begin, run = horizontal * (wide + 1), width * wide - 2 * horizontal
+    middle = padded[begin : begin + run]
+    # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
         for other in range(height):
             base = (y * height + other) * area
+            block, own = result[base : base + area], field[base : base + area]
             for k in range(area):
-                result[base + k] = field[base + k]
+                block[k] = own[k]
             for shift in range(-vertical, vertical + 1):
                 first, second = y + shift, other + shift
                 if circular:
                     first, second = first % height, second % height
                 inside = min(first, second) >= 0 and max(first, second) < height
                 if shift != 0 and inside:
-                    source = (first * height + second) * area
+                    start = (first * height + second) * area
+                    source = field[start : start + area]
                     for k in range(area):
-                        result[base + k] += field[source + k]
+                        block[k] += source[k]
             for x in range(width):
+                start = (x + horizontal) * wide + horizontal
+                into, line = padded[start : start + width], block[x * width : (x + 1) * width]
                 for k in range(width):
-                    padded[(x + horizontal) * wide + horizontal + k] = result[base + x * width + k]
+                    into[k] = line[k]
             if circular:
                 for x in range(horizontal, width + horizontal):
                     for k in range(horizontal):
@@ -246,14 +259,19 @@ def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, res
                         padded[x * wide + k] = padded[(x + width) * wide + k]
                         padded[(x + width + horizontal) * wide + k] = padded[(x + horizontal) * wide + k]
             for k in range(run):
-                total[k] = padded[begin + k]
+                total[k] = middle[k]
             for shift in range(1, horizontal + 1):
                 step = shift * (wide + 1)
+                before, after = (
+                    padded[begin - step : begin - step + run],
+                    padded[begin + step : begin + step + run],
+                )
                 for k in range(run):
-                    total[k] += padded[begin + k - step] + padded[begin + k + step]
+                    total[k] += before[k] + after[k]
             for x in range(width):
+                line, found = block[x * width : (x + 1) * width], total[x * wide : x * wide + width]
                 for k in range(width):
-                    result[base + x * width + k] = taps * total[x * wide + k]
+                    line[k] = taps * found[k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
