@@ -281,7 +281,11 @@ class ImageEquilibrium(ImageProgram):
         equation, coordinate = (layer.weight, layer.inject, layer.constant), (0.0, 0.0, 0.0, False)
         if table is not None:
             coordinate = table.epsilon, table.start, table.stop, table.odd
-        tables = None if table is None else self._column_tables(table, columns)
+        tables, buffer = None, np.zeros((0, 0, 0, 0))
+        if table is not None:
+            tables = self._column_tables(table, columns)
+            together = TOGETHER if self.readout.flatten else int(np.prod(self.mixing.positions))
+            buffer = np.empty((together, tables.shape[1], table.orders, STRIP))
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
             row = None if table is None else self._row_table(table, rows.start + i)
@@ -290,14 +294,14 @@ class ImageEquilibrium(ImageProgram):
             for part in _chunks(count) if self.readout.flatten else ():
                 taken, left = equilibrium_images(
                     images, others[part], moments, theirs[part], grid, equation, slopes,
-                    self._series(row, tables, part), coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE,
-                    self.tangent, values[i, part], tangents[i, part],
+                    self._series(row, tables, part, buffer), coordinate, self.readout.weight, self.rate, self.sweeps,
+                    TOLERANCE, self.tangent, values[i, part], tangents[i, part],
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
             for j in range(0 if self.readout.flatten else count):
                 values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
                     images, others[j], moments, theirs[j], grid, equation, slopes,
-                    self._series(row, tables, slice(j, j + 1)),
+                    self._series(row, tables, slice(j, j + 1), buffer),
                     coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
@@ -315,14 +319,13 @@ class ImageEquilibrium(ImageProgram):
         variances = self.layers[0].phi.gain ** 2 * self.sides[-1].variances[0][columns]
         return np.stack([in_strips(table.columns_of(q)) for q in variances])
 
-    def _series(self, row: Array | None, tables: Array | None, part: slice) -> Array:
-        """The table at the variances of a sample with some others (flatten), or with one (pool)."""
+    def _series(self, row: Array | None, tables: Array | None, part: slice, buffer: Array) -> Array:
+        """The table at the variances of a sample with some others (flatten), or with one (pool), in the buffer."""
         if row is None or tables is None:
             return np.zeros((0, 0, 0, 0))
         if not self.readout.flatten:
-            return np.asarray(np.matmul(row[:, None], tables[part]))
-        strips, orders = row.shape[:2]
-        series = np.empty((part.stop - part.start, strips, orders, STRIP))
+            return np.asarray(np.matmul(row[:, None], tables[part], out=buffer))
+        series = buffer[: part.stop - part.start]
         contracted(row, tables[part], series)
         return series
 

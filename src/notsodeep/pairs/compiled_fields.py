@@ -138,32 +138,39 @@ def _interpolate(covariance, inverse, energy, steep, lift, series, coordinate, v
     for p in range(len(series)):
         begin = p * STRIP
         here = min(STRIP, len(covariance) - begin)
+        end = begin + here
+        entry, over = covariance[begin:end], inverse[begin:end]
         for s in range(here):
-            rho = min(max(covariance[begin + s] * inverse[begin + s], -1.0), 1.0)
+            rho = min(max(entry[s] * over[s], -1.0), 1.0)
             sign[s] = np.copysign(1.0, rho) if odd else 1.0
             rho *= sign[s]
             near, far = 0.5 * (1.0 - rho), 0.5 * (1.0 + rho)
             # (3.28): the coordinate in which F is smooth up to both ends.
             t = np.log((np.sqrt(near) + np.sqrt(near + square)) / (np.sqrt(far) + np.sqrt(far + square)))
             place[s] = (2.0 * t - start - stop) / (stop - start)
+        # All of a strip, filled up or not: a fixed length vectorises best.
+        for s in range(STRIP):
             later[s] = 0.0
             latest[s] = 0.0
             second[s] = 0.0
             first[s] = 0.0
         for k in range(count - 1, 0, -1):
-            for s in range(here):
+            values, rises = series[p, k], series[p, count + k]
+            for s in range(STRIP):
                 twice = 2.0 * place[s]
-                moved = series[p, k, s] + twice * later[s] - latest[s]
+                moved = values[s] + twice * later[s] - latest[s]
                 latest[s] = later[s]
                 later[s] = moved
-                turned = series[p, count + k, s] + twice * second[s] - first[s]
+                turned = rises[s] + twice * second[s] - first[s]
                 first[s] = second[s]
                 second[s] = turned
+        values, rises = series[p, 0], series[p, count]
+        found, risen = value[begin:end], slope[begin:end]
+        own, steeper, constant = energy[begin:end], steep[begin:end], lift[begin:end]
         for s in range(here):
             z = place[s]
-            even = series[p, 0, s] + z * later[s] - latest[s]
-            value[begin + s] = sign[s] * energy[begin + s] * even + lift[begin + s]
-            slope[begin + s] = steep[begin + s] * (series[p, count, s] + z * second[s] - first[s])
+            found[s] = sign[s] * own[s] * (values[s] + z * later[s] - latest[s]) + constant[s]
+            risen[s] = steeper[s] * (rises[s] + z * second[s] - first[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
