@@ -74,7 +74,7 @@ def width_errors(arguments: argparse.Namespace) -> None:
     images = load_digits().images[:4][:, None]
     images = images - images.mean(axis=0)
     images /= math.sqrt(np.mean(images**2))
-    channels, draws, rows = (8, 16, 32, 64, 128), 10, []
+    channels, draws, rows = (16, 32, 64, 128), 20, []
     print("| readout | kernel | " + " | ".join(f"{m} channels" for m in channels) + " | slope |")
     print("|---|---|" + "---|" * (len(channels) + 1))
     for readout in ("flatten", "pool"):
@@ -154,12 +154,12 @@ def results(arguments: argparse.Namespace) -> None:
             "ConvDEQ relu 0.3": nsd.ConvDEQ("relu", FEEDBACK),
             "ConvDEQ relu 0.8": nsd.ConvDEQ("relu", 0.8),
             "conv, 5 layers": nsd.ConvExplicit([relu] * 5),
-            "DEQ relu 0.3": nsd.DEQ("relu", FEEDBACK),
+            "dense DEQ relu 0.3": nsd.DEQ("relu", FEEDBACK),
         }
         chosen = {name: model for name, model in models.items() if arguments.only in name}
         for name, model in chosen.items():
             start = time.perf_counter()
-            plain = name.startswith("DEQ")
+            plain = name.startswith("dense")
             first, second = (rows, more) if plain else (images, others)
             square, cross = nsd.both_kernels(model, first), nsd.both_kernels(model, second, first)
             seconds = time.perf_counter() - start

@@ -2,8 +2,9 @@
 
   python benchmarks/overview.py                       about half a minute; writes docs/images/overview.png
 
-Left, how far exact kernels are from that of the DEQ on digits, each times its best factor: the designed network, one
-plain layer of the DEQ's own activation, and as many plain layers as the design has. Right, the spectrum of the exact
+Left, how far exact kernels are from that of the DEQ on digits, each times its best factor: the papers' design, the
+injected twin (two layers that see the input again, designed without data), one plain layer of the DEQ's own activation,
+and as many plain layers as the papers' design has. Right, the spectrum of the exact
 kernel of a ReLU DEQ on the papers' mixture, with the one predicted without data.
 """
 
@@ -44,10 +45,15 @@ def drawn() -> Figure:
     drawing, (worth, spectrum) = figures.new_figure(2, height=3.0)
     digits = load("digits")
     rows = Preprocessing.fit(digits.X).apply(digits.X)
-    found = {name: twin_distances(design(DEQ(phi, SIGMA_A2), 1.0), rows) for name, phi in ACTIVATIONS.items()}
+    deqs = {name: DEQ(phi, SIGMA_A2).centred(1.0) for name, phi in ACTIVATIONS.items()}
+    found = {name: twin_distances(design(deq, 1.0, family="papers"), rows) for name, deq in deqs.items()}
+    injected = {
+        name: twin_distances(design(deq, 1.0, family="injected", layers=2), rows)
+        for name, deq in deqs.items()
+    }
     for name, one in found.items():
-        print(f"{name}: {one}")
-    draw_distances(worth, found)
+        print(f"{name}: {one}\n  injected: {injected[name].twin}")
+    draw_distances(worth, found, [one.twin.up_to_factor for one in injected.values()])
     mixture = GaussianMixture.paper(DIMENSION)
     drawn_rows, labels = mixture.sample(SAMPLES, seed=0)
     deq = DEQ("relu", SIGMA_A2).centred(MixtureStatistics.of(mixture, drawn_rows, labels).tau0)
@@ -57,17 +63,18 @@ def drawn() -> Figure:
     return drawing
 
 
-def draw_distances(axes: Axes, found: dict[str, TwinDistances]) -> None:
+def draw_distances(axes: Axes, found: dict[str, TwinDistances], injected: list[float]) -> None:
     """One row for each activation, one marker for each network."""
     places = np.arange(len(found))[::-1]
     deepest = [one.plain[max(one.plain)].up_to_factor for one in found.values()]
     networks = {
-        "designed twin": [one.twin.up_to_factor for one in found.values()],
+        "twin of the papers": [one.twin.up_to_factor for one in found.values()],
         "one plain layer": [one.plain[1].up_to_factor for one in found.values()],
         "as many plain layers": deepest,
+        "injected twin, 2 layers": injected,
     }
     for number, (name, values) in enumerate(networks.items()):
-        style = point_style(number) | {"linestyle": "none", "markersize": 7 - number}
+        style = point_style(number) | {"linestyle": "none", "markersize": 7 - 0.7 * number}
         axes.plot(100 * np.array(values), places, label=name, **style)
     axes.set_yticks(places, list(found))
     axes.set(xscale="log", xlim=(1e-3, 40.0), ylim=(-0.6, len(found) - 0.4))
@@ -75,7 +82,7 @@ def draw_distances(axes: Axes, found: dict[str, TwinDistances]) -> None:
     axes.set(xlabel="kernel differs from the DEQ's, up to a factor", title="what the design is worth")
     axes.grid(axis="y", color="0.9")
     axes.set_axisbelow(True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=1)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
 
 
 if __name__ == "__main__":

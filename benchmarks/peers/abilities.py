@@ -38,7 +38,10 @@ def any_callable() -> str:
 
 def convolution() -> str:
     names = [name for name in dir(nsd.nets) + dir(nsd) if re.search("conv(?!erge)|attention", name.lower())]
-    return f"yes: {', '.join(names)}" if names else "no: fully connected networks only"
+    if not names:
+        return "no: fully connected networks only"
+    found = ", ".join(f"`{name}`" for name in names)
+    return f"convolutions and global pooling, of equilibria too: {found}; no attention"
 
 
 def input_gradient() -> str:

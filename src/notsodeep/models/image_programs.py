@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,14 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.compiled_fields import STRIP, contracted, equilibrium_images, equilibrium_pooled
-from notsodeep.pairs.fields import Method, PairField, Positions, energy, in_strips, method_for
+from notsodeep.pairs.compiled_fields import (
+    STRIP,
+    contracted,
+    equilibrium_images,
+    equilibrium_pooled,
+    explicit_images,
+)
+from notsodeep.pairs.fields import FieldTable, Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
@@ -23,6 +30,9 @@ MAX_STEPS = 60
 SETTLED = 4e-15
 # A Newton step solves its linear equation to this factor, by at most so many sweeps.
 SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
+# Samples of a tile; more share the table of a row, fewer keep threads busy where there are few samples.
+TILE_SIDE, TILE_SIDE_TABLE, TILE_SIDE_POOL = 32, 64, 8
+TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,6 @@ class ImageProgram:
     ) -> None:
         self.layers, self.mixing, self.kernels = layers, mixing, kernels
         self.readout = Readout(readout, mixing)
-        # Small enough that threads share a few dozen samples; large enough that the table of a row serves many pairs.
-        self.tile_side = 32 if self.readout.flatten else 8
         self.tangent = any(kernel.is_tangent for kernel in kernels)
         self.sides = [self._side(left)]
         self.sides.append(self.sides[0] if right is None else self._side(right))
@@ -108,6 +116,8 @@ class ImageProgram:
             method_for(layer.phi, found) for layer, found in zip(layers, both, strict=True)
         ]
         self.prepared = [side.prepared(layers) for side in self.sides[: 1 if right is None else 2]]
+        side = TILE_SIDE_TABLE if any(method.table for method in self.methods) else TILE_SIDE
+        self.tile_side = side if self.readout.flatten else TILE_SIDE_POOL
         self.shape = len(left.values), len((right or left).values)
 
     def start(self) -> Array:
@@ -179,6 +189,47 @@ class ImageProgram:
             return places, places
         return np.repeat(places, len(same)), np.tile(same, len(places))
 
+    def _images(self, number: int, part: slice) -> Array:
+        """These samples as (n, channels, positions)."""
+        return np.ascontiguousarray(self.sides[number].values[part].transpose(0, 2, 1))
+
+    def _moments(self, number: int, part: slice, layer: int, growth: Array) -> Array:
+        """What the compiled loops need of each position in a layer, (n, 8, positions)."""
+        phi, prepared = self.layers[layer].phi, self.prepared[number][layer].take(part)
+        return np.stack(
+            [
+                prepared.root / phi.gain,
+                prepared.inverse * phi.gain,
+                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
+                growth,
+                phi.amplitude * prepared.energy,
+                phi.amplitude * phi.gain * prepared.steep,
+                phi.amplitude * prepared.mean + phi.offset,
+                phi.amplitude * phi.gain * prepared.rise,
+            ],
+            axis=1,
+        )
+
+    def _grid(self) -> tuple[int, int, int, int, bool, bool]:
+        """Height, width, taps beyond the middle, whether borders wrap, whether fields are over pairs of positions."""
+        radius = self.mixing.filter_size // 2
+        height, width = (1, *self.mixing.positions)[-2:]
+        vertical = radius if len(self.mixing.positions) == 2 else 0
+        return height, width, vertical, radius, self.mixing.padding == "circular", not self.readout.flatten
+
+    def _slopes(self, layer: int) -> tuple[float, float]:
+        """F is the first times the covariance and the second times √(q q') J(ρ), with constants, (3.20)."""
+        phi, method = self.layers[layer].phi, self.methods[layer]
+        scale = (phi.amplitude * phi.gain) ** 2
+        return scale * method.linear, scale * (method.bent or 0.0)
+
+    def _finished(self, values: Array, tangents: Array, info: KernelInfo, diagonal: bool) -> ImageTile:
+        """The tile; of a symmetric one the lower half was computed."""
+        if diagonal:
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, info)
+
 
 class ImageEquilibrium(ImageProgram):
     """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
@@ -220,79 +271,62 @@ class ImageEquilibrium(ImageProgram):
         """The kernels of these pairs, by compiled loops where a closed form or a table serves."""
         if not self.compiled:
             return super().tile(start, rows, columns, diagonal=diagonal)
-        sides = self._compact(0, rows), self._compact(-1, columns)
+        sides = [
+            (self._images(side, part), self._moments(side, part, 0, self._growth(side, part)))
+            for side, part in ((0, rows), (-1, columns))
+        ]
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         steps, residual = 0, 0.0
-        tables = self._tables(columns)
-        grid, equation, slopes, coordinate = self._parameters()
+        grid, slopes, layer, table = self._grid(), self._slopes(0), self.layers[0], self.methods[0].table
+        equation, coordinate = (layer.weight, layer.inject, layer.constant), (0.0, 0.0, 0.0, False)
+        if table is not None:
+            coordinate = table.epsilon, table.start, table.stop, table.odd
+        tables, buffer = None, np.zeros((0, 0, 0, 0))
+        if table is not None:
+            tables = self._column_tables(table, columns)
+            together = TOGETHER if self.readout.flatten else int(np.prod(self.mixing.positions))
+            buffer = np.empty((together, tables.shape[1], table.orders, STRIP))
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
-            row = None if tables is None else self._row_table(rows.start + i)
+            row = None if table is None else self._row_table(table, rows.start + i)
             images, moments = (part[i] for part in sides[0])
             others, theirs = (part[:count] for part in sides[1])
-            if self.readout.flatten:
+            for part in _chunks(count) if self.readout.flatten else ():
                 taken, left = equilibrium_images(
-                    images, others, moments, theirs, grid, equation, slopes, self._series(row, tables, count),
-                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
-                    values[i, :count], tangents[i, :count],
+                    images, others[part], moments, theirs[part], grid, equation, slopes,
+                    self._series(row, tables, part, buffer), coordinate, self.readout.weight, self.rate, self.sweeps,
+                    TOLERANCE, self.tangent, values[i, part], tangents[i, part],
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
-                continue
-            for j in range(count):
+            for j in range(0 if self.readout.flatten else count):
                 values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
-                    images, others[j], moments, theirs[j], grid, equation, slopes, self._series(row, tables, j),
+                    images, others[j], moments, theirs[j], grid, equation, slopes,
+                    self._series(row, tables, slice(j, j + 1), buffer),
                     coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
         if residual > TOLERANCE:
             raise _not_converged(residual)
-        if diagonal:
-            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
-        named = {Kernel.CK: values, Kernel.NTK: tangents}
-        return ImageTile({name: named[name] for name in self.kernels}, self._evidence(steps, residual))
+        return self._finished(values, tangents, self._evidence(steps, residual), diagonal)
 
-    def _parameters(self) -> tuple[object, ...]:
-        """Grid, equation, closed form of F and coordinate of its table, as the compiled loops take them."""
-        phi, layer, method = self.layers[0].phi, self.layers[0], self.methods[0]
-        radius = self.mixing.filter_size // 2
-        height, width = (1, *self.mixing.positions)[-2:]
-        vertical = radius if len(self.mixing.positions) == 2 else 0
-        circular, scale = self.mixing.padding == "circular", (phi.amplitude * phi.gain) ** 2
-        coordinate = (0.0, 0.0, 0.0, False)
-        if method.table is not None:
-            coordinate = method.table.epsilon, method.table.start, method.table.stop, method.table.odd
-        return (
-            (height, width, vertical, radius, circular, not self.readout.flatten),
-            (layer.weight, layer.inject, layer.constant),
-            (scale * method.linear, scale * (method.bent or 0.0)),
-            coordinate,
-        )
-
-    def _row_table(self, number: int) -> Array:
+    def _row_table(self, table: FieldTable, number: int) -> Array:
         """The table at the variances of one sample of the rows."""
-        table, gain = self.methods[0].table, self.layers[0].phi.gain
-        assert table is not None
-        own = table.rows_of(gain**2 * self.sides[0].variances[0][number])
+        own = table.rows_of(self.layers[0].phi.gain ** 2 * self.sides[0].variances[0][number])
         return in_strips(own) if self.readout.flatten else own
 
-    def _tables(self, columns: slice) -> Array | None:
+    def _column_tables(self, table: FieldTable, columns: slice) -> Array:
         """What tables of rows are multiplied with, for each sample of the columns: (samples, strips, rank, STRIP)."""
-        table, gain = self.methods[0].table, self.layers[0].phi.gain
-        if table is None:
-            return None
-        return np.stack(
-            [in_strips(table.columns_of(gain**2 * q)) for q in self.sides[-1].variances[0][columns]]
-        )
+        variances = self.layers[0].phi.gain ** 2 * self.sides[-1].variances[0][columns]
+        return np.stack([in_strips(table.columns_of(q)) for q in variances])
 
-    def _series(self, row: Array | None, tables: Array | None, number: int) -> Array:
-        """The table at the variances of a sample with the first others (flatten), or with one of them (pool)."""
+    def _series(self, row: Array | None, tables: Array | None, part: slice, buffer: Array) -> Array:
+        """The table at the variances of a sample with some others (flatten), or with one (pool), in the buffer."""
         if row is None or tables is None:
             return np.zeros((0, 0, 0, 0))
         if not self.readout.flatten:
-            return np.asarray(np.matmul(row[:, None], tables[number][None]))
-        strips, orders = row.shape[:2]
-        series = np.empty((number, strips, orders, STRIP))
-        contracted(row, tables[:number], series)
+            return np.asarray(np.matmul(row[:, None], tables[part], out=buffer))
+        series = buffer[: part.stop - part.start]
+        contracted(row, tables[part], series)
         return series
 
     def _evidence(self, steps: int, residual: float) -> KernelInfo:
@@ -306,25 +340,6 @@ class ImageEquilibrium(ImageProgram):
         layer, side = self.layers[0], self.sides[number]
         alone = layer.inject * side.forcing[part] + layer.constant
         return np.sqrt(np.divide(side.variances[0][part], alone, out=np.ones_like(alone), where=alone > 0.0))
-
-    def _compact(self, number: int, part: slice) -> tuple[Array, Array]:
-        """Images (n, channels, positions), and what the compiled loops need of each position, (n, 8, positions)."""
-        phi, side = self.layers[0].phi, self.sides[number]
-        prepared = self.prepared[number][0].take(part)
-        moments = np.stack(
-            [
-                prepared.root / phi.gain,
-                prepared.inverse * phi.gain,
-                phi.amplitude * phi.offset * prepared.mean + 0.5 * phi.offset**2,
-                self._growth(number, part),
-                phi.amplitude * prepared.energy,
-                phi.amplitude * phi.gain * prepared.steep,
-                phi.amplitude * prepared.mean + phi.offset,
-                phi.amplitude * phi.gain * prepared.rise,
-            ],
-            axis=1,
-        )
-        return np.ascontiguousarray(side.values[part].transpose(0, 2, 1)), moments
 
     def fill(self, first: int, others: slice) -> tuple[Array, Array | None, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
@@ -373,6 +388,12 @@ class ImageEquilibrium(ImageProgram):
         return self.readout.total(features) + self.readout.total(adjoint * covariance)
 
 
+def _chunks(count: int) -> Iterator[slice]:
+    """Samples whose series are made and used together, few enough that these stay in a cache."""
+    for start in range(0, count, TOGETHER):
+        yield slice(start, min(start + TOGETHER, count))
+
+
 def _not_converged(residual: float) -> ConvergenceError:
     return ConvergenceError(
         f"The covariances of two samples did not converge: residual {residual:.2g} after {MAX_STEPS} steps.",
@@ -393,6 +414,36 @@ class ImageFeedforward(ImageProgram):
             else:
                 found.append(layer.weight * forcing + layer.constant)
         return found
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
+        """The kernels of these pairs; by compiled loops where all layers have a closed form, for "flatten"."""
+        if not self.readout.flatten or any(method.bent is None for method in self.methods):
+            return super().tile(start, rows, columns, diagonal=diagonal)
+        depth = range(len(self.layers))
+        sides = [
+            (
+                self._images(side, part),
+                np.stack(
+                    [
+                        self._moments(side, part, k, np.ones_like(self.sides[side].forcing[part]))
+                        for k in depth
+                    ],
+                    1,
+                ),
+            )
+            for side, part in ((0, rows), (-1, columns))
+        ]
+        layers = np.array(
+            [[one.weight, one.inject, one.constant, *self._slopes(k)] for k, one in enumerate(self.layers)]
+        )
+        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        for i in range(len(start)):
+            count = i + 1 if diagonal else start.shape[1]
+            explicit_images(
+                sides[0][0][i], sides[1][0][:count], sides[0][1][i], sides[1][1][:count], self._grid(), layers,
+                self.readout.weight, self.tangent, values[i, :count], tangents[i, :count],
+            )  # fmt: skip
+        return self._finished(values, tangents, self._evidence(), diagonal)
 
     def _evidence(self) -> KernelInfo:
         info = KernelInfo(0, 0.0, 0.0, 0)

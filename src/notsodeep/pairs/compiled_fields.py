@@ -138,32 +138,39 @@ def _interpolate(covariance, inverse, energy, steep, lift, series, coordinate, v
     for p in range(len(series)):
         begin = p * STRIP
         here = min(STRIP, len(covariance) - begin)
+        end = begin + here
+        entry, over = covariance[begin:end], inverse[begin:end]
         for s in range(here):
-            rho = min(max(covariance[begin + s] * inverse[begin + s], -1.0), 1.0)
+            rho = min(max(entry[s] * over[s], -1.0), 1.0)
             sign[s] = np.copysign(1.0, rho) if odd else 1.0
             rho *= sign[s]
             near, far = 0.5 * (1.0 - rho), 0.5 * (1.0 + rho)
             # (3.28): the coordinate in which F is smooth up to both ends.
             t = np.log((np.sqrt(near) + np.sqrt(near + square)) / (np.sqrt(far) + np.sqrt(far + square)))
             place[s] = (2.0 * t - start - stop) / (stop - start)
+        # All of a strip, filled up or not: a fixed length vectorises best.
+        for s in range(STRIP):
             later[s] = 0.0
             latest[s] = 0.0
             second[s] = 0.0
             first[s] = 0.0
         for k in range(count - 1, 0, -1):
-            for s in range(here):
+            values, rises = series[p, k], series[p, count + k]
+            for s in range(STRIP):
                 twice = 2.0 * place[s]
-                moved = series[p, k, s] + twice * later[s] - latest[s]
+                moved = values[s] + twice * later[s] - latest[s]
                 latest[s] = later[s]
                 later[s] = moved
-                turned = series[p, count + k, s] + twice * second[s] - first[s]
+                turned = rises[s] + twice * second[s] - first[s]
                 first[s] = second[s]
                 second[s] = turned
+        values, rises = series[p, 0], series[p, count]
+        found, risen = value[begin:end], slope[begin:end]
+        own, steeper, constant = energy[begin:end], steep[begin:end], lift[begin:end]
         for s in range(here):
             z = place[s]
-            even = series[p, 0, s] + z * later[s] - latest[s]
-            value[begin + s] = sign[s] * energy[begin + s] * even + lift[begin + s]
-            slope[begin + s] = steep[begin + s] * (series[p, count, s] + z * second[s] - first[s])
+            found[s] = sign[s] * own[s] * (values[s] + z * later[s] - latest[s]) + constant[s]
+            risen[s] = steeper[s] * (rises[s] + z * second[s] - first[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -171,9 +178,12 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
     """The average over the taps: result = 𝒜 field.  `padded` has the borders, `rows` the sums along columns."""
     wide = width + 2 * horizontal
     taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
+    # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
+        start = (y + vertical) * wide + horizontal
+        into, line = padded[start : start + width], field[y * width : (y + 1) * width]
         for x in range(width):
-            padded[(y + vertical) * wide + horizontal + x] = field[y * width + x]
+            into[x] = line[x]
     if circular:
         for y in range(vertical, height + vertical):
             for x in range(horizontal):
@@ -184,18 +194,22 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
                 padded[y * wide + x] = padded[(y + height) * wide + x]
                 padded[(y + height + vertical) * wide + x] = padded[(y + vertical) * wide + x]
     for y in range(height):
+        line = padded[y * wide : (y + 1) * wide]
         for x in range(wide):
-            rows[x] = padded[y * wide + x]
+            rows[x] = line[x]
         for shift in range(1, 2 * vertical + 1):
+            below = padded[(y + shift) * wide : (y + shift + 1) * wide]
             for x in range(wide):
-                rows[x] += padded[(y + shift) * wide + x]
+                rows[x] += below[x]
+        found = result[y * width : (y + 1) * width]
         for x in range(width):
-            result[y * width + x] = rows[x]
+            found[x] = rows[x]
         for shift in range(1, 2 * horizontal + 1):
+            beside = rows[shift : shift + width]
             for x in range(width):
-                result[y * width + x] += rows[x + shift]
+                found[x] += beside[x]
         for x in range(width):
-            result[y * width + x] *= taps
+            found[x] *= taps
 
 
 @njit(cache=True, nogil=True)
@@ -210,44 +224,101 @@ def _equal(first, second):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, result):  # type: ignore[no-untyped-def]
-    """The average over the taps of a field over all pairs of positions, both shifted together: result = 𝒜 field."""
-    count = height * width
+    """The average over the taps of a field over all pairs of positions, both shifted together: result = 𝒜 field.
+
+    Fields are laid out (y, y', x, x'), so that all sums run along contiguous memory; `work` holds twice the square of
+    the padded width, zero where borders are zero.
+    """
+    wide, area = width + 2 * horizontal, width * width
+    padded, total = work[: wide * wide], work[wide * wide :]
     taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
+    begin, run = horizontal * (wide + 1), width * wide - 2 * horizontal
+    middle = padded[begin : begin + run]
+    # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
-        for x in range(width):
-            for other in range(height):
-                base = (y * width + x) * count + other * width
+        for other in range(height):
+            base = (y * height + other) * area
+            block, own = result[base : base + area], field[base : base + area]
+            for k in range(area):
+                block[k] = own[k]
+            for shift in range(-vertical, vertical + 1):
+                first, second = y + shift, other + shift
+                if circular:
+                    first, second = first % height, second % height
+                inside = min(first, second) >= 0 and max(first, second) < height
+                if shift != 0 and inside:
+                    start = (first * height + second) * area
+                    source = field[start : start + area]
+                    for k in range(area):
+                        block[k] += source[k]
+            for x in range(width):
+                start = (x + horizontal) * wide + horizontal
+                into, line = padded[start : start + width], block[x * width : (x + 1) * width]
                 for k in range(width):
-                    work[base + k] = field[base + k]
-                for shift in range(-vertical, vertical + 1):
-                    first, second = y + shift, other + shift
-                    if circular:
-                        first, second = first % height, second % height
-                    outside = min(first, second) < 0 or max(first, second) >= height
-                    if shift != 0 and not outside:
-                        source = (first * width + x) * count + second * width
-                        for k in range(width):
-                            work[base + k] += field[source + k]
-    for y in range(height):
-        for x in range(width):
-            for other in range(height):
-                base = (y * width + x) * count + other * width
+                    into[k] = line[k]
+            if circular:
+                for x in range(horizontal, width + horizontal):
+                    for k in range(horizontal):
+                        padded[x * wide + k] = padded[x * wide + k + width]
+                        padded[x * wide + width + horizontal + k] = padded[x * wide + horizontal + k]
+                for x in range(horizontal):
+                    for k in range(wide):
+                        padded[x * wide + k] = padded[(x + width) * wide + k]
+                        padded[(x + width + horizontal) * wide + k] = padded[(x + horizontal) * wide + k]
+            for k in range(run):
+                total[k] = middle[k]
+            for shift in range(1, horizontal + 1):
+                step = shift * (wide + 1)
+                before, after = (
+                    padded[begin - step : begin - step + run],
+                    padded[begin + step : begin + step + run],
+                )
+                for k in range(run):
+                    total[k] += before[k] + after[k]
+            for x in range(width):
+                line, found = block[x * width : (x + 1) * width], total[x * wide : x * wide + width]
                 for k in range(width):
-                    result[base + k] = work[base + k]
-                for shift in range(-horizontal, horizontal + 1):
-                    first = (x + shift) % width if circular else x + shift
-                    if shift != 0 and 0 <= first < width:
-                        source = (y * width + first) * count + other * width + shift
-                        begin, end = max(0, -shift), min(width, width - shift)
-                        for k in range(begin, end):
-                            result[base + k] += work[source + k]
-                        if circular:
-                            for k in range(begin):
-                                result[base + k] += work[source + k + width]
-                            for k in range(end, width):
-                                result[base + k] += work[source + k - width]
-                for k in range(width):
-                    result[base + k] *= taps
+                    line[k] = taps * found[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _gathered(field, position, height, width, part):  # type: ignore[no-untyped-def]
+    """The entries of one position of the first sample with all of the second, in a row."""
+    y, x = position // width, position % width
+    for other in range(height):
+        base = ((y * height + other) * width + x) * width
+        for k in range(width):
+            part[other * width + k] = field[base + k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _scattered(part, position, height, width, field):  # type: ignore[no-untyped-def]
+    """Put a row of entries back to its place: the inverse of `_gathered`."""
+    y, x = position // width, position % width
+    for other in range(height):
+        base = ((y * height + other) * width + x) * width
+        for k in range(width):
+            field[base + k] = part[other * width + k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _look_up(covariance, fixed, series, coordinate, grid, value, slope):  # type: ignore[no-untyped-def]
+    """F and F' from the table, of the diagonal at once or of all pairs row by row; `fixed` holds what stays."""
+    if not grid[5]:
+        _interpolate(covariance, fixed[0], fixed[1], fixed[2], fixed[3], series[0], coordinate, value, slope)
+        return
+    height, width = grid[0], grid[1]
+    size = height * width
+    rows, found = np.empty((5, size)), np.empty((2, size))
+    for position in range(size):
+        _gathered(covariance, position, height, width, rows[0])
+        for number in range(4):
+            _gathered(fixed[number], position, height, width, rows[number + 1])
+        _interpolate(
+            rows[0], rows[1], rows[2], rows[3], rows[4], series[position], coordinate, found[0], found[1]
+        )
+        _scattered(found[0], position, height, width, value)
+        _scattered(found[1], position, height, width, slope)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -262,29 +333,25 @@ def _mix(field, grid, padded, rows, result):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _solve(  # type: ignore[no-untyped-def]
-    forcing, covariance, scale, over, lift, energy, steep, rest, own, grid, padded, rows,
+    forcing, covariance, scale, fixed, rest, own, grid, padded, rows,
     feedback, slopes, series, coordinate, rate, sweeps, tolerance, want_tangent,
 ):  # fmt: skip
     """ΣF and Σ(F + BΛ) over the entries of one field, Newton steps and residual: (10.1) to (10.3) in units of R.
 
-    `own` lists entries where a position meets itself; `rest` (2, entries) has F and F' of entries without signal, or is
-    empty; `series` (blocks, strips, 2K, STRIP) is the table for equal parts of the entries, or empty.
+    `fixed` (4, entries) holds 1/√(q q'), √(S S'), √(E1 E1') and the constant part of F; `own` lists entries where a
+    position meets itself; `rest` (2, entries) has F and F' of entries without signal, or is empty; `series` is the
+    table, one for the diagonal or one for each position of the first sample, or empty.
     """
     linear, bent = slopes
     count = len(forcing)
-    blocks = len(series)
-    size = count // max(blocks, 1)
+    over, energy, steep, lift = fixed[0], fixed[1], fixed[2], fixed[3]
     mixed, value, slope = np.empty(count), np.empty(count), np.empty(count)
     step, gap = np.empty(count), np.empty(count)
     residual, steps = np.inf, 0
     for number in range(MAX_STEPS):
-        for block in range(blocks):
-            part = slice(block * size, (block + 1) * size)
-            _interpolate(
-                covariance[part], over[part], energy[part], steep[part], lift[part], series[block], coordinate,
-                value[part], slope[part],
-            )  # fmt: skip
-        if blocks == 0:
+        if len(series):
+            _look_up(covariance, fixed, series, coordinate, grid, value, slope)
+        else:
             _evaluate(covariance, over, scale, linear, bent, lift, value, slope)
         # A position with itself: moments of one variable.  From ρ = 1 to rounding, F' of a kinked activation would have
         # half of the digits.
@@ -358,8 +425,7 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
     padded = np.zeros((height + 2 * vertical) * (width + 2 * horizontal))
     rows = np.zeros(width + 2 * horizontal)
     forcing, covariance = np.empty(count), np.empty(count)
-    scale, over, lift = np.empty(count), np.empty(count), np.empty(count)
-    energy, steep, rest = np.empty(count), np.empty(count), np.empty((2, count))
+    scale, fixed, rest = np.empty(count), np.empty((4, count)), np.empty((2, count))
     everywhere = np.arange(count)
     steps, worst = 0, 0.0
     for j in range(len(others)):
@@ -373,20 +439,20 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
         for s in range(count):
             forcing[s] = gain * forcing[s] + constant
             scale[s] = side[0, s] * sides[j, 0, s]
-            over[s] = side[1, s] * sides[j, 1, s]
-            lift[s] = side[2, s] + sides[j, 2, s]
-            energy[s] = side[4, s] * sides[j, 4, s]
-            steep[s] = side[5, s] * sides[j, 5, s]
+            fixed[0, s] = side[1, s] * sides[j, 1, s]
+            fixed[1, s] = side[4, s] * sides[j, 4, s]
+            fixed[2, s] = side[5, s] * sides[j, 5, s]
+            fixed[3, s] = side[2, s] + sides[j, 2, s]
             # To begin with, the correlation that the input alone gives.
             begin = forcing[s] * side[3, s] * sides[j, 3, s]
             covariance[s] = min(max(begin, -scale[s]), scale[s])
-            still = still or over[s] == 0.0
+            still = still or fixed[0, s] == 0.0
             rest[0, s] = side[6, s] * sides[j, 6, s]
             rest[1, s] = side[7, s] * sides[j, 7, s]
         own = everywhere if _equal(first, others[j]) else everywhere[:0]
         total, tangent, taken, residual = _solve(
-            forcing, covariance, scale, over, lift, energy, steep, rest if still else rest[:, :0], own, grid, padded,
-            rows, feedback, slopes, series[j : j + 1], coordinate, rate, sweeps, tolerance, want_tangent,
+            forcing, covariance, scale, fixed, rest if still else rest[:, :0], own, grid, padded, rows, feedback,
+            slopes, series[j : j + 1], coordinate, rate, sweeps, tolerance, want_tangent,
         )  # fmt: skip
         features[j], tangents[j] = weight * total, weight * tangent
         steps, worst = max(steps, taken), max(worst, residual)
@@ -406,34 +472,100 @@ def equilibrium_pooled(  # type: ignore[no-untyped-def]
     feedback, gain, constant = equation
     channels, positions = first.shape
     count = positions * positions
-    forcing, covariance, work = np.empty(count), np.zeros(count), np.empty(count)
-    scale, over, lift = np.empty(count), np.empty(count), np.empty(count)
-    energy, steep, rest = np.empty(count), np.empty(count), np.empty((2, count))
-    rows = np.empty(0)
-    for channel in range(channels):
-        for s in range(positions):
-            for t in range(positions):
-                covariance[s * positions + t] += first[channel, s] * second[channel, t]
+    height, width = grid[0], grid[1]
+    forcing, covariance, scale = np.empty(count), np.zeros(count), np.empty(count)
+    fixed, rest = np.empty((4, count)), np.empty((2, count))
+    work, rows = np.zeros(2 * (width + 2 * grid[3]) ** 2), np.empty(0)
+    own = np.empty(positions, dtype=np.int64)
+    for s in range(positions):
+        for t in range(positions):
+            k = ((s // width * height + t // width) * width + s % width) * width + t % width
+            for channel in range(channels):
+                covariance[k] += first[channel, s] * second[channel, t]
+            scale[k] = side[0, s] * other[0, t]
+            fixed[0, k] = side[1, s] * other[1, t]
+            fixed[1, k] = side[4, s] * other[4, t]
+            fixed[2, k] = side[5, s] * other[5, t]
+            fixed[3, k] = side[2, s] + other[2, t]
+            rest[0, k] = side[6, s] * other[6, t]
+            rest[1, k] = side[7, s] * other[7, t]
+            if s == t:
+                own[s] = k
     _mix(covariance, grid, work, rows, forcing)
     still = False
     for s in range(positions):
         for t in range(positions):
-            k = s * positions + t
+            k = ((s // width * height + t // width) * width + s % width) * width + t % width
             forcing[k] = gain * forcing[k] + constant
-            scale[k] = side[0, s] * other[0, t]
-            over[k] = side[1, s] * other[1, t]
-            lift[k] = side[2, s] + other[2, t]
-            energy[k] = side[4, s] * other[4, t]
-            steep[k] = side[5, s] * other[5, t]
             begin = forcing[k] * side[3, s] * other[3, t]
             covariance[k] = min(max(begin, -scale[k]), scale[k])
-            still = still or over[k] == 0.0
-            rest[0, k] = side[6, s] * other[6, t]
-            rest[1, k] = side[7, s] * other[7, t]
-    own = np.arange(positions) * (positions + 1)
+            still = still or fixed[0, k] == 0.0
     total, tangent, steps, residual = _solve(
-        forcing, covariance, scale, over, lift, energy, steep, rest if still else rest[:, :0],
+        forcing, covariance, scale, fixed, rest if still else rest[:, :0],
         own if _equal(first, second) else own[:0], grid, work, rows, feedback, slopes, series, coordinate, rate, sweeps,
         tolerance, want_tangent,
     )  # fmt: skip
     return weight * total, weight * tangent, steps, residual
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def explicit_images(  # type: ignore[no-untyped-def]
+    first, others, side, sides, grid, layers, weight, want_tangent, features, tangents
+):
+    """G and Θ with the readout "flatten" of one sample with others through explicit layers, (10.5) and (10.6).
+
+    The arguments are those of `equilibrium_images`, `side` (layers, 8, positions) and `sides` (samples, layers, 8,
+    positions) for every layer; `layers` has for each the variances of the weights, of the weights that read the input
+    again and of the bias, and linear and bent of F.
+    """
+    height, width, vertical, horizontal = grid[0], grid[1], grid[2], grid[3]
+    channels, count = first.shape
+    depth = len(layers)
+    padded = np.zeros((height + 2 * vertical) * (width + 2 * horizontal))
+    rows = np.zeros(width + 2 * horizontal)
+    entry, mixed, value = np.empty(count), np.empty(count), np.empty(count)
+    over, scale, lift = np.empty(count), np.empty(count), np.empty(count)
+    covariances, slopes = np.empty((depth, count)), np.empty((depth, count))
+    for j in range(len(others)):
+        own = _equal(first, others[j])
+        for s in range(count):
+            value[s] = 0.0
+        for channel in range(channels):
+            for s in range(count):
+                value[s] += first[channel, s] * others[j, channel, s]
+        _mix(value, grid, padded, rows, entry)
+        for k in range(depth):
+            read, again, constant, linear, bent = layers[k]
+            here, there = side[k], sides[j, k]
+            covariance = covariances[k]
+            _mix(value, grid, padded, rows, mixed)
+            for s in range(count):
+                scale[s] = here[0, s] * there[0, s]
+                over[s] = here[1, s] * there[1, s]
+                lift[s] = here[2, s] + there[2, s]
+                entering = read * mixed[s] + again * entry[s] + constant
+                covariance[s] = min(max(entering, -scale[s]), scale[s])
+            _evaluate(covariance, over, scale, linear, bent, lift, value, slopes[k])
+            for s in range(count):
+                if over[s] == 0.0:
+                    value[s] = here[6, s] * there[6, s]
+                    slopes[k, s] = here[7, s] * there[7, s]
+                elif own:
+                    covariance[s] = scale[s]
+                    value[s] = here[4, s] * there[4, s] + lift[s]
+                    slopes[k, s] = here[5, s] * there[5, s]
+        total = 0.0
+        for s in range(count):
+            total += value[s]
+        features[j] = weight * total
+        if want_tangent:
+            for s in range(count):
+                value[s] = slopes[depth - 1, s]
+            for k in range(depth - 1, -1, -1):
+                for s in range(count):
+                    total += value[s] * covariances[k, s]
+                if k:
+                    _mix(value, grid, padded, rows, mixed)
+                    for s in range(count):
+                        value[s] = slopes[k - 1, s] * layers[k, 0] * mixed[s]
+            tangents[j] = weight * total

@@ -397,4 +397,4 @@ class PairField:
         return value, slope
 
 
-__all__ = ["Method", "PairField", "Positions", "energy", "in_strips", "method_for", "moment"]
+__all__ = ["FieldTable", "Method", "PairField", "Positions", "energy", "in_strips", "method_for", "moment"]
