@@ -91,8 +91,9 @@ def test_the_blocking_does_not_matter(block: int, n: int, kind: str, seed: int) 
 
 @pytest.mark.slow
 def test_threads_of_dask_give_the_same(samples: np.ndarray, tmp_path: Path) -> None:
+    # Of the same blocks: what comes from a table depends on the block, within its stated error.
     model = MODELS["tanh"]
-    expected = kernels.conjugate_kernel(model, samples)
+    expected = kernels.conjugate_kernel(model, samples, block=128)
     assert_close(nsd.conjugate_kernel(model, samples, client="threads", block=128), expected, Oracle.IDENTITY)
     stored = nsd.conjugate_kernel(model, samples, client="threads", block=128, out=tmp_path / "G.zarr")
     assert_close(np.asarray(stored), expected, Oracle.IDENTITY)

@@ -18,7 +18,7 @@ from notsodeep.designs.learning_rates import (
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
-from notsodeep.designs.twin_distances import TwinDistances, twin_distances
+from notsodeep.designs.distances import TwinDistances, twin_distances
 
 __all__ = [
     "FAMILIES",

@@ -85,7 +85,8 @@ def _equation(
 
 def _refuse(sigma_a2: float, forcing: Array, q: Array, slope: Array) -> None:
     worst = int(np.nanargmax(slope)) if np.any(np.isfinite(slope)) else 0
-    if not q[worst] < _RUN_AWAY * forcing[worst]:
+    # Of an activation that grows like a line the slope tells which sigma_a2 would do; of others it grows with q.
+    if not q[worst] < _RUN_AWAY * forcing[worst] and not slope[worst] < _RUN_AWAY:
         raise ConvergenceError(
             f"The pre-activation variance q = σ_a² S(q) + {forcing[worst]:.6g} has no stable solution with σ_a² = "
             f"{sigma_a2:g}: the activation grows so fast that q runs off to infinity.",

@@ -23,7 +23,7 @@ from notsodeep.data import (
     parse_spec,
 )
 from notsodeep.data.table_files import is_table, open_labels
-from notsodeep.designs.twin_distances import ExactKernel
+from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation

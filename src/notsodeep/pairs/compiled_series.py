@@ -63,9 +63,10 @@ def mehler_tile(  # type: ignore[no-untyped-def]
                     factor = left[k, top + i]
                     for j in range(width):
                         series[k, j] = factor * right[k, side + start + j]
+                early = EARLY_STEPS if filled == 0 else 0
                 filled = max(filled, terms)
                 taken, left_residual = _newton(
-                    series, terms, r, rho, power, p, dp, feedback, parity, tolerance
+                    series, terms, r, rho, power, p, dp, feedback, parity, tolerance, early
                 )
                 stuck = taken == MAX_STEPS
                 steps = max(steps, taken)
@@ -120,16 +121,17 @@ def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  # type: ignore[no-untyped-def]
+def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance, early_steps):  # type: ignore[no-untyped-def]
     """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual.
 
-    Half the terms are enough for the first steps: what they leave out is the root of what all of them leave out.
+    Half the terms are enough for the first steps, from a guess: what they leave out is the root of what all of them
+    leave out.
     """
-    before, largest = 1.0, 1.0
+    before, largest, first = 1.0, 1.0, 1.0
     steps = 0
     while steps < MAX_STEPS:
         steps += 1
-        early = steps <= EARLY_STEPS and terms >= 8 and feedback > 0.0
+        early = steps <= early_steps and terms >= 8 and feedback > 0.0
         _horner(series, terms // 2 if early else terms, rho, power, p, dp, parity)
         if feedback == 0.0:
             return 0, 0.0
@@ -141,6 +143,11 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance):  
         for j in range(WIDTH):
             p[j] += dp[j] * power[j]
         before, largest = largest, _largest(power, WIDTH)
+        if steps == 1:
+            first = largest
+        elif steps == early_steps + 1 and terms >= 8:
+            # This step brings in the other half of the terms. How fast steps fall, those of the first half have shown.
+            before = max(before, first)
         if largest <= tolerance and not early:
             break
     # The step after the last is about its square; the ratio of the last two says how much.
