@@ -40,7 +40,7 @@ def relative_errors(wanted: Coefficients, found: Coefficients) -> np.ndarray:
 def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
     """`exact` is what the scalars computed here say, from the model and the network alone."""
     if made.misfit is not None:
-        # Where the papers' families have no answer, an injected network that is closer stands in; it promises a distance.
+        # Where the papers' families have no answer a closer injected network stands in, which promises a distance.
         assert not made.exact
         assert made.residual == made.misfit
         assert made.explain()

@@ -8,6 +8,7 @@ Where a family cannot match, `exact` is false and `explain` says why and what to
 
 from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
+from notsodeep.designs.distances import TwinDistances, twin_distances
 from notsodeep.designs.evidence import Distance, HeldOut, Polish
 from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
 from notsodeep.designs.injected import InjectedFamily
@@ -18,7 +19,6 @@ from notsodeep.designs.learning_rates import (
 )
 from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
-from notsodeep.designs.distances import TwinDistances, twin_distances
 
 __all__ = [
     "FAMILIES",
