@@ -41,8 +41,8 @@ def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: st
     """`exact` is what the scalars computed here say, from the model and the network alone."""
     if made.misfit is not None:
         # Where the papers' families have no answer a closer injected network stands in, which promises a distance.
-        assert not made.exact
         assert made.residual == made.misfit
+        assert made.exact == (made.misfit <= 1e-9)
         assert made.explain()
         return
     centred, matched = model.centred(tau0), "ck" if kernel == "both" else kernel
@@ -59,7 +59,7 @@ def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: st
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     st.sampled_from(NAMES),
     st.floats(1e-6, 0.999),

@@ -63,5 +63,5 @@ def test_shapes_that_do_not_fit(digits: tuple[np.ndarray, np.ndarray]) -> None:
         fitted.predict(rows.reshape(-1, 1, 4, 16))
     with pytest.raises(nsd.InputError, match="X must be images"):
         DEQKernelClassifier(model=MODEL).fit(rows, labels)
-    with pytest.raises(ValueError, match="dim"):
+    with pytest.raises(ValueError, match="go in flattened"):
         DEQKernelClassifier().fit(images, labels)

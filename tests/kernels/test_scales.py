@@ -66,7 +66,7 @@ def test_every_activation_at_every_scale(phi: Reference, scale: float) -> None:
 def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
     """No pair is integrated by itself in two dimensions: at 20 ms each, half of breast cancer would take an hour."""
     X = getattr(datasets, f"load_{name}")().data
-    for rows in (X, X + 3.0):
+    for rows in (X, X[::3] + 3.0):
         kernel, info = nsd.tangent_kernel(
             nsd.DEQ(made(oracles.reference(label)), 0.2), rows, return_info=True
         )

@@ -103,7 +103,7 @@ class KernelMachine(BaseEstimator):
 
     def _as_images(self, rows: Array) -> Array:
         """Scaled rows in the shape of the samples; with scale="auto" of |x(s)|² = 1 on average over positions."""
-        shape = self.image_shape_
+        shape = getattr(self, "image_shape_", None)
         if shape is None:
             return rows
         if int(np.prod(shape)) != rows.shape[1]:

@@ -41,6 +41,8 @@ def test_images_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     np.save("images.npy", images)
     done = run(
         "images.npy",
+        "--scale",
+        "none",
         "--model",
         "conv",
         "--filter-size",
