@@ -93,7 +93,7 @@ def kernel(
 
     Example: notsodeep kernel mnist --out mnist.zarr --storage float32
 
-    Example: notsodeep kernel cifar10 -n 200 --model conv --activation relu --ntk
+    Example: notsodeep kernel cifar10 --samples 200 --model conv --ntk
     """
     from notsodeep.data.table_files import check_writable
 
