@@ -56,6 +56,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, bool]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) -> None:
     make, fact, drawn = RESULTS[name]
@@ -73,6 +74,7 @@ def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) 
     assert not any(word.strip().lower() in ("nan", "inf", "-inf") for word in numbers)
 
 
+@pytest.mark.slow
 def test_the_density_that_is_drawn_is_that_of_the_spectrum() -> None:
     spectrum = nsd.limiting_density(MODEL, MIXTURE, 24)
     line = ElementTree.fromstring(spectrum._repr_html_()).find(".//polyline")
@@ -115,6 +117,7 @@ def test_zeros_and_infinities_are_drawn_without_harm(info: KernelInfo) -> None:
     assert ("caveat" in repr(info)) == bool(info.caveat)
 
 
+@pytest.mark.slow
 def test_no_library_is_needed_to_draw() -> None:
     code = (
         "import sys, notsodeep as nsd; nsd.design(nsd.DEQ('tanh'), 1.0)._repr_html_(); "

@@ -70,6 +70,7 @@ def test_two_models_share_a_fingerprint_only_if_they_are_equal(one: Model, other
     assert (differences(describe(one), describe(other)) == []) == (one == other)
 
 
+@pytest.mark.slow
 @given(models, st.floats(0.0, 1e6))
 def test_a_model_comes_back_equal_with_its_fingerprint(model: Model, norm: float) -> None:
     back = model_from_dict(json.loads(json.dumps(model.to_dict())))
@@ -211,6 +212,7 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), LAMBDAS.values(), ids=list(LAMBDAS))
 def test_callables_are_told_apart_by_what_they_do(one: DEQ, other: DEQ) -> None:
     assert fingerprint(one, 3.0) != fingerprint(other, 3.0)
@@ -224,6 +226,7 @@ def test_callables_with_other_numbers_in_them(one: float, other: float) -> None:
     assert fingerprint(first) != fingerprint(second)
 
 
+@pytest.mark.slow
 def test_a_callable_is_known_by_its_values_not_by_its_name() -> None:
     def tanh(x: np.ndarray) -> np.ndarray:
         return np.tanh(x)

@@ -226,6 +226,7 @@ BAD_LABELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", GOOD_LABELS)
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_the_same_labels_in_another_form(name, form):

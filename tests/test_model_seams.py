@@ -66,6 +66,7 @@ def test_fingerprints_differ_and_survive_a_file() -> None:
     assert fingerprint(nsd.DEQ("tanh", 0.2).centred(1.0)) == fingerprint(nsd.DEQ("tanh", 0.2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [models[0] for models in MODELS.values()], ids=list(MODELS))
 def test_no_store_is_shared(kept: Model, tmp_path: Path) -> None:
     pytest.importorskip("zarr")

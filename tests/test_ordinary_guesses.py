@@ -304,6 +304,7 @@ def test_there_are_25_guesses() -> None:
     assert len(GUESSES) >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", GUESSES)
 def test_an_ordinary_guess(words: str) -> None:
     GUESSES[words]()

@@ -129,6 +129,7 @@ def test_every_console_script_leads_to_a_function() -> None:
         assert callable(getattr(import_module(module), name))
 
 
+@pytest.mark.slow
 def test_the_version_is_printed_without_a_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "notsodeep", "--version"], capture_output=True, text=True, check=False

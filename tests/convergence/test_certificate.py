@@ -195,6 +195,7 @@ def test_input_that_cannot_be_used(arguments, options, message):
         certificate(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_normalise_scales_the_rows():
     scaled = certificate(5.0 * ORTHOGONAL, LABELS, 50, 0.01, normalise=True)
     plain = certificate(ORTHOGONAL, LABELS, 50, 0.01)

@@ -33,6 +33,7 @@ def test_the_parts_in_depth_stay_below_their_bounds(found):
             assert split.untied <= split.untied_bound + rounding
 
 
+@pytest.mark.slow
 def test_rates_are_no_slower_than_proved(found):
     assert found.tied_rate() < found.proved_tied_rate
     # The bound is met with equality on the diagonal, so that its rate is the rate.

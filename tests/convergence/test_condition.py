@@ -50,6 +50,7 @@ def test_both_sides_by_hand():
     assert_close(printed_step(start, 0.1), 2 * hidden / (everything**2 * 9.0), Oracle.CLOSED_FORM)
 
 
+@pytest.mark.slow
 @given(starts)
 def test_no_other_delta_is_better(start):
     best = smallest_ratio(start, best_delta(start))

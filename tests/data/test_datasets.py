@@ -279,6 +279,7 @@ def test_features_are_only_local(monkeypatch):
         load("cifar10_vgg19")
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_not_imported_before_it_is_needed():
     code = "import sys, notsodeep.data; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -32,6 +32,7 @@ def test_rates_of_one_are_ordinary_training(rows: np.ndarray) -> None:
     assert_close(tangent_coefficients(NETWORK, 1.0, ones).as_array(), ordinary.as_array(), Oracle.CLOSED_FORM)
 
 
+@pytest.mark.slow
 def test_the_readout_alone_is_the_conjugate_kernel(rows: np.ndarray) -> None:
     rates = (0.0, 0.0, 0.0, 2.0)
     found = tangent_kernel_with_multipliers(NETWORK, rows, rates)

@@ -285,6 +285,7 @@ def test_quadratic_layers_match_none() -> None:
         assert not design(DEQ(name, 0.2), 1.0, family="quadratic").exact
 
 
+@pytest.mark.slow
 def test_the_papers_tangent_kernel_of_other_activations_gets_a_verdict() -> None:
     made = design(DEQ("swish", 0.2), 1.0, "ntk_paper")
     assert not made.exact

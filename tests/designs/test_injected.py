@@ -58,6 +58,7 @@ def test_pairs_in_a_plane_have_the_kernels_of_rows() -> None:
     assert_close(values_at(network, target.pairs, "ntk"), ones, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sigma_a2"), [("relu", 0.5), ("tanh", 0.5), ("gelu", 0.2)])
 def test_three_layers_have_both_kernels_on_rows_they_have_not_seen(
     name: str, sigma_a2: float, digits: np.ndarray
@@ -79,6 +80,7 @@ def test_three_layers_have_both_kernels_on_rows_they_have_not_seen(
         assert from_norm(whole[0][kernel], whole[2][kernel]) <= 5e-3
 
 
+@pytest.mark.slow
 def test_two_layers_have_one_kernel(digits: np.ndarray) -> None:
     deq = DEQ("swish", 0.5)
     for kernel in ("ck", "ntk"):
@@ -92,6 +94,7 @@ def test_two_layers_have_one_kernel(digits: np.ndarray) -> None:
         assert ours < 0.1 * cut
 
 
+@pytest.mark.slow
 def test_the_gain_per_layer_is_set_by_the_spread_of_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
     """(7.12): ReLU does not see the norms; for tanh their spread is what costs; another layer gains about 1/ρ."""
     left: dict[tuple[str, int, int], float] = {}
@@ -123,6 +126,7 @@ def test_the_activation_is_the_model_s_own() -> None:
     assert "input again with" in str(made)
 
 
+@pytest.mark.slow
 def test_a_centred_model_has_scalars_and_centred_layers() -> None:
     deq = DEQ("elu", 0.3).centred(1.0)
     made = design(deq, 1.0, "ck", "injected", layers=3)
@@ -133,6 +137,7 @@ def test_a_centred_model_has_scalars_and_centred_layers() -> None:
     assert max(made.residuals.values()) < 5e-3
 
 
+@pytest.mark.slow
 def test_callables_and_formulas_are_welcome() -> None:
     formula = nsd.activation("formula", expression="x * sigmoid(2 * x)")
     function = nsd.custom_activation(lambda x: x / (1.0 + np.exp(-2.0 * x)))
@@ -152,6 +157,7 @@ def test_a_scale_of_the_data_is_a_scale_of_the_weights() -> None:
     np.testing.assert_allclose(second.residual, first.residual, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_design_comes_back_from_its_text(digits: np.ndarray) -> None:
     for model in (DEQ("relu", 0.3), DEQ("relu", 0.3).centred(1.0)):
         made = design(model, 1.0, "both", "injected", layers=2, X=digits, samples=40)
@@ -166,6 +172,7 @@ def test_curves_are_drawn_at_the_scales_of_the_layers() -> None:
     assert_close(scales[1:], made.network.preactivation_variances(1.0), Oracle.CLOSED_FORM)
 
 
+@pytest.mark.slow
 def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> None:
     """Both kernels of a DEQ that is not odd: the papers' network has one of them."""
     made = design(DEQ("relu", 0.3), 1.0, "both")
@@ -218,12 +225,14 @@ def test_distances_forgive_what_they_say_they_do() -> None:
     assert Distance.between(kernel, kernel + 5.0).plain > 0.1
 
 
+@pytest.mark.slow
 def test_another_layer_is_a_family_of_its_own() -> None:
     three, four = (design(DEQ("abs", 0.5), 1.0, "both", InjectedFamily(layers)) for layers in (3, 4))
     assert len(four.network.layers) == 4
     assert four.residual < 0.5 * three.residual
 
 
+@pytest.mark.slow
 def test_the_family_stands_under_its_name() -> None:
     assert [option.layers for option in FAMILIES["injected"]] == [2, 3]
     made = design(DEQ("tanh", 0.5), 1.0, "ck", "injected")

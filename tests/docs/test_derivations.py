@@ -102,6 +102,7 @@ EXPANDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPANDED)
 def test_what_a_cut_series_leaves_has_the_next_order(name: str) -> None:
     """Halving L divides the error of a series cut after order k by 2^{k+1}, more or less."""
@@ -191,6 +192,7 @@ def test_ratios_of_tangent_and_conjugate_scalars(name: str) -> None:
     assert_close(ntk.trace, 3 * ck.trace / d, Oracle.IDENTITY, scale=1.0)
 
 
+@pytest.mark.slow
 @given(
     rates=st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4),
     first=st.sampled_from(["swish", "gelu", "tanh"]),

@@ -15,6 +15,7 @@ X, Y = MIXTURE.sample(N, seed=0)
 TRUE = ClassStatistics.of_mixture(MIXTURE, MIXTURE.class_sizes(N)).tau0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize(
     "model", [nsd.DEQ("relu", 0.2), nsd.DEQ("softplus", 0.4), nsd.Explicit(["relu", "gelu"])], ids=str
@@ -31,6 +32,7 @@ def test_the_exact_kernel_moves_by_about_the_bound(model: nsd.Model, kernel: str
     assert bound <= 3.0 * moved
 
 
+@pytest.mark.slow
 def test_estimated_statistics_do_for_a_model_centred_at_the_true_norm() -> None:
     """The case of an estimate of τ0 that is 0.3 % off; the equivalent is as good as that of the model centred there."""
     stats = nsd.MixtureStatistics.estimate(X, Y)
@@ -45,6 +47,7 @@ def test_estimated_statistics_do_for_a_model_centred_at_the_true_norm() -> None:
     assert nsd.limiting_density(model.centred(1.003 * TRUE), MIXTURE, N).n == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", [1.05, 1.5])
 def test_a_mean_that_shows_is_refused_and_the_remedy_works(off: float) -> None:
     stats = nsd.MixtureStatistics.of(MIXTURE, X, Y)

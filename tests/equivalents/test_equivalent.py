@@ -63,6 +63,7 @@ def test_refined_errors_are_those_of_the_theory():
     np.testing.assert_allclose(relu, [0.0004, 0.0001], rtol=0.2)
 
 
+@pytest.mark.slow
 def test_mixture_powers_beat_the_constants_of_the_theory():
     """Keeping 2u (c - u) beside u² + v: docs/theory.md has 0.041 at n = 500 with the constants alone."""
     assert errors("relu", 500, range(3), form="refined").max() < 0.01
@@ -288,6 +289,7 @@ def test_memory_is_that_of_the_data(sample):
             assert held.shape[1] <= 20
 
 
+@pytest.mark.slow
 def test_rows_of_zeros_and_of_any_length_are_taken():
     X = np.random.default_rng(0).standard_normal((60, 40)) / np.sqrt(40)
     X[3] = 0.0

@@ -18,6 +18,7 @@ def test_a_kernel_times_a_constant_is_the_same_kernel_up_to_a_factor() -> None:
     assert found.factor == pytest.approx(2.5)
 
 
+@pytest.mark.slow
 def test_the_factor_is_the_best_of_a_fine_grid() -> None:
     rng = np.random.default_rng(1)
     first, second = (rng.standard_normal((25, 8)) for _ in range(2))
@@ -39,6 +40,7 @@ def test_it_is_said_in_per_cent_and_bad_shapes_get_a_sentence() -> None:
         nsd.kernel_distance(np.zeros((3, 3)), np.eye(3))
 
 
+@pytest.mark.slow
 def test_what_a_design_is_worth_on_digits() -> None:
     """The numbers of the front page: much for ReLU, nothing for tanh at weak feedback."""
     digits = load("digits", n=300)

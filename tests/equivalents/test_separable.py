@@ -18,6 +18,7 @@ def products(nodes):
     return np.stack([pairs, 1.0 / (1.0 + pairs)])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.floats(0.0, 3.0), st.sampled_from([1e-3, 1e-6, 1e-10]))
 def test_the_bound_holds(seed, spread, tolerance):

@@ -149,6 +149,7 @@ class TestBulk:
         assert spectrum.residual < 1e-12
         assert_close(spectrum.cdf([1e9, -1e9]), [1.0, 0.0], Oracle.IDENTITY)
 
+    @pytest.mark.slow
     def test_density_vanishes_at_edges_and_not_inside(
         self, case: tuple[LimitingSpectrum, GaussianMixture, int]
     ) -> None:
@@ -295,6 +296,7 @@ class TestIsolated:
         np.testing.assert_allclose(spectrum.isolated, [expected], rtol=1e-10)
         np.testing.assert_allclose(spectrum.alignment, [[projection]], rtol=1e-8)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("strength", [0.5, 0.95])
     def test_below_the_transition_nothing_stands_out(self, strength: float) -> None:
         n, p = 500, 400
@@ -382,6 +384,7 @@ class TestPrediction:
         np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
         assert sum(refined.counts) + len(refined.isolated) == 500
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["cos", "abs"])
     def test_refined_eigenvalues_without_a_linear_part_on_a_sphere(self, name: str) -> None:
         """All norms are one: what is left of the spread is the semicircle of c_ij²."""
@@ -428,6 +431,7 @@ class TestPrediction:
             limiting_density(model, UnitSphere(100), 80, form="refined")
         assert limiting_density(model, UnitSphere(100), 80).atom_counts == (80,)
 
+    @pytest.mark.slow
     def test_asymptotic_without_an_atom(self) -> None:
         n = 500
         gmm = GaussianMixture.paper(700)
@@ -449,6 +453,7 @@ class TestPrediction:
 
 
 class TestQuantiles:
+    @pytest.mark.slow
     def test_other_numbers(self) -> None:
         spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
         few = spectrum.quantiles(50)
@@ -462,6 +467,7 @@ class TestQuantiles:
             spectrum.cdf(spectrum.quantiles()), (np.arange(200) + 0.5) / 200, atol=1e-6
         )
 
+    @pytest.mark.slow
     def test_shapes_and_words(self) -> None:
         spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
         grid = np.linspace(0, 5, 6).reshape(2, 3)

@@ -24,6 +24,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return rows[:160], labels[:160]
 
 
+@pytest.mark.slow
 def test_images_and_rows_with_a_shape_are_the_same(digits: tuple[np.ndarray, np.ndarray]) -> None:
     rows, labels = digits
     images = rows.reshape(-1, 1, 8, 8)

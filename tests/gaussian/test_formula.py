@@ -58,6 +58,7 @@ def test_values_derivatives_and_kinks(text: str) -> None:
         assert_close(phi.derivative(x, order), known.derivative(x, order), Oracle.CLOSED_FORM, scale=10.0)
 
 
+@pytest.mark.slow
 @EVERY
 def test_moments(text: str) -> None:
     phi, known = formula(text), BUILT_IN[text]

@@ -73,6 +73,7 @@ def test_closed_moments_equal_quadrature(phi: Reference, q: float) -> None:
     assert moment_distance(oracles.mp_moments(phi, q, 12), oracles.mp_quadrature(phi, q, 12), q) < 1e-18
 
 
+@pytest.mark.slow
 def test_erf_moments_are_the_classical_ones() -> None:
     """E erf'(u) = 2/sqrt(pi(1+2q)), E erf(u)^2 = (2/pi) arcsin(2q/(1+2q))."""
     for q in (1e-6, 1.0, 1e4):

@@ -55,6 +55,7 @@ REFERENCE = Reference(
 )
 
 
+@pytest.mark.slow
 def test_a_class_of_ones_own_has_derivatives_and_moments() -> None:
     x = np.array([-2.3, -0.4, 0.1, 1.7])
     for order in (1, 2, 3, 4):

@@ -255,6 +255,7 @@ def test_duplicates_are_the_diagonal(name: str, p: int) -> None:
         np.testing.assert_allclose(np.diag(ntk[:9, 18:]), -diagonal, rtol=RELATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["relu", "tanh", "hard_tanh", "gelu", "sin"])
 def test_a_large_matrix_is_its_pairs(label: str) -> None:
     """A size that no tile divides: entries near every border equal those of the two rows alone."""

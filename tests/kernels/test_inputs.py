@@ -30,6 +30,7 @@ def strided(array: np.ndarray) -> np.ndarray:
     return wide[::-1, ::2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(
     "form",

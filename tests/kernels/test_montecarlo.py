@@ -119,6 +119,7 @@ def test_random_deqs_have_the_exact_kernels(deq_draws: tuple[nsd.DEQ, np.ndarray
     assert_within_noise(nsd.tangent_kernel(model, X), ntk, bias=BIAS, resolution=0.02)
 
 
+@pytest.mark.slow
 def test_random_deqs_refute_wrong_formulas(deq_draws: tuple[nsd.DEQ, np.ndarray, np.ndarray]) -> None:
     """The papers' reading, the pre-activations', twice the recurrence and none of it are all seen."""
     model, ck, ntk = deq_draws

@@ -75,6 +75,7 @@ def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> No
     assert titles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "started"), [(0.0, False), (0.3, True)])
 def test_a_bar_waits_before_it_is_shown(seconds: float, started: bool, monkeypatch) -> None:
     from rich.console import Console

@@ -142,6 +142,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "readout", "padding", "filter_size", "shape"), CASES)
 def test_kernels_follow_the_recursion(
     name: str, readout: str, padding: str, filter_size: int, shape: tuple[int, ...]
@@ -246,6 +247,7 @@ def test_two_layers_by_hand(name: str) -> None:
 # --- random networks ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("readout", "padding", "shape"),
     [("flatten", "zeros", (3, 2, 4, 4)), ("pool", "circular", (3, 1, 4, 4)), ("pool", "zeros", (3, 2, 6))],
@@ -259,6 +261,7 @@ def test_random_networks_with_many_channels(readout: str, padding: str, shape: t
         assert_within_noise(kernel, [draw[number] for draw in draws], bias=0.02)
 
 
+@pytest.mark.slow
 def test_errors_fall_like_the_root_of_the_channels() -> None:
     model, samples = nsd.ConvDEQ("relu", FEEDBACK), images(2, 2, 4, 4)
     exact = nsd.both_kernels(model, samples)
@@ -278,6 +281,7 @@ def test_errors_fall_like_the_root_of_the_channels() -> None:
 # --- invariants ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 1000),
@@ -331,6 +335,7 @@ def test_a_rectangle_is_a_part_of_the_square(name: str, readout: str) -> None:
         assert_close(whole[3], whole[1], Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_a_callable_has_the_kernel_of_the_activation_it_is() -> None:
     samples, phi = images(3, 1, 3, 3), nsd.custom_activation(np.tanh)
     found, info = nsd.tangent_kernel(nsd.ConvDEQ(phi, FEEDBACK), samples, return_info=True)
@@ -479,6 +484,7 @@ def many() -> np.ndarray:
     return images(40, 2, 4, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [nsd.ConvDEQ("relu", 0.3), nsd.ConvExplicit(["tanh", "relu"], inject=[0.5])]
 )
@@ -501,6 +507,7 @@ def test_on_disk_and_resumed(model: Any, many: np.ndarray, tmp_path: Path) -> No
         nsd.tangent_kernel(nsd.ConvDEQ("relu", 0.2), many, out=tmp_path / "T.zarr", block=16)
 
 
+@pytest.mark.slow
 def test_threads_of_dask(many: np.ndarray) -> None:
     model = nsd.ConvDEQ("tanh", 0.3)
     found = nsd.conjugate_kernel(model, many, client="threads", block=16)

@@ -27,6 +27,7 @@ def erf_dual(q: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrix", [GRAPH, 0.4 * RNG.standard_normal((7, 7))], ids=["graph", "any matrix"])
 def test_kernels_follow_the_recursion(matrix: np.ndarray) -> None:
     """(10.7) as it is written; the tangent kernel from the adjoint of every pair of nodes, not forward."""
@@ -98,6 +99,7 @@ def random_kernels(model: nsd.GraphDEQ, width: int, seed: int) -> tuple[np.ndarr
     return (features @ features.T).numpy(), (gradients @ gradients.T).numpy()
 
 
+@pytest.mark.slow
 def test_random_networks_of_many_neurons() -> None:
     model = nsd.GraphDEQ(GRAPH, "erf", 0.4, bias2=0.1)
     draws = [random_kernels(model, 200, seed) for seed in range(24)]

@@ -48,6 +48,7 @@ def brute(names: tuple[str, ...], i: int, j: int) -> tuple[float, float, float, 
     return features, tangent, covariance, before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [("relu",) * 3, ("tanh",) * 3, ("hard_tanh", "gelu"), ("abs", "tanh", "relu")]
 )
@@ -63,6 +64,7 @@ def test_kernels_follow_the_recursion(names: tuple[str, ...]) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "tanh", "swish"])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_deq_that_is_cut_is_one_of_them(name: str, depth: int) -> None:
@@ -152,6 +154,7 @@ def test_the_series_is_that_of_the_exact_kernel(kernel: str) -> None:
     assert_close(exact_kernel(network, rows, kernel=kernel)[0, 1], expected, Oracle.QUADRATURE)
 
 
+@pytest.mark.slow
 def test_the_limiting_spectrum_is_that_of_the_kernel() -> None:
     p, n = 500, 400
     mixture = nsd.GaussianMixture(np.zeros((2, p)), [1.0, 1.0 + 4.0 / np.sqrt(p)], [0.5, 0.5])
@@ -164,6 +167,7 @@ def test_the_limiting_spectrum_is_that_of_the_kernel() -> None:
     assert np.abs(shares - (np.arange(n) + 0.5) / n).max() < 0.03
 
 
+@pytest.mark.slow
 def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch: pytest.MonkeyPatch) -> None:
     model = injected("tanh", "relu")
     monkeypatch.setattr("notsodeep.estimators.features._designed", lambda *_: (model, 0.0))

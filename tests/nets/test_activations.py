@@ -119,6 +119,7 @@ def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: 
         assert not slope.any(), "autograd sees no dependence where there is one"
 
 
+@pytest.mark.slow
 @EVERY
 def test_slope_is_the_central_difference(name: str) -> None:
     # Also where the NumPy derivative and ours could be wrong together.
@@ -145,6 +146,7 @@ def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argumen
     assert_close(out.numpy(), ours(x).numpy(), Oracle.IDENTITY)
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_extra_scale_multiplies_value_offset_and_slope(name: str) -> None:
     phi = CATALOGUE[name]

@@ -170,6 +170,7 @@ def test_large_batches_have_the_gradients_of_small_ones(name: str) -> None:
     assert net.last_adjoint.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [10, 150], ids=["plain", "split"])
 @ACTIVATION
 def test_frozen_weights_pass_gradients_to_the_inputs(name: str, rows: int) -> None:

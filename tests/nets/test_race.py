@@ -60,6 +60,7 @@ def test_each_model_runs_with_each_seed_and_learns(result: Race) -> None:
     assert len(json.loads(json.dumps(result.as_dicts()))) == 3
 
 
+@pytest.mark.slow
 def test_models_are_made_as_said(result: Race) -> None:
     rows = Preprocessing.fit(TRAIN[0]).apply(TRAIN[0])
     tau0 = np.sqrt(np.mean(np.sum(rows**2, axis=1)))

@@ -120,6 +120,7 @@ def test_bad_input(X):
         explicit_twin(DEQNet(nsd.DEQ("tanh", 0.2), 7, 16, 1), X)
 
 
+@pytest.mark.slow
 def test_an_injected_twin_is_fitted_and_takes_the_activation_as_it_is(
     recwarn: pytest.WarningsRecorder,
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_few_pairs_that_the_series_leaves_are_looked_up_if_the_function_is_s
     np.testing.assert_allclose(ntk[40:, 40:], alone[36:, 36:], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["hard_tanh", "hard_sigmoid"])
 def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kinks away from zero at norms e^±1 and angles of half a radian: several groups, in diagonal tiles and beside."""
@@ -79,6 +80,7 @@ def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert largest_error(phi, (ck, ntk), X, [0, 261]) <= RELATIVE
 
 
+@pytest.mark.slow
 def test_the_ends_of_a_table_lose_no_digits() -> None:
     """Norms of 800 and 1 - cos = 2e-5: an end of r that is off by 1e-15 is an error of 1e-10, beyond the stated one."""
     X, phi = datasets.load_wine().data + 3.0, oracles.reference("hard_tanh")

@@ -167,6 +167,7 @@ def test_settings_of_both_sizes(name: str, size: Any) -> None:
     assert experiment.minutes[size] > 0
 
 
+@pytest.mark.slow
 @every
 def test_what_is_told(name: str) -> None:
     told = EXPERIMENTS[name].expectations(TINY[name], rows_of(name))

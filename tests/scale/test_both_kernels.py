@@ -30,6 +30,7 @@ def assert_both(found: Any, expected: tuple[np.ndarray, np.ndarray], dtype: Any 
         assert_close(np.asarray(kernel), matrix, Oracle.IDENTITY, dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["float64", "float32"])
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "memory"])
 def test_both_kernels_in_blocks(samples, expected, tmp_path: Path, storage: str, on_disk: bool) -> None:

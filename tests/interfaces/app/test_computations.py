@@ -132,6 +132,7 @@ def test_the_verdict_waits_for_the_distance_on_the_samples():
     assert verdict(made, poor).startswith("Yes, but a plain network would do")
 
 
+@pytest.mark.slow
 def test_the_words_follow_the_numbers():
     made = computations.design_of(CHOICES["papers' tangent kernel"])
     assert not made.exact

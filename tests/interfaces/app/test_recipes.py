@@ -83,6 +83,7 @@ def test_the_commands_print_what_is_shown(choice: Choice, folder):
     assert (folder / "notsodeep-spectrum.png").exists()
 
 
+@pytest.mark.slow
 def test_the_distances_are_those_that_the_command_prints(folder):
     choice = CHOICES["mixture"]
     ran = CliRunner().invoke(app, command_words(choice)[0][1:])

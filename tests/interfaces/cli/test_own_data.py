@@ -171,6 +171,7 @@ def test_all_formats_hold_the_same_rows() -> None:
     assert "2 × 4 were flattened into 8 columns" in open_table("images.npy").note
 
 
+@pytest.mark.slow
 def test_files_that_leave_a_question_get_an_answer() -> None:
     np.savez("two.npz", a=ROWS, b=ROWS)
     assert "two.npz:a" in refusal("kernel", "two.npz")
@@ -256,6 +257,7 @@ def commands() -> list[str]:
     return ["", *group.commands]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", commands())
 def test_help_fits_eighty_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

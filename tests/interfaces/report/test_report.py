@@ -91,6 +91,7 @@ def test_full_size_and_own_settings_have_their_own_commands(tmp_path: Path) -> N
     assert f"notsodeep reproduce hostile --spec {folder}/spec.toml" in text
 
 
+@pytest.mark.slow
 def test_full_results_come_before_quick_ones(tmp_path: Path) -> None:
     run_plain(tmp_path, "quick")
     run_plain(tmp_path, "full")
