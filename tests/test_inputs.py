@@ -172,6 +172,7 @@ def test_the_same_samples_in_another_form(name, form):
 OF_SCIKIT_LEARN = ("DEQKernelRidge", "DEQKernelClassifier", "DEQEquivalentRidge", "DEQFeatures", "RowScaler")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("name", OF_SAMPLES)
 def test_what_is_no_matrix_of_numbers_is_refused(name, kind):

@@ -202,7 +202,7 @@ def advised_kinks(refusal: InputError) -> tuple[float, ...]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PLACES)
 @example(1.0005)
 def test_a_kink_is_refused_undeclared_and_right_declared(at: float) -> None:
@@ -238,7 +238,7 @@ def test_the_advice_of_a_refusal_is_accepted(at: float) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(-20.0, 20.0), st.floats(-9.0, 0.0))
 @example(0.3, -9.0)
 def test_a_small_kink_is_refused(at: float, magnitude: float) -> None:
@@ -264,7 +264,7 @@ def test_a_jump_of_a_higher_derivative_is_refused_undeclared_and_right_declared(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(-3.0, 3.0), st.floats(-4.0, 0.0), st.floats(-3.0, 1.0))
 @example(0.37, -4.0, 0.0)
 def test_a_narrow_bump_is_found_and_integrated(at: float, log_width: float, log_height: float) -> None:

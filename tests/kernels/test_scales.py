@@ -51,7 +51,7 @@ def errors(phi: Reference, sigma_a2: float, X: np.ndarray, chosen: list[int]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_every_activation_at_every_scale(phi: Reference, scale: float) -> None:
     """q from 1e-6 to 1e6, all angles: a near, an opposite and a middling pair, with 11 other rows beside them."""

@@ -76,7 +76,7 @@ def see_it_through(root: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_kill_9_at_random_moments(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
     path = rows_file(tmp_path)
