@@ -19,7 +19,7 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
 	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
-	@echo "make test-fast  the tests that are not marked slow"
+	@echo "make test-fast  the tests that are not marked slow: under a minute"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
 	@echo "make docs     the site, built strictly into site/"

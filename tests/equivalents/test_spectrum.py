@@ -139,6 +139,7 @@ def case(request: pytest.FixtureRequest) -> tuple[LimitingSpectrum, GaussianMixt
     return limiting_density(GRAM, gmm, n), gmm, n
 
 
+@pytest.mark.slow
 class TestBulk:
     @pytest.mark.slow
     def test_mass_is_one(self, case: tuple[LimitingSpectrum, GaussianMixture, int]) -> None:
@@ -276,6 +277,7 @@ def test_isotropic_mixtures_of_all_kinds(
     assert np.all(np.diff(spectrum.edges.ravel()) > 0)
 
 
+@pytest.mark.slow
 class TestIsolated:
     """One spiked mean, C = I, for XXᵀ: rank one plus noise, where Baik, Ben Arous and Péché's formulas hold.
 
@@ -354,6 +356,7 @@ class TestIsolated:
             assert np.isin(spectrum.isolated, spectrum.quantiles()).all()
 
 
+@pytest.mark.slow
 class TestPrediction:
     """The exact kernels of DEQs on the papers' mixture, whose eigenvalues no formula here has seen."""
 

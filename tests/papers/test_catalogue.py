@@ -39,6 +39,9 @@ from notsodeep.papers.row_statistics import accuracy_gap, exponent, kolmogorov
 from notsodeep.papers.training_rows import regression
 from notsodeep.records import chosen
 
+# Whatever test comes first computes the rows that all of them share.
+pytestmark = pytest.mark.slow
+
 FORMS = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
 
 TINY: dict[str, Spec] = {
@@ -132,7 +135,6 @@ def test_the_catalogue_has_the_experiments_in_their_order() -> None:
     assert list(EXPERIMENTS) == list(TINY)
 
 
-@pytest.mark.slow
 @every
 def test_rows_have_their_fields(name: str) -> None:
     rows = rows_of(name)
@@ -142,7 +144,6 @@ def test_rows_have_their_fields(name: str) -> None:
     json.dumps(rows, allow_nan=False)
 
 
-@pytest.mark.slow
 @every
 def test_the_same_rows_in_any_order(name: str) -> None:
     """Tasks are run again, the last one first: none depends on another, nor on chance."""
@@ -167,7 +168,6 @@ def test_settings_of_both_sizes(name: str, size: Any) -> None:
     assert experiment.minutes[size] > 0
 
 
-@pytest.mark.slow
 @every
 def test_what_is_told(name: str) -> None:
     told = EXPERIMENTS[name].expectations(TINY[name], rows_of(name))
@@ -180,7 +180,6 @@ def test_what_is_told(name: str) -> None:
     assert EXPERIMENTS[name].expectations(TINY[name], []) == []
 
 
-@pytest.mark.slow
 @every
 def test_they_can_be_drawn(name: str) -> None:
     pytest.importorskip("notsodeep.figures")
@@ -240,7 +239,6 @@ def assembled(model: DEQ, X: Any, y: Any, mixture: GaussianMixture) -> Any:
     return a.linear * X @ X.T + V @ C @ V.T + identity * np.eye(len(X))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_its_rows_can_be_drawn(name: str) -> None:
     drawing = draw(name, rows_of(name))
@@ -309,7 +307,6 @@ def test_other_scalings_are_other_numbers() -> None:
     assert row["absolute"] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_random_networks_tend_to_the_exact_kernel() -> None:
     sample = mixture_sample(30, 40, 0)
     model = DEQ("arctan", 0.1).centred(sample.tau0)
@@ -351,7 +348,6 @@ def test_one_leaky_layer_as_printed() -> None:
     assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
 def test_the_paper_s_number_stands_in_the_row_of_the_paper_s_setting(name: str, stated: float) -> None:
     experiment = EXPERIMENTS[name]
