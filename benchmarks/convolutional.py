@@ -97,18 +97,28 @@ def width_errors(arguments: argparse.Namespace) -> None:
                 + f" | {slope:.2f} |"
             )
     if arguments.picture is not None:
-        from matplotlib.figure import Figure
+        draw_widths(channels, rows, arguments.picture)
 
-        figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        for label, errors in rows:
-            axes.loglog(channels, errors, "o-", label=label)
+
+def draw_widths(channels: tuple[int, ...], rows: list[tuple[str, list[float]]], path: Path) -> None:
+    """Errors against the number of channels, beside the rate of the theory."""
+    import matplotlib as mpl
+
+    from notsodeep import figures
+    from notsodeep.figures.style import point_style
+
+    with mpl.rc_context(figures.STYLE):
+        figure, (axes,) = figures.new_figure()
+        for number, (label, errors) in enumerate(rows):
+            axes.plot(channels, 100 * np.array(errors), label=label, **point_style(number))
         guide = np.array(channels, dtype=float)
-        axes.loglog(guide, 1.2 * guide**-0.5, "k:", label="∝ channels^(-1/2)")
-        axes.set_xlabel("channels")
-        axes.set_ylabel("relative error of a random network")
-        axes.legend(fontsize=8)
-        figure.savefig(arguments.picture, dpi=130)
+        axes.plot(guide, 120 * guide**-0.5, color="0.4", linestyle=":", label="channels$^{-1/2}$")
+        axes.set(xscale="log", yscale="log", xlabel="channels", ylabel="relative error of a random network")
+        axes.set_xticks(channels, [str(m) for m in channels])
+        axes.set_yticks([5, 10, 20, 30], ["5%", "10%", "20%", "30%"])
+        axes.minorticks_off()
+        axes.legend()
+        figures.save(figure, path)
 
 
 def accuracy(

@@ -237,3 +237,8 @@ def test_the_family_stands_under_its_name() -> None:
     assert [option.layers for option in FAMILIES["injected"]] == [2, 3]
     made = design(DEQ("tanh", 0.5), 1.0, "ck", "injected")
     assert made.family == "3 × injected"
+
+
+def test_rows_that_are_all_zero_are_refused() -> None:
+    with pytest.raises(InputError, match="not all zero"):
+        design(DEQ("relu", 0.2), 1.0, "ck", "injected", layers=2, X=np.zeros((8, 3)))

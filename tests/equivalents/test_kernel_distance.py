@@ -38,6 +38,8 @@ def test_it_is_said_in_per_cent_and_bad_shapes_get_a_sentence() -> None:
         nsd.kernel_distance(np.eye(3), np.eye(4))
     with pytest.raises(nsd.InputError, match="zero"):
         nsd.kernel_distance(np.zeros((3, 3)), np.eye(3))
+    with pytest.raises(nsd.InputError, match="NaN or infinite"):
+        nsd.kernel_distance(np.eye(3), np.full((3, 3), np.nan))
 
 
 @pytest.mark.slow

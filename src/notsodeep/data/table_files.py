@@ -367,7 +367,7 @@ def _parquet_table(file: BinaryIO, name: str, label_column: str | None, member: 
         found = arrow.parquet.read_table(arrow.BufferReader(file.read()))
     # Damage has no common type here either.
     except Exception as error:
-        raise InputError(f"The file {name} cannot be read as Parquet: {error}.") from None
+        raise InputError(f"The file {name} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
     names = list(found.column_names)
     label = None if label_column is None else _column(label_column, names, len(names), name)
     columns = [np.asarray(found.column(place).to_numpy()) for place in range(len(names))]

@@ -101,6 +101,8 @@ def split_rows(X: ArrayLike, samples: int) -> tuple[Array, Array]:
     rows = as_rows(X)
     if len(rows) < 4:
         raise InputError(f"Fitting to data needs at least 4 rows, got {len(rows)}.")
+    if not rows.any():
+        raise InputError("Fitting to data needs rows that are not all zero.")
     count = min(int(samples), len(rows) // 2)
     order = np.argsort(np.modf(np.arange(len(rows)) * 0.6180339887498949)[0], kind="stable")
     return rows[order[:count]], rows[order[count : 2 * count]]

@@ -74,6 +74,8 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
         raise InputError(
             f"Two square matrices of one shape are needed; they have the shapes {first.shape} and {second.shape}."
         )
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise InputError("A matrix has NaN or infinite entries: there is no distance between such kernels.")
     whole, size = (operator_norm(aslinearoperator(one), tolerance) for one in (first, second))
     if whole == 0.0 or size == 0.0:
         raise InputError("A kernel that is zero has no distance relative to its norm.")

@@ -66,10 +66,11 @@ class ImageModel:
             )
         if 0 in values.shape:
             raise InputError(f"{name} is empty: its shape is {values.shape}.")
-        if min(values.shape[2:]) < self.filter_size:
+        smallest = min(values.shape[2:])
+        if smallest < self.filter_size:
             raise InputError(
                 f"{name} has {' × '.join(map(str, values.shape[2:]))} positions, fewer than the {self.filter_size} "
-                f"taps of the filter along an axis. Use a filter_size of at most {min(values.shape[2:])}."
+                f"taps of the filter along an axis. Use a filter_size of at most {smallest - 1 + smallest % 2}."
             )
         if not np.isfinite(values).all():
             raise InputError(f"{name} has entries that are not finite. Remove or replace NaN and infinities.")

@@ -174,10 +174,9 @@ def _interpolate(covariance, inverse, energy, steep, lift, series, coordinate, v
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, result):  # type: ignore[no-untyped-def]
-    """The average over the taps: result = 𝒜 field.  `padded` has the borders, `rows` the sums along columns."""
+def _pad(field, height, width, vertical, horizontal, circular, padded):  # type: ignore[no-untyped-def]
+    """Copy a field into the middle of `padded`; around it stands the opposite side, or what was there (zeros)."""
     wide = width + 2 * horizontal
-    taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
     # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
         start = (y + vertical) * wide + horizontal
@@ -193,6 +192,14 @@ def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, r
             for x in range(wide):
                 padded[y * wide + x] = padded[(y + height) * wide + x]
                 padded[(y + height + vertical) * wide + x] = padded[(y + vertical) * wide + x]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _mixed(field, height, width, vertical, horizontal, circular, padded, rows, result):  # type: ignore[no-untyped-def]
+    """The average over the taps: result = 𝒜 field.  `padded` has the borders, `rows` the sums along columns."""
+    wide = width + 2 * horizontal
+    taps = 1.0 / ((2 * vertical + 1) * (2 * horizontal + 1))
+    _pad(field, height, width, vertical, horizontal, circular, padded)
     for y in range(height):
         line = padded[y * wide : (y + 1) * wide]
         for x in range(wide):
@@ -251,20 +258,7 @@ def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, res
                     source = field[start : start + area]
                     for k in range(area):
                         block[k] += source[k]
-            for x in range(width):
-                start = (x + horizontal) * wide + horizontal
-                into, line = padded[start : start + width], block[x * width : (x + 1) * width]
-                for k in range(width):
-                    into[k] = line[k]
-            if circular:
-                for x in range(horizontal, width + horizontal):
-                    for k in range(horizontal):
-                        padded[x * wide + k] = padded[x * wide + k + width]
-                        padded[x * wide + width + horizontal + k] = padded[x * wide + horizontal + k]
-                for x in range(horizontal):
-                    for k in range(wide):
-                        padded[x * wide + k] = padded[(x + width) * wide + k]
-                        padded[(x + width + horizontal) * wide + k] = padded[(x + horizontal) * wide + k]
+            _pad(block, width, width, horizontal, horizontal, circular, padded)
             for k in range(run):
                 total[k] = middle[k]
             for shift in range(1, horizontal + 1):
