@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep.designs import twin_distances
 from notsodeep.gaussian.activations import BUILDERS
 from notsodeep.nets import DEQNet, ExplicitNet, explicit_twin, plain_network
 
@@ -37,7 +38,7 @@ def test_unpacks_into_a_network_and_its_design(X):
     assert isinstance(twin, ExplicitNet)
     assert (twin.in_features, twin.width, twin.out_features, twin.train_mode) == (80, 64, 3, "readout")
     assert design.tau0 == pytest.approx(norm_of(X))
-    assert twin.spec == design.network == nsd.design(spec, design.tau0, "ck").network
+    assert twin.spec == design.network == nsd.design(spec, design.tau0, "ck", X=X).network
     assert twin(X).shape == (300, 3)
 
 
@@ -70,7 +71,7 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
 @pytest.mark.slow
 def test_both_kernels_by_multipliers(X):
     net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, dtype=torch.float32, scaling="ntk")
-    found = explicit_twin(net, X, "both", samples=200, batch=16)
+    found = explicit_twin(net, X, "both", family="papers", samples=200, batch=16)
     assert list(found.network.factors.values())[1:] == pytest.approx(
         [rate**0.5 for rate in found.design.multipliers[:-1]]
     )
@@ -83,7 +84,7 @@ def test_both_kernels_by_multipliers(X):
 @pytest.mark.slow
 def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_kernel(X):
     net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, train="readout")
-    found = explicit_twin(net, X, "both", evidence=False)
+    found = explicit_twin(net, X, "both", family="papers", evidence=False)
     assert found.design.multipliers[-1] != 1.0
     assert found.network.multipliers == [1.0] * len(found.design.multipliers)
 
@@ -94,7 +95,7 @@ def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_
 def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
     spec = nsd.DEQ(nsd.activation(name, **PARAMETERS.get(name, {})), 0.2).centred(norm_of(X))
     net = DEQNet(spec, 80, 16, 2)
-    found = explicit_twin(net, X, kernel, evidence=False)
+    found = explicit_twin(net, X, kernel, family="papers", evidence=False)
     found.network(X[:5]).square().sum().backward()
     assert found.network.multipliers == list(
         found.design.multipliers or [1.0] * (len(found.network.weights) + 1)
@@ -108,8 +109,34 @@ def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
 @pytest.mark.slow
 def test_an_activation_with_a_mean_is_said(X):
     net = DEQNet(nsd.DEQ("relu", 0.2), 80, 16, 1)
-    with pytest.warns(RuntimeWarning, match="Build the network from spec.centred"):
-        explicit_twin(net, X, evidence=False)
+    with pytest.warns(RuntimeWarning, match="or build the network from spec.centred"):
+        explicit_twin(net, X, family="papers", evidence=False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_with_a_mean_gets_the_injected_twin(X):
+    net = DEQNet(nsd.DEQ("relu", 0.2), 80, 16, 1)
+    found = explicit_twin(net, X, evidence=False).design
+    assert found.model == net.spec
+    assert "injected" in found.family
+    assert max(one.scaled for one in found.held_out.fitted) < 1e-3
+
+
+def test_rows_on_which_the_papers_design_is_close_keep_it_and_others_get_the_injected_one():
+    """One layer of the papers is enough where rows are nearly orthogonal and of one norm."""
+    generator = np.random.default_rng(0)
+    even = generator.standard_normal((120, 3000))
+    even /= np.linalg.norm(even, axis=1, keepdims=True)
+    uneven = even * generator.uniform(0.3, 1.7, 120)[:, None] + even[:1]
+    kept = nsd.design(nsd.DEQ("tanh", 0.2), even, X=even)
+    assert kept == nsd.design(nsd.DEQ("tanh", 0.2), even, family="papers")
+    replaced = nsd.design(nsd.DEQ("tanh", 0.2), uneven, X=uneven)
+    assert "injected" in replaced.family
+    assert "more product" in replaced.explain()
+    papers = nsd.design(nsd.DEQ("tanh", 0.2), uneven, family="papers")
+    nearer, further = (twin_distances(made, uneven).twin.up_to_factor for made in (replaced, papers))
+    assert nearer < further
+    assert further > 1e-3
 
 
 def test_bad_input(X):

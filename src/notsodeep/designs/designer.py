@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.data_fit import fit_to_data
+from notsodeep.designs.distances import kernel_on_rows
 from notsodeep.designs.evidence import Distance, HeldOut, split_rows
 from notsodeep.designs.families import NetworkFamily, Solution, Task
 from notsodeep.designs.injected import (
@@ -33,11 +34,12 @@ from notsodeep.designs.layered import (
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.coefficients import coefficients
+from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit, Model, as_tau
 from notsodeep.progress import Report, reported
-from notsodeep.validation import as_rows, one_of, root_mean_square_norm
+from notsodeep.validation import Array, as_rows, one_of, root_mean_square_norm
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
@@ -62,6 +64,9 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
 
 # Words that stand for a search over families.
 _SEARCHES = ("auto", "papers")
+# Relative distance of kernels below which a design is not replaced by a closer one that costs more. The kernel of a
+# random network of width m differs by about m^(-1/2) from its limit: this much at a width of a million.
+_CLOSE_ENOUGH = 1e-3
 
 
 def design(
@@ -94,7 +99,9 @@ def design(
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     So does "auto"; but where no family meets the equations, it weighs an injected network of the same depth against the
-    best of them and returns the one whose kernels are closer around τ0. `explain` has both distances and both costs.
+    best of them and returns the one whose kernels are closer around τ0. With X it judges by the exact kernels on rows:
+    a papers' design that is within 0.1 % of the model's, up to a factor, is returned as it is; otherwise the closer of
+    it and an injected network of the same depth, which is fitted. `explain` has both distances and both costs.
 
     Raises:
         InputError: for input that cannot be used.
@@ -116,7 +123,14 @@ def design(
             found, made = _closer(task, found, made)
         if infeasible == "raise" and not made.exact:
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-        return made if X is None else _with_rows(task, found, made, X, samples)
+        if X is None:
+            return made
+        parts = split_rows(X, samples)
+        if family == "auto" and _can_be_injected(task):
+            found, made = _closer_on_rows(task, found, made, parts[1])
+            if found.misfit is None:
+                return made
+        return _with_rows(task, found, made, parts)
 
 
 def _norm(tau0: Any) -> float:
@@ -215,9 +229,14 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
     return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason)
 
 
+def _can_be_injected(task: Task) -> bool:
+    """Whether the model and the kernel are such that there is an injected network for them."""
+    return isinstance(task.model, DEQ) and task.model.bias2 == 0.0 and task.kernel != "ntk_paper"
+
+
 def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design]:
     """A design that does not meet its equations, or the injected network of the same depth if that is closer."""
-    if not isinstance(task.model, DEQ) or task.kernel == "ntk_paper":
+    if not _can_be_injected(task):
         return found, made
     reference = reference_target(task.model, task.tau0, task.kernel)
     rates = made.multipliers
@@ -241,9 +260,35 @@ def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design
     return other, _matched_to_kernels(task, other, attempts)
 
 
-def _with_rows(task: Task, found: Solution, made: Design, X: ArrayLike, samples: int) -> Design:
+def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> tuple[Solution, Design]:
+    """A design without injection, or the injected network of the same depth where that is closer on rows."""
+    if found.misfit is not None:
+        return found, made
+    names = kernels_of(task.kernel)
+    wanted = {name: exact_kernel(task.model, rows, kernel=name) for name in names}
+
+    def distance(kernel_of: Callable[[str], Array]) -> float:
+        return max(kernel_distance(wanted[name], kernel_of(name)).up_to_factor for name in names)
+
+    ours = distance(lambda name: kernel_on_rows(made, rows, name))
+    if ours <= _CLOSE_ENOUGH:
+        return found, made
+    depth = min(max(len(made.network.layers), 2), 3)
+    other = InjectedFamily(depth).solve(task, thorough=False)
+    theirs = distance(lambda name: exact_kernel(other.network, rows, kernel=name))
+    products = 2 * depth - 1 - len(made.network.layers)
+    words = (
+        f"on {len(rows)} rows its kernels are {ours:.1e} from the model's with the best factor, those of {depth} "
+        f"injected layers {theirs:.1e}, for {products} more product{'s' if products > 1 else ''} a row"
+    )
+    if theirs >= ours:
+        return found, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))
+    attempts = (*made.tried, Attempt(made.family, made.residual, words))
+    return other, _matched_to_kernels(task, other, attempts)
+
+
+def _with_rows(task: Task, found: Solution, made: Design, parts: tuple[Array, Array]) -> Design:
     """The design fitted to rows, and what that did on others."""
-    parts = split_rows(X, samples)
     better = found.fitted_to(task, parts[0])
     if better is None:
         return fit_to_data(made, found.around, *parts)

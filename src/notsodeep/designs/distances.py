@@ -87,6 +87,13 @@ class TwinDistances:
         }
 
 
+def kernel_on_rows(made: Design, rows: Array, kernel: str) -> Array:
+    """The exact kernel of a designed network, trained with the multipliers of the design if it has any."""
+    if kernel == "ntk" and made.multipliers is not None:
+        return tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
+    return np.asarray(exact_kernel(made.network, rows, kernel=kernel))
+
+
 def twin_distances(
     made: Design,
     X: ArrayLike,
@@ -121,7 +128,7 @@ def twin_distances(
 
         target = matrix(model, 0, "of the model")
         if which == "ntk" and made.multipliers is not None:
-            found = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
+            found = kernel_on_rows(made, rows, which)
         else:
             found = matrix(made.network, 1, "of the design")
         twin, plain = kernel_distance(target, found), {}
@@ -131,4 +138,4 @@ def twin_distances(
     return TwinDistances(which, len(rows), twin, plain, made.exact)
 
 
-__all__ = ["ExactKernel", "TwinDistances", "twin_distances"]
+__all__ = ["ExactKernel", "TwinDistances", "kernel_on_rows", "twin_distances"]

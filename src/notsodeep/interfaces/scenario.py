@@ -294,6 +294,11 @@ def predict(model: DEQ, samples: Samples, kernel: str, form: str = "refined") ->
 # --- distances ----------------------------------------------------------------------------------------
 
 
+def rows_to_fit(rows: Array, kernel: str, family: str) -> Array | None:
+    """The rows on which `design` judges and fits an injected network; None where the family is not one of those."""
+    return rows if family in ("auto", "injected") and kernel != "ntk_paper" else None
+
+
 def compute_kernel(model: Model, rows: Array, kernel: str, progress: bool = False) -> Array:
     """The exact kernel of the rows."""
     return exact_kernel(model, rows, kernel=kernel, progress=progress)

@@ -255,7 +255,7 @@ class _Contest:
         centred = deq.centred(tau0)
         parts = [(X_train, y_train), (preprocessing.apply(test[0]), y_test)]
         ready = [(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)) for X, y in parts]
-        made = design(centred, tau0, KERNEL[settings.mode])
+        made = design(centred, tau0, KERNEL[settings.mode], X=X_train)
         return cls(centred, made, tau0, ready[0], ready[1], len(names), settings)
 
     def network(self, model: str) -> DEQ | Explicit:

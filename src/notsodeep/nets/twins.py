@@ -113,12 +113,13 @@ def explicit_twin(
     whatever the weights of `net` have become by training.
 
     Args:
-        net: the network to replace. Its activation should be centred at τ0 (`DEQ.centred`), except for
-            family="injected", which takes it as it is.
+        net: the network to replace.
         X: training rows, scaled as the network will see them.
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
-        family: as in `design`; "injected" is fitted to rows of X.
+        family: as in `design`, judged on rows of X. "auto" takes an injected network, with the DEQ's own activation,
+            where the papers' design is more than 0.1 % away, and where the activation is not centred at τ0: their
+            designs are about centred ones (`DEQ.centred`).
         seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         samples: rows on which the exact kernels are compared.
         batch: rows on which the two are timed.
@@ -131,10 +132,13 @@ def explicit_twin(
         raise InputError(f"X has {rows.shape[1]} features and the network takes {net.in_features}.")
     tau0 = sqrt(float(np.mean(np.sum(rows**2, axis=1))))
     wanted = kernel or ("ck" if net.train_mode == "readout" else "ntk")
-    injected = family == "injected"
-    found = design(net.spec, tau0, wanted, family, X=rows if injected else None)
-    if not injected:
-        _warn_if_not_centred(net, tau0)
+    chosen, centred = family, _is_centred(net, tau0)
+    if family == "auto" and not centred and not net.spec.bias2:
+        chosen = "injected"
+    judged = chosen == "injected" or (chosen == "auto" and wanted != "ntk_paper")
+    found = design(net.spec, tau0, wanted, chosen, X=rows if judged else None)
+    if found.misfit is None and not centred:
+        _warn_not_centred(net, tau0)
     twin = ExplicitNet(
         found.network,
         net.in_features,
@@ -202,16 +206,26 @@ def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.devic
     return median(ratios)
 
 
-def _warn_if_not_centred(net: DEQNet, tau0: float) -> None:
+def _is_centred(net: DEQNet, tau0: float) -> bool:
+    """Whether the mean of the activation on rows of norm τ0 is no more than rounding or sampling of τ0."""
+    mean, size = _mean_and_size(net, tau0)
+    return abs(mean) <= _CENTRED * size
+
+
+def _mean_and_size(net: DEQNet, tau0: float) -> tuple[float, float]:
     phi, q = net.spec.activation, net.spec.preactivation_variance(tau0)
-    mean, square = float(mean_derivative(phi, q, 0)), float(second_moment(phi, q))
-    if abs(mean) > _CENTRED * sqrt(square):
-        warnings.warn(
-            f"The activation {phi} has mean {mean:.3g} on these data, and the theory is about mean zero: the twin is "
-            f"that of the centred model, and far from this one. Build the network from spec.centred({tau0:.4g}).",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    return float(mean_derivative(phi, q, 0)), sqrt(float(second_moment(phi, q)))
+
+
+def _warn_not_centred(net: DEQNet, tau0: float) -> None:
+    mean, _ = _mean_and_size(net, tau0)
+    warnings.warn(
+        f"The activation {net.spec.activation} has mean {mean:.3g} on these data, and this family is about mean zero: "
+        f"the twin is that of the centred model, and far from this one. Use family='injected', or build the network "
+        f"from spec.centred({tau0:.4g}).",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 __all__ = ["Evidence", "Twin", "explicit_twin", "plain_network"]

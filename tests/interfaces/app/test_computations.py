@@ -157,7 +157,6 @@ def test_text_of_users_is_no_markup(text: str):
 def test_what_is_remembered_belongs_to_one_model():
     """Answers are kept by the model itself, whose every bit counts; tests/test_fingerprint.py has the same of texts."""
     data = SMALL
-    tau0 = computations.samples_of(data).tau0
     clip, text = nsd.activation("hard_tanh", c=1.0), "x * sigmoid(1.702 * x)"
     models = [
         nsd.DEQ("tanh", 0.2),
@@ -169,6 +168,6 @@ def test_what_is_remembered_belongs_to_one_model():
     ]
     found = [computations.kernel_of(model, data, "ck") for model in models]
     assert len({id(matrix) for matrix in found}) == len(models)
-    assert len({id(computations._design(model, tau0, "ck", "auto")) for model in models}) == len(models)
+    assert len({id(computations._design(model, data, "ck", "auto")) for model in models}) == len(models)
     again = nsd.DEQ(nsd.activation("formula", expression=text), 0.2)
     assert computations.kernel_of(again, data, "ck") is found[4]

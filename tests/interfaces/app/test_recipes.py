@@ -67,7 +67,8 @@ def test_the_commands_print_what_is_shown(choice: Choice, folder):
     assert shlex.split(as_commands(choice)) == [*design_words, *spectrum_words]
     made = computations.design_of(choice)
     ran = CliRunner().invoke(app, [*design_words[1:], "--json"])
-    assert ran.exit_code == (0 if made.exact else 3), ran.output
+    close = made.misfit is not None and made.misfit <= 0.01
+    assert ran.exit_code == (0 if made.exact or close else 3), ran.output
     assert same_design(Design.from_json(json.dumps(json.loads(ran.stdout)["design"])), made)
     ran = CliRunner().invoke(app, [*spectrum_words[1:], "--json"])
     assert ran.exit_code == 0, ran.output

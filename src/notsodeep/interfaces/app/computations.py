@@ -38,12 +38,13 @@ def centred_model(choice: Choice) -> DEQ:
 
 def design_of(choice: Choice) -> Design:
     """The explicit network with the DEQ's kernel."""
-    return _design(centred_model(choice), samples_of(choice.data).tau0, choice.kernel, choice.family)
+    return _design(centred_model(choice), choice.data, choice.kernel, choice.family)
 
 
 @lru_cache(maxsize=64)
-def _design(model: DEQ, tau0: float, kernel: str, family: str) -> Design:
-    return design(model, tau0, kernel, family)
+def _design(model: DEQ, data: Data, kernel: str, family: str) -> Design:
+    samples = samples_of(data)
+    return design(model, samples.tau0, kernel, family, X=scenario.rows_to_fit(samples.rows, kernel, family))
 
 
 @lru_cache(maxsize=6)

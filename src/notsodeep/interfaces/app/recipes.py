@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from notsodeep.interfaces.app.choice import FORMULA, Choice, Data
 from notsodeep.interfaces.app.computations import error_sizes, samples_of
+from notsodeep.interfaces.scenario import rows_to_fit
 
 _EXACT = {
     "ck": "nsd.conjugate_kernel(deq, X)",
@@ -42,6 +43,7 @@ def as_python(choice: Choice) -> str:
         sizes=[(one.n, one.p) for one in error_sizes(data)],
         arguments=", ".join([repr(choice.activation), *named]),
         exact=_EXACT[choice.shown_kernel],
+        fits_rows=rows_to_fit(samples.rows, choice.kernel, choice.family) is not None,
     )
     return text.strip() + "\n"
 

@@ -216,7 +216,7 @@ def _show_twin(story: _Story) -> None:
     with spinner() as progress:
         progress.add_task("its twin, and plain networks")
         model = DEQ(_ACTIVATIONS[0], story.sigma_a2).centred(tau0)
-        made = make_design(model, tau0)
+        made = make_design(model, tau0, X=story.rows)
         found = twin_distances(made, story.rows)
         wanted, right = _predicted(model, story)
         rows = [["deq", "", "", f"{right:.1%}", ""]]
