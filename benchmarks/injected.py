@@ -5,6 +5,7 @@
   python benchmarks/injected.py --minutes 3                 as much as fits; the next call goes on
   python benchmarks/injected.py --brief --out FOLDER        three layers for both kernels, and the cut (20 minutes)
   python benchmarks/injected.py --summary                   the tables from what is done: worst rows and medians
+  python benchmarks/injected.py --rates                     the error by the number of layers beside 1/ρ of (D.26)
   NOTSODEEP_DATA names the folder with the data sets
 
 A task is a data set, an activation and σ_a²: 150 rows to fit to, 150 others on which all distances are measured, rows
@@ -37,7 +38,8 @@ from rich.progress import track
 from rich.table import Table
 
 from notsodeep.data import GaussianMixture, Preprocessing, load
-from notsodeep.designs import Design, Distance, design
+from notsodeep.designs import Design, Distance, design, injected
+from notsodeep.designs.families import Task
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import atomic_append
 from notsodeep.gaussian import activation
@@ -130,6 +132,58 @@ def task_rows(data: str, name: str, sigma_a2: float, brief: bool) -> Iterator[Ro
 def papers_design(name: str, sigma_a2: float, kernel: str) -> Design:
     """The best of the papers' families: the first that matches, or the closest."""
     return design(model_of(name, sigma_a2), 1.0, kernel, "papers")
+
+
+# --- how fast the error falls -------------------------------------------------------------------------------------
+
+# Squared norms, relative to τ0²: one, those of a design without data, and a wide spread.
+SPREADS = {"1": (1.0,), "0.7–1.4": (0.7, 1.0, 1.4), "0.2–5": (0.2, 0.5, 1.0, 2.0, 5.0)}
+
+
+def gains(target: injected.Target, sigma_a2: float) -> tuple[float, float]:
+    """The smallest and the largest σ_a² F'(Λ) of the pairs, from both kernels: (3.8) solved for D."""
+    features, tangent = target.wanted
+    inputs = np.concatenate([target.pairs.cross, target.pairs.squares])
+    entering = sigma_a2 * features + (1.0 - sigma_a2) * inputs
+    through = sigma_a2 * (tangent - features)
+    found = through / (entering + through)
+    # At an inner product of zero both are zero for odd activations.
+    sound = found[np.abs(entering) > 1e-9]
+    return float(sound.min()), float(sound.max())
+
+
+def rates() -> Table:
+    """Distance by the number of layers, of the DEQ that is cut too, beside the rate of the best polynomials."""
+    shown = Table(title="distance by the number of layers, 1 to 4")
+    for column in ("φ, σ_a², squared norms", "gains", "1/ρ", "CK", "cut, CK", "both"):
+        shown.add_column(column)
+    for name, sigma_a2 in (("relu", 0.2), ("relu", 0.5), ("relu", 0.8), ("tanh", 0.5), ("tanh", 0.8)):
+        for spread, norms in SPREADS.items():
+            injected.NORMS = norms
+            deq = model_of(name, sigma_a2)
+            target = injected.reference_target(deq, 1.0, "both")
+            low, high = gains(target, sigma_a2)
+            z = (2.0 - low - high) / (high - low)
+            by_goal = {
+                goal: [
+                    injected.InjectedFamily(layers)
+                    .solve(Task(deq, 1.0, goal, centre=False), thorough=False)
+                    .residual
+                    for layers in (1, 2, 3, 4)
+                ]
+                for goal in ("ck", "both")
+            }
+            only = injected.reference_target(deq, 1.0, "ck")
+            cut = [
+                only.distance([injected.values_at(deq.unrolled(layers), only.pairs, "ck")])
+                for layers in (1, 2, 3, 4)
+            ]
+            cells = (
+                ", ".join(f"{one:.0e}" for one in part) for part in (by_goal["ck"], cut, by_goal["both"])
+            )
+            about = f"{name} {sigma_a2}, {spread}", f"{low:.2f}–{high:.2f}"
+            shown.add_row(*about, f"{z - math.sqrt(z * z - 1.0):.3f}", *cells)
+    return shown
 
 
 # --- running and reading ------------------------------------------------------------------------------------------
@@ -229,10 +283,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--brief", action="store_true", help="three layers for both kernels, and cutting")
     parser.add_argument("--summary", action="store_true", help="only show what is done")
+    parser.add_argument("--rates", action="store_true", help="only the error by the number of layers")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     path = options.out / "injected.jsonl"
     warnings.simplefilter("ignore")
+    if options.rates:
+        CONSOLE.print(rates())
+        return
     if not options.summary:
         run(options, path)
     summary(done(path))
