@@ -87,7 +87,7 @@ def test_no_checkpoint_is_shared(kept: Model, tmp_path: Path) -> None:
     from notsodeep.nets.modules import Net, network_of
 
     def module(model: Model) -> Net:
-        return network_of(model, 3, 8, 2, train="all", seed=0)
+        return network_of(model, (3,), 8, 2, train="all", seed=0)
 
     data, file = (rows(kept).astype("float32"), np.arange(12) % 2), tmp_path / "training.pt"
     fit(module(kept), data, lr=0.1, epochs=1, checkpoint=file)

@@ -12,16 +12,16 @@ import torch
 from tolerances import Oracle, assert_close
 
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets import Net, RaceSettings, compute_features, empirical_kernels, fit, race
 from notsodeep.nets.measure import inference_seconds, training_memory
-from notsodeep.nets.modules import WeightGroup, network_of
+from notsodeep.nets.modules import network_of
+from notsodeep.nets.weight_groups import WeightGroup
 
 FEATURES, WIDTH, CLASSES = 6, 16, 3
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, CLASSES, 60)
 X = RNG.standard_normal((60, FEATURES)) / 4.0 + np.eye(CLASSES, FEATURES)[LABELS]
-ROWS = torch.as_tensor(X, dtype=torch.float32)
 
 
 class Cosines:
@@ -50,14 +50,29 @@ class CosineNet(Net):
         yield WeightGroup(self.features(X), None, 1.0)
 
 
-MODELS = {DEQ: DEQ("tanh", 0.2), Explicit: Explicit(["relu", "tanh"])}
+MODELS = {
+    DEQ: DEQ("tanh", 0.2),
+    Explicit: Explicit(["relu", "tanh"]),
+    ConvDEQ: ConvDEQ("tanh", 0.2, bias2=0.1, readout="pool"),
+    ConvExplicit: ConvExplicit(["relu", "tanh"], weights=[0.8, 0.3], inject=[0.5], bias2=0.1),
+}
 KINDS = [*MODELS, CosineNet]
+SOLVED = (DEQ, ConvDEQ)
 
 
 def make(kind: Any, mode: str = "all", seed: int = 0) -> Net:
     if kind is CosineNet:
         return CosineNet(mode, seed)
-    return network_of(MODELS[kind], FEATURES, WIDTH, CLASSES, train=mode, seed=seed)
+    return network_of(MODELS[kind], samples(kind).shape[1:], WIDTH, CLASSES, train=mode, seed=seed)
+
+
+def samples(kind: Any) -> np.ndarray:
+    """Rows, or for the convolutional kinds sequences of one channel."""
+    return X[:, None] if kind in (ConvDEQ, ConvExplicit) else X
+
+
+def tensors(kind: Any) -> torch.Tensor:
+    return torch.as_tensor(samples(kind), dtype=torch.float32)
 
 
 def test_there_is_an_example_of_every_kind() -> None:
@@ -67,18 +82,19 @@ def test_there_is_an_example_of_every_kind() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_empirical_kernels_are_those_of_features_and_gradients(kind: Any) -> None:
     net = make(kind)
-    found = empirical_kernels(net, ROWS[:5])
+    five = tensors(kind)[:5]
+    found = empirical_kernels(net, five)
     with torch.no_grad():
-        features = net.features(ROWS[:5])
+        features = net.features(five)
     assert_close(found.ck, features @ features.mT, Oracle.IDENTITY, dtype=np.float32)
-    gradients = _gradients(net)
+    gradients = _gradients(net, five)
     expected = sum(part @ part.mT for part in gradients) / CLASSES
     np.testing.assert_allclose(found.ntk, expected, rtol=1e-4)
 
 
-def _gradients(net: Net) -> list[torch.Tensor]:
+def _gradients(net: Net, five: torch.Tensor) -> list[torch.Tensor]:
     """For each output the gradients of five samples in rows."""
-    outputs, parameters = net(ROWS[:5]), list(net.parameters())
+    outputs, parameters = net(five), list(net.parameters())
     # Gradients in weights of variance 1.
     roots = [net.fan_in[name] ** 0.5 for name, _ in net.named_parameters()]
     return [
@@ -105,11 +121,11 @@ def _gradients(net: Net) -> list[torch.Tensor]:
 @pytest.mark.parametrize("mode", ["all", "readout"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
-    net = make(kind, mode)
+    net, X, ROWS = make(kind, mode), samples(kind), tensors(kind)
     history = fit(net, (X, LABELS), (X, LABELS), optimizer="sgd", lr=0.5, epochs=10, batch_size=20)
     assert history.stopped is None
     assert history.rows[-1].loss < history.rows[0].loss
-    assert (history.rows[-1].contraction is None) == (kind is not DEQ)
+    assert (history.rows[-1].contraction is None) == (kind not in SOLVED)
     assert_close(
         history.rows[-1].test_accuracy,
         float(np.mean(net.outputs(compute_features(net, X)).argmax(1).numpy() == LABELS)),
@@ -124,13 +140,13 @@ def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_checkpoint_is_continued_by_its_own_kind_alone(kind: Any, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "checkpoint": tmp_path / "training.pt"}
-    fit(make(kind), (X, LABELS), epochs=1, **settings)
+    fit(make(kind), (samples(kind), LABELS), epochs=1, **settings)
     for other in KINDS:
         if other is kind:
             continue
         with pytest.raises(InputError, match=r"another training \(.*model\."):
-            fit(make(other), (X, LABELS), epochs=2, **settings)
-    assert fit(make(kind), (X, LABELS), epochs=2, **settings).resumed == 1
+            fit(make(other), (samples(other), LABELS), epochs=2, **settings)
+    assert fit(make(kind), (samples(kind), LABELS), epochs=2, **settings).resumed == 1
 
 
 @pytest.mark.slow

@@ -28,9 +28,10 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.checkpoints import FitCheckpoint
 from notsodeep.nets.default_learning_rate import default_lr
+from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import Epoch
-from notsodeep.nets.modules import DEQNet, ExplicitNet, Net, network_of
+from notsodeep.nets.modules import Net, network_of
 from notsodeep.nets.objectives import LOSSES, ReadoutObjective, Tally
 from notsodeep.nets.samples import Samples, compute_features
 from notsodeep.nets.training import fit
@@ -311,7 +312,7 @@ KILLED = """
 import sys, time
 import numpy as np
 from notsodeep.models import DEQ
-from notsodeep.nets.modules import DEQNet
+from notsodeep.nets.dense_modules import DEQNet
 from notsodeep.nets.training import fit
 net = DEQNet(DEQ("tanh", 0.1), 6, 16, 3, seed=0)
 train = np.load(sys.argv[1])
@@ -538,8 +539,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "test labels": ({"test": (X, Y + 1)}, "labels of test"),
     "lengths": ({"train": (X, Y[:-1])}, "50 samples and 49 targets"),
     "columns": ({"train": (X[:, :2], Y)}, "6 columns"),
-    "no samples": ({"train": (X[:0], Y[:0])}, "matrix of samples"),
-    "NaN": ({"train": (HOLED, Y)}, "1 of 50 rows"),
+    "no samples": ({"train": (X[:0], Y[:0])}, "no samples"),
+    "NaN": ({"train": (HOLED, Y)}, "1 of 50 samples"),
     "text": ({"train": ([["a"] * 6], [0])}, "real numbers"),
     "not a pair": ({"train": X}, "pair"),
     "real targets": ({"train": (X, Y + 0.5)}, "Cross-entropy takes class labels"),
@@ -633,7 +634,7 @@ def test_an_ordinary_loop_and_fit_train_as_well_as_a_plain_network(kind: DEQ | E
             return float((net(X_test).argmax(1) == y_test).double().mean())
 
     def ours(**options: Any) -> Net:
-        return network_of(kind, 64, 256, 10, train="all", seed=0, **options)
+        return network_of(kind, (64,), 256, 10, train="all", seed=0, **options)
 
     torch.manual_seed(0)
     plain = trained(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)))

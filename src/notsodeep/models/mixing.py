@@ -12,6 +12,7 @@ with weights of its own for each position needs the diagonal alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -40,6 +41,11 @@ class Convolution:
     def taps(self) -> int:
         """Number of taps of the filter."""
         return int(self.filter_size ** len(self.positions))
+
+    @property
+    def count(self) -> int:
+        """Number of positions."""
+        return prod(self.positions)
 
     def diagonal(self, field: Array) -> Array:
         """𝒜 of fields over the diagonal s = s': (positions, others), others being left alone."""

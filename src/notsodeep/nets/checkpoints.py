@@ -98,7 +98,7 @@ class CheckpointFile:
 
     def __init__(self, path: Path, module: Net, data: TrainingData, settings: State) -> None:
         self.path, self.module = path, module
-        sizes = f"{module.in_features}-{module.width}-{module.out_features}"
+        sizes = f"{'×'.join(map(str, module.sample_shape))}-{module.width}-{module.out_features}"
         self.settings = settings | {
             "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
             "model": describe(module.spec, data.largest_norm()),

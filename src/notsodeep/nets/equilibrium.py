@@ -1,14 +1,14 @@
 """The equilibrium h = σ_a A φ(h)/√m + u and its derivatives by the implicit function theorem, docs/theory.md section 9.
 
 Forward and backward are each one fixed-point problem; nothing of the iteration is kept between them, so the memory
-of a training step does not depend on the number of iterations.
+of a training step does not depend on the number of iterations.  A is a matrix, or filters (`nets.connections`).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
+from notsodeep.nets.connections import Connection, DenseConnection
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
+from notsodeep.nets.linear_maps import LinearMap, MatrixMap
 from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
@@ -29,34 +31,30 @@ _ALIKE = 0.5
 class Splitting:
     """W = σ_a A with a part of the slope taken out of the iteration, docs/theory.md (9.2).
 
-    With d = 0 the matrix is W itself.  With d the mean slope, matrix = (I - d W)⁻¹ W, and what is left to iterate is
-    the deviation of the slope from its mean, which contracts faster.
-
     Attributes:
-        matrix: A, or (I - d W)⁻¹ W.
-        factor: what the matrix is to be multiplied by: σ_a, or 1.
+        linear: with d = 0 W itself; with d the mean slope (I - d W)⁻¹ W. What is left to iterate is then the deviation
+            of the slope from its mean, which contracts faster.
         shift: d.
     """
 
-    matrix: Tensor
-    factor: float
+    linear: LinearMap
     shift: float
 
     @classmethod
     def around(cls, recurrent: Tensor, factor: float, shift: float) -> Splitting:
-        """The splitting around the mean slope `shift`; costs one dense solve of the width."""
+        """The splitting of a matrix around the mean slope `shift`; costs one dense solve of the width."""
         weights = factor * recurrent.detach()
         system = torch.eye(len(weights), dtype=weights.dtype, device=weights.device).sub_(
             weights, alpha=shift
         )
-        return cls(torch.linalg.solve(system, weights), 1.0, shift)
+        return cls(MatrixMap(torch.linalg.solve(system, weights)), shift)
 
 
 class Splitter:
     """Decides when a splitting pays, makes it and keeps it: for weights that stay, or a batch larger than the width.
 
-    A splitting costs about as much as iterating four times as many rows as the network is wide, and saves a third of
-    the iterations or more.
+    For matrices alone: the inverse of a convolution with a small filter has a large one.  A splitting costs about as
+    much as iterating four times as many rows as the network is wide, and saves a third of the iterations or more.
     """
 
     def __init__(self) -> None:
@@ -102,7 +100,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 @dataclass
 class EquilibriumSettings:
-    """Everything but the tensors: how to solve, what to do on failure, and where the reports go.
+    """Everything but the tensors: what the weights do, how to solve, what to do on failure, and where the reports go.
 
     One object for each forward pass: its backward pass finds the splitting there.
     """
@@ -118,10 +116,15 @@ class EquilibriumSettings:
     splitting: Splitting | None = None
     on_solve: Callable[[SolveReport], None] | None = None
     on_adjoint: Callable[[SolveReport], None] | None = None
+    connection: Connection = field(default_factory=DenseConnection)
+
+    def linear_map(self, recurrent: Tensor) -> LinearMap:
+        """W = σ_a A."""
+        return self.connection.linear_map(recurrent, self.factor)
 
     def split(self, recurrent: Tensor) -> Splitting:
         """The prepared splitting, or the plain one."""
-        return self.splitting or Splitting(recurrent, self.factor, 0.0)
+        return self.splitting or Splitting(self.linear_map(recurrent), 0.0)
 
 
 def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
@@ -161,8 +164,7 @@ class _Forward(_SplitProblem):
     @classmethod
     def of(cls, splitting: Splitting, phi: TorchActivation, drive: Tensor) -> _Forward:
         if splitting.shift:
-            alpha = splitting.shift * splitting.factor
-            drive = torch.addmm(drive, drive, splitting.matrix.mT, alpha=alpha)
+            drive = drive + splitting.shift * splitting.linear.image(drive)
         return cls(splitting, phi, drive)
 
     def start(self) -> Tensor:
@@ -173,7 +175,7 @@ class _Forward(_SplitProblem):
         return x
 
     def step(self, x: Tensor, out: Tensor) -> None:
-        torch.addmm(self.drive, x, self.splitting.matrix.mT, alpha=self.splitting.factor, out=self.last)
+        self.splitting.linear.add_image(self.drive, x, self.last)
         self._activate(out)
 
     def _activate(self, out: Tensor) -> None:
@@ -201,11 +203,10 @@ class _Backward(_SplitProblem):
         return self.cotangent.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
-        splitting = self.splitting
-        torch.addmm(out, x, splitting.matrix, alpha=splitting.factor, beta=0.0, out=self.last)
+        self.splitting.linear.write_adjoint(x, self.last)
         torch.addcmul(self.cotangent, self.slopes, self.last, out=out)
-        if splitting.shift:
-            out.sub_(self.last, alpha=splitting.shift)
+        if self.splitting.shift:
+            out.sub_(self.last, alpha=self.splitting.shift)
 
     def solution(self) -> Tensor:
         return torch.addcmul(self.cotangent, self.slopes, self.last)
@@ -235,8 +236,9 @@ class _Equilibrium(torch.autograd.Function):
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
         t = adjoint(recurrent, h, cotangents[0], settings)
-        weights = t.mT @ (settings.factor * settings.phi(h)) if ctx.needs_input_grad[0] else None
-        return weights, t, None
+        if not ctx.needs_input_grad[0]:
+            return None, t, None
+        return settings.connection.weight_gradient(t, settings.factor * settings.phi(h)), t, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
@@ -275,9 +277,9 @@ class _Adjoint(torch.autograd.Function):
 
 def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
     """The first terms of t = Σ_k (D Wᵀ)^k w: the gradient of a few steps taken at the equilibrium, (9.6)."""
-    t = cotangent
+    t, linear = cotangent, settings.linear_map(recurrent)
     for _ in range((settings.phantom_steps or 1) - 1):
-        t = torch.addcmul(cotangent, slopes, settings.factor * (t @ recurrent))
+        t = torch.addcmul(cotangent, slopes, linear.adjoint(t))
     return t.clone()
 
 
@@ -298,7 +300,7 @@ def _judge(report: SolveReport, what: str, on_failure: str) -> None:
 def _vmapped(
     function: Any, size: int, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]
 ) -> tuple[Tensor, int]:
-    """A vmapped call: a batch of row blocks is one larger block; a batch of weight matrices is a loop over them."""
+    """A vmapped call: a batch of row blocks is one larger block; a batch of weights is a loop over them."""
     recurrent, *rows, settings = arguments
     blocks = [
         tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -307,8 +309,8 @@ def _vmapped(
     if in_dims[0] is None:
         flat = function.apply(recurrent, *(block.reshape(-1, block.shape[-1]) for block in blocks), settings)
         return flat.reshape(blocks[0].shape), 0
-    matrices = recurrent.movedim(in_dims[0], 0)
-    # Many weight matrices have no splitting in common.
+    weights = recurrent.movedim(in_dims[0], 0)
+    # Different weights have no splitting in common.
     plain = replace(settings, splitter=None, splitting=None)
-    found = [function.apply(matrices[i], *(block[i] for block in blocks), plain) for i in range(size)]
+    found = [function.apply(weights[i], *(block[i] for block in blocks), plain) for i in range(size)]
     return torch.stack(found), 0

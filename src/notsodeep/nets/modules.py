@@ -1,51 +1,28 @@
-"""The two kinds of network as torch modules: the functions of docs/theory.md (1.1) and (1.4), stored in two scalings.
+"""The base of all networks: features, a linear readout, weights in two scalings, and the network that a model has.
 
-In theory weights have entries of variance 1, and every factor (σ_a, σ_b, 1/√m) stands outside of them.  A matrix is
-stored as it is there ("ntk"), or divided by √fan_in, the size of the weights of `torch.nn.Linear` ("standard").  The
+In theory weights have entries of variance 1, and every factor (σ_a, σ_b, 1/√m) stands outside of them.  A matrix (or
+filter) is stored as it is there ("ntk"), or divided by √fan_in, the size of torch's own weights ("standard").  The
 function is the same; what an optimiser's step does to it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial, singledispatch
-from math import floor, isfinite, sqrt
+from functools import singledispatch
+from math import prod, sqrt
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit, Model
-from notsodeep.nets.contraction import NormTracker, spectral_norm
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
-from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
-from notsodeep.nets.torch_activation import TorchActivation
+from notsodeep.models import Model
+from notsodeep.nets.fixed_point_solvers import SolveReport
+from notsodeep.nets.weight_groups import WeightGroup
 from notsodeep.validation import as_count, as_number, one_of
 
 TRAIN = ("all", "readout")
-GRADIENTS = ("implicit", "phantom")
 SCALINGS = ("standard", "ntk")
-DEFAULT_BOUND = 0.95
-
-
-@dataclass(frozen=True)
-class WeightGroup:
-    """Weights that see one signal: their gradient for sample i and output k is rate^½ · back[k, i] ⊗ signal[i].
-
-    The gradient is that in weights of variance 1, however they are stored.
-
-    Attributes:
-        signal: what the weights multiply, (rows, fan_in).
-        back: the derivative of every output in what the weights produce, (outputs, rows, width); None for the readout.
-        rate: the square of the factor that stands outside of the weights.
-    """
-
-    signal: Tensor
-    back: Tensor | None
-    rate: float
 
 
 class Net(nn.Module):
@@ -60,6 +37,10 @@ class Net(nn.Module):
         factors: by name of a weight, what its stored value is multiplied by to give the weight of the theory: the root
             of fan_in times the multiplier, if that is not zero.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
+        in_features: how many numbers a sample consists of.
+        sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
+        width: number of features.
+        layer_size: how many numbers a sample has in a hidden layer; more than the width where features are averages.
         readout: (out_features, width).
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
         last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
@@ -72,6 +53,8 @@ class Net(nn.Module):
     fan_in: dict[str, int]
     factors: dict[str, float]
     multipliers: list[float]
+    sample_shape: tuple[int, ...]
+    layer_size: int
 
     def __init__(
         self,
@@ -92,10 +75,11 @@ class Net(nn.Module):
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
         self.out_features = as_count(out_features, "out_features")
+        self.sample_shape, self.layer_size = (self.in_features,), self.width
 
     def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
-        self.fan_in[name] = values.shape[1] if self.scaling == "standard" and values.ndim == 2 else 1
+        self.fan_in[name] = prod(values.shape[1:]) if self.scaling == "standard" else 1
         self.factors[name] = sqrt((multiplier or 1.0) * self.fan_in[name])
         # In the precision of the draws, so that a seed means one network in every precision.
         values = (values / self.factors[name]).to(**self._place)
@@ -157,22 +141,33 @@ class Net(nn.Module):
         """The outputs, (rows, out_features)."""
         return self.outputs(self.features(X))
 
+    def check_shape(self, shape: Sequence[int], name: str = "X") -> None:
+        """Refuse samples of another shape than the network takes; the first number is that of the samples."""
+        given, wanted = tuple(shape), self.sample_shape
+        if given[1:] == wanted and given:
+            return
+        if len(wanted) == 1:
+            flat = " Images go in flattened: X.reshape(len(X), -1)." if len(given) > 2 else ""
+            raise InputError(
+                f"{name} must have {wanted[0]} columns, samples in rows, (rows, {wanted[0]}); got {given}.{flat}"
+            )
+        what = "images" if len(wanted) == 3 else "sequences"
+        form = ", ".join(map(str, wanted))
+        raise InputError(f"{name} must be {what} (n, {form}); got {given}.{_image_advice(given, wanted)}")
+
     def _rows(self, X: Tensor) -> Tensor:
+        """Checked samples, each written out in a row."""
         if not isinstance(X, Tensor):
             raise InputError(
                 f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
             )
-        if X.ndim != 2 or X.shape[1] != self.in_features:
-            flat = " Images go in flattened: X.flatten(1)." if X.ndim > 2 else ""
-            raise InputError(
-                f"X must have samples in rows, (rows, {self.in_features}); got {tuple(X.shape)}.{flat}"
-            )
+        self.check_shape(X.shape)
         if X.dtype != self.readout.dtype:
             raise InputError(
                 f"X is {X.dtype} and the network {self.readout.dtype}: "
                 f"use X.to({self.readout.dtype}), or net.to({X.dtype})."
             )
-        return X
+        return X.flatten(1)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -182,293 +177,10 @@ class Net(nn.Module):
         )
 
 
-class DEQNet(Net):
-    """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
-
-    The equilibrium is solved sample by sample, batched; the gradient comes from the implicit function theorem (9.4), so
-    the memory of a training step does not depend on the number of iterations.
-
-    Args:
-        spec: the model.
-        in_features: p.
-        width: m.
-        out_features: number of outputs.
-        train: "all", or "readout" for fixed A and B.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        solver: of the forward pass.
-        adjoint: of the backward pass; the same if not given.
-        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
-        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
-        contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`.
-        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
-        dtype: float32 if not given.
-        device: where the parameters live.
-
-    Attributes:
-        bound: what `project` keeps the contraction below; None without `contractive`.
-    """
-
-    spec: DEQ
-    recurrent: Tensor
-    inputs: Tensor
-    bias: Tensor | None
-
-    def __init__(
-        self,
-        spec: DEQ,
-        in_features: int,
-        width: int,
-        out_features: int,
-        *,
-        train: str = "all",
-        seed: int | None = None,
-        scaling: str = "standard",
-        solver: SolverOptions | None = None,
-        adjoint: SolverOptions | None = None,
-        gradient: str = "implicit",
-        phantom_steps: int = 1,
-        contractive: bool | float = False,
-        on_failure: str = "raise",
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        if not isinstance(spec, DEQ):
-            raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
-        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
-        one_of(gradient, GRADIENTS, "gradient")
-        one_of(on_failure, ON_FAILURE, "on_failure")
-        as_count(phantom_steps, "phantom_steps")
-        self.spec = spec
-        solver = SolverOptions() if solver is None else _options(solver, "solver")
-        draw = _gaussian(seed)
-        self._add("recurrent", draw(width, width))
-        self._add("inputs", draw(width, in_features))
-        if spec.bias2:
-            self._add("bias", draw(width))
-        else:
-            self.register_parameter("bias", None)
-        self._add("readout", draw(out_features, width))
-        self._settings = EquilibriumSettings(
-            TorchActivation(spec.activation, 1.0 / sqrt(width)),
-            sqrt(spec.sigma_a2) * self.factors["recurrent"],
-            solver,
-            solver if adjoint is None else _options(adjoint, "adjoint"),
-            phantom_steps if gradient == "phantom" else None,
-            on_failure,
-        )
-        self._lipschitz = spec.activation.lipschitz
-        self.forget()
-        self.bound = _bound(contractive)
-        self._refuse_expanding_start()
-
-    # --- forward --------------------------------------------------------------------------------------------------
-
-    def features(self, X: Tensor) -> Tensor:
-        """The equilibrium z for every row of X, (rows, width)."""
-        return self.features_from(self.preactivations(X))
-
-    def features_from(self, h: Tensor) -> Tensor:
-        """z = φ(h)/√m."""
-        return self._settings.phi(h)
-
-    def preactivations(self, X: Tensor) -> Tensor:
-        """h = σ_a A z + σ_b B x + σ_c b at the equilibrium, z = φ(h)/√m, docs/theory.md (9.1)."""
-        drive = self._drive(self._rows(X))
-        settings = replace(
-            self._settings,
-            weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
-            splitter=self._splitter,
-            on_solve=partial(setattr, self, "last_solve"),
-            on_adjoint=partial(setattr, self, "last_adjoint"),
-        )
-        return equilibrium(self.recurrent, drive, settings)
-
-    def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
-        """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
-        keep = partial(setattr, self, "last_adjoint")
-        settings = replace(self._settings, phantom_steps=None, on_adjoint=keep)
-        return adjoint(self.recurrent, h, cotangent, settings)
-
-    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
-        """A, B and b with the adjoint of the equilibrium, docs/theory.md (9.7); then the readout."""
-        h = self.preactivations(X)
-        slopes, z = self._settings.phi.slope(h), self.features_from(h)
-        # All outputs of all samples are rows of one adjoint problem.
-        readout = self.factors["readout"] * self.readout
-        cotangents = (readout[:, None, :] * slopes).flatten(0, 1)
-        repeated = h.expand(self.out_features, *h.shape).flatten(0, 1)
-        back = self.adjoint(repeated, cotangents).reshape(self.out_features, len(X), -1)
-        yield WeightGroup(z, back, self.spec.sigma_a2)
-        yield WeightGroup(X, back, self.spec.sigma_b2)
-        yield WeightGroup(X.new_ones(len(X), 1), back, self.spec.bias2)
-        yield WeightGroup(z, None, 1.0)
-
-    def _drive(self, X: Tensor) -> Tensor:
-        """σ_b B x + σ_c b."""
-        scale = sqrt(self.spec.sigma_b2) * self.factors["inputs"]
-        if self.bias is None:
-            return (scale * X) @ self.inputs.mT
-        return torch.addmm(self.bias, X, self.inputs.mT, beta=sqrt(self.spec.bias2), alpha=scale)
-
-    def forget(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
-        self._tracker, self._splitter = NormTracker(), Splitter()
-
-    @property
-    def solver_settings(self) -> str:
-        """Everything that decides how the equilibrium and its gradient are computed, in words."""
-        settings = self._settings
-        gradient = "implicit" if settings.phantom_steps is None else f"phantom({settings.phantom_steps})"
-        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self.bound}"
-
-    # --- contraction ----------------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def contraction(self, exact: bool = False) -> float:
-        """||σ_a A/√m||₂ · Lip(φ): below 1 the equilibrium exists, is unique and is reached by iteration, (1.5).
-
-        Args:
-            exact: by singular values; otherwise by a few rounds of power iteration, from below, by a percent or two.
-        """
-        if self.spec.sigma_a2 == 0.0:
-            return 0.0
-        norm = spectral_norm(self.recurrent) if exact else self._tracker.estimate(self.recurrent.detach())
-        return sqrt(self.spec.sigma_a2 / self.width) * self.factors["recurrent"] * norm * self._lipschitz
-
-    @torch.no_grad()
-    def project(self) -> float:
-        """With contractive=True, shrink A until the bound holds; returns the contraction, now at most the bound.
-
-        Call it after every optimiser step; `fit` does.
-        """
-        value = self.contraction()
-        if self.bound is not None and value > self.bound:
-            self.recurrent.mul_(self.bound / value)
-            return self.bound
-        return value
-
-    def _refuse_expanding_start(self) -> None:
-        if self.bound is None:
-            return
-        start = self.contraction(exact=True)
-        if not isfinite(start):
-            raise InputError(
-                f"contractive={self.bound:g} cannot hold: the slope of {self.spec.activation} grows without bound. "
-                "Use contractive=False, or an activation with bounded slope."
-            )
-        if start > self.bound:
-            limit = floor(1e4 * self.spec.sigma_a2 * (self.bound / start) ** 2) / 1e4
-            raise InputError(
-                f"contractive={self.bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
-                f"Use sigma_a2 below {limit:g}, a larger bound (below 1), or contractive=False."
-            )
-
-
-class ExplicitNet(Net):
-    """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
-
-    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8).
-
-    Args:
-        spec: the layers.
-        in_features: p.
-        width: m, of every layer.
-        out_features: number of outputs.
-        train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
-            kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
-            fast. Weights with multiplier zero are buffers and stay as drawn.
-        dtype: float32 if not given.
-        device: where the parameters live.
-
-    """
-
-    spec: Explicit
-
-    def __init__(
-        self,
-        spec: Explicit,
-        in_features: int,
-        width: int,
-        out_features: int,
-        *,
-        train: str = "all",
-        seed: int | None = None,
-        scaling: str = "standard",
-        multipliers: Sequence[float] | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        if not isinstance(spec, Explicit):
-            raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
-        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
-        self.spec = spec
-        self.multipliers = _multipliers(multipliers, spec, train)
-        self._activations = [TorchActivation(layer, 1.0 / sqrt(width)) for layer in spec.layers]
-        draw = _gaussian(seed)
-        fan_in = in_features
-        for layer, rate in enumerate(self.multipliers[:-1], 1):
-            self._add(f"weight{layer}", draw(width, fan_in), rate)
-            if spec.inputs[layer - 1].inject:
-                self._add(f"input{layer}", draw(width, in_features), rate)
-            fan_in = width
-        self._add("readout", draw(out_features, width), self.multipliers[-1])
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """The hidden weights in order, each (width, fan_in)."""
-        return [getattr(self, f"weight{layer + 1}") for layer in range(len(self.spec.layers))]
-
-    @property
-    def input_weights(self) -> list[Tensor | None]:
-        """For each layer the weights that read the input again, (width, in_features); None where it does not."""
-        return [getattr(self, f"input{layer + 1}", None) for layer in range(len(self.spec.layers))]
-
-    def features(self, X: Tensor) -> Tensor:
-        """x^(L) for every row of X, (rows, width)."""
-        x = rows = self._rows(X)
-        for layer, phi in enumerate(self._activations):
-            x = phi(self._inner(x, rows, layer))
-        return x
-
-    def _inner(self, x: Tensor, rows: Tensor, layer: int) -> Tensor:
-        """√w W x of the layer before and, where the layer sees it again, √c B of the input."""
-        entering, again = self.spec.inputs[layer], self.input_weights[layer]
-        scale = self.factors[f"weight{layer + 1}"] * sqrt(entering.weight)
-        inner = (x if scale == 1.0 else scale * x) @ self.weights[layer].mT
-        if again is None:
-            return inner
-        return inner + (self.factors[f"input{layer + 1}"] * sqrt(entering.inject) * rows) @ again.mT
-
-    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
-        """The layers in order, by backpropagation, then the readout."""
-        rows = self._rows(X)
-        signals, slopes = [rows], []
-        for layer, phi in enumerate(self._activations):
-            h = self._inner(signals[-1], rows, layer)
-            signals.append(phi(h))
-            slopes.append(phi.slope(h))
-        back = self.factors["readout"] * self.readout[:, None, :].expand(-1, len(X), -1)
-        groups = []
-        for layer in range(len(slopes) - 1, -1, -1):
-            back = back * slopes[layer]
-            entering, rate = self.spec.inputs[layer], self.multipliers[layer]
-            if entering.inject:
-                groups.append(WeightGroup(rows, back, rate * entering.inject))
-            groups.append(WeightGroup(signals[layer], back, rate * entering.weight))
-            scale = self.factors[f"weight{layer + 1}"] * sqrt(entering.weight)
-            back = scale * (back @ self.weights[layer])
-        yield from reversed(groups)
-        yield WeightGroup(signals[-1], None, self.multipliers[-1])
-
-
 @singledispatch
 def network_of(
     spec: Model,
-    in_features: int,
+    sample_shape: Sequence[int],
     width: int,
     out_features: int,
     *,
@@ -476,23 +188,21 @@ def network_of(
     seed: int | None,
     **deq_options: Any,
 ) -> Net:
-    """A fresh network of finite width for a model; `deq_options` are for networks that solve an equilibrium."""
+    """A fresh network of finite width for a model.
+
+    Args:
+        spec: the model.
+        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        width: units of a layer; for images channels.
+        out_features: number of outputs.
+        train: "all" or "readout".
+        seed: of the initial weights; None draws from torch's global generator.
+        deq_options: for networks that solve an equilibrium.
+    """
     raise InputError(f"There is no network of finite width for {type(spec).__name__}.")
 
 
-@network_of.register
-def _(spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> Net:
-    return DEQNet(spec, in_features, width, out_features, **options)
-
-
-@network_of.register
-def _(
-    spec: Explicit, in_features: int, width: int, out_features: int, *, train: str, seed: int | None, **_: Any
-) -> Net:
-    return ExplicitNet(spec, in_features, width, out_features, train=train, seed=seed)
-
-
-def _gaussian(seed: int | None) -> Callable[..., Tensor]:
+def gaussian_draws(seed: int | None) -> Callable[..., Tensor]:
     """Draws weights of variance 1, in float64 on the CPU, so that a seed means one network everywhere."""
     # None is torch's global generator.
     generator = None if seed is None else torch.Generator().manual_seed(as_count(seed, "seed", least=0))
@@ -508,26 +218,25 @@ def _floating(dtype: Any) -> torch.dtype:
     return kind
 
 
-def _options(given: Any, name: str) -> SolverOptions:
-    if not isinstance(given, SolverOptions):
-        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
-    return given
-
-
-def _bound(contractive: Any) -> float | None:
-    if contractive is False:
-        return None
-    try:
-        bound = DEFAULT_BOUND if contractive is True else float(contractive)
-    except (TypeError, ValueError):
-        bound = float("nan")
-    if not 0.0 < bound < 1.0:
-        raise InputError(f"contractive is True, False, or a bound between 0 and 1; got {contractive}.")
-    return bound
-
-
-def _multipliers(given: Sequence[float] | None, spec: Explicit, train: str) -> list[float]:
-    rates = [1.0] * (len(spec.layers) + 1) if given is None else as_multipliers(given, spec)
-    if not any(rates if train == "all" else rates[-1:]):
-        raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
-    return rates
+def _image_advice(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What to do about images of the wrong shape."""
+    channels, size = wanted[0], wanted[1:]
+    if len(given) == 2 and given[1] == prod(wanted):
+        return f" They are flattened: X.reshape(-1, {', '.join(map(str, wanted))})."
+    if given == wanted:
+        return " One sample: X[None]."
+    if channels == 1 and given[1:] == size:
+        return " The axis of the one channel is missing: X[:, None]."
+    if given[1:] == (*size, channels):
+        return " The channels come first: X.movedim(-1, 1), in NumPy np.moveaxis(X, -1, 1)."
+    if len(given) != len(wanted) + 1:
+        return ""
+    problems = []
+    if given[1] != channels:
+        problems.append(f" They have {given[1]} channels and the network in_channels={channels}.")
+    if given[2:] != size:
+        old, new = (" × ".join(map(str, one)) for one in (size, given[2:]))
+        problems.append(
+            f" They have {new} positions and the network image_size={old}: resize them, or build the network for {new}."
+        )
+    return "".join(problems)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
-from notsodeep.nets.samples import EVALUATION_ROWS, Samples, TrainingData, compute_features
+from notsodeep.nets.samples import Samples, TrainingData, compute_features, evaluation_rows
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Objective:
         if self.test is None:
             return None
         tally = Tally.empty(self.module)
-        for batch in self.test.batches(EVALUATION_ROWS):
+        for batch in self.test.batches(evaluation_rows(self.module)):
             outputs = self.outputs(batch.inputs)
             tally.add(self.loss.value(outputs, batch.target), outputs, batch.labels)
         return tally

@@ -32,7 +32,7 @@ from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
 from notsodeep.nets.measure import inference_seconds, training_memory
 from notsodeep.nets.modules import Net, network_of
-from notsodeep.nets.samples import EVALUATION_ROWS, compute_features
+from notsodeep.nets.samples import compute_features, evaluation_rows
 from notsodeep.nets.training import FitSettings, fit
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_labels, one_of, unknown_labels
@@ -276,7 +276,7 @@ class _Contest:
         wanted = self.settings
         return network_of(
             self.network(model),
-            self.train[0].shape[1],
+            self.train[0].shape[1:],
             wanted.width,
             self.classes,
             train=wanted.mode,
@@ -310,7 +310,7 @@ class _Contest:
             progress=report,
         )
         with torch.no_grad():
-            blocks = self.test[0].split(EVALUATION_ROWS)  # type: ignore[no-untyped-call]
+            blocks = self.test[0].split(evaluation_rows(net))  # type: ignore[no-untyped-call]
             predictions = torch.cat([net(block).argmax(dim=1) for block in blocks]).numpy().astype(np.intp)
         rows = slice(wanted.batch_size)
         target = functional.one_hot(self.train[1][rows], self.classes).to(net.readout.dtype)

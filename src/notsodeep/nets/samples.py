@@ -18,13 +18,19 @@ from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
 from notsodeep.validation import as_real
 
-# Rows per call where no gradient is wanted: large enough for the matrix products, small beside the data.
-EVALUATION_ROWS = 1024
+# Rows per call where no gradient is wanted, and how many numbers they may have in a layer: large enough for the matrix
+# products, small beside the data.
+_EVALUATION_ROWS, _EVALUATION_NUMBERS = 1024, 2**24
+
+
+def evaluation_rows(module: Net) -> int:
+    """Samples per call where no gradient is wanted."""
+    return max(1, min(_EVALUATION_ROWS, _EVALUATION_NUMBERS // module.layer_size))
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs (or features) in rows, targets of the loss in rows, and the classes where there are any."""
+    """Inputs (samples, or features in rows), targets of the loss in rows, and the classes where there are any."""
 
     inputs: Tensor
     target: Tensor
@@ -45,9 +51,10 @@ class Samples:
             yield Samples(self.inputs[part], self.target[part], labels)
 
 
-def as_samples(inputs: Any, y: Any, columns: int, module: Net, loss: str, name: str) -> Samples:
-    """Inputs with `columns` columns and their targets, on the device and in the precision of the module."""
-    rows = as_matrix(inputs, columns, module, f"The inputs of {name}")
+def as_samples(inputs: Any, y: Any, module: Net, loss: str, name: str, *, features: bool = False) -> Samples:
+    """Inputs (or features) and their targets, on the device and in the precision of the module."""
+    what = f"The inputs of {name}"
+    rows = as_matrix(inputs, module.width, module, what) if features else as_inputs(inputs, module, what)
     target, labels = _as_target(y, module, loss, name)
     if len(rows) != len(target):
         raise InputError(
@@ -56,22 +63,34 @@ def as_samples(inputs: Any, y: Any, columns: int, module: Net, loss: str, name: 
     return Samples(rows, target, labels)
 
 
+def as_inputs(X: Any, module: Net, name: str) -> Tensor:
+    """Finite samples of the shape that the module takes, on its device and in its precision."""
+    given = _as_tensor(X, name)
+    module.check_shape(given.shape, name)
+    return _finite(given, module, name)
+
+
 def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
     """Finite rows of `columns` numbers, on the device and in the precision of the module."""
     given = _as_tensor(X, name)
-    if given.ndim != 2 or given.shape[0] == 0 or given.shape[1] != columns:
-        flat = " Images go in flattened: X.reshape(len(X), -1)." if given.ndim > 2 else ""
+    if given.ndim != 2 or given.shape[1] != columns:
         raise InputError(
-            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}.{flat}"
+            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}."
         )
-    rows = given.detach().to(module.readout.device, module.readout.dtype)
+    return _finite(given, module, name)
+
+
+def _finite(given: Tensor, module: Net, name: str) -> Tensor:
+    if len(given) == 0:
+        raise InputError(f"{name} has no samples; its shape is {tuple(given.shape)}.")
+    values = given.detach().to(module.readout.device, module.readout.dtype)
     # The sum is not finite if any entry is not, and cheaper than a mask; overflow of the sum alone is re-checked.
-    if not math.isfinite(float(rows.sum())) and not bool(torch.isfinite(rows).all()):
-        bad = int((~torch.isfinite(rows).all(dim=1)).sum())
+    if not math.isfinite(float(values.sum())) and not bool(torch.isfinite(values).all()):
+        bad = int((~torch.isfinite(values).flatten(1).all(dim=1)).sum())
         raise InputError(
-            f"{name} has NaN or infinite entries in {bad} of {len(rows)} rows. Remove or impute them."
+            f"{name} has NaN or infinite entries in {bad} of {len(values)} samples. Remove or impute them."
         )
-    return rows
+    return values
 
 
 def _as_tensor(values: Any, name: str) -> Tensor:
@@ -138,14 +157,14 @@ class TrainingData:
             raise InputError(
                 "features= is for modules made with train='readout'; this one trains all its weights."
             )
-        columns = module.in_features if features is None else module.width
 
         def checked(pair: Any, given: Any, name: str) -> Samples:
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
                 raise InputError(f"{name} must be a pair (X, y); got {type(pair).__name__}.")
             if features is not None and given is None:
                 raise InputError(f"features= lacks those of {name}: give both, or leave {name} out.")
-            return as_samples(pair[0] if given is None else given, pair[1], columns, module, loss, name)
+            inputs = pair[0] if given is None else given
+            return as_samples(inputs, pair[1], module, loss, name, features=features is not None)
 
         given = features or (None, None)
         data = cls(
@@ -163,21 +182,26 @@ class TrainingData:
         return [self.train] if self.test is None else [self.train, self.test]
 
     def largest_norm(self) -> float:
-        """The largest norm of a sample; 0 where only features are known."""
+        """The largest norm of a sample, of an image at one position; 0 where only features are known."""
         return 0.0 if self.has_features else max(float(part.inputs.norm(dim=1).max()) for part in self.parts)
 
 
-def compute_features(
-    module: Net, X: Any, *, rows: int = EVALUATION_ROWS, log: SolverLog | None = None
-) -> Tensor:
+def compute_features(module: Net, X: Any, *, rows: int | None = None, log: SolverLog | None = None) -> Tensor:
     """The features of all samples, (n, width), computed in batches and without gradients.
+
+    Args:
+        module: the network.
+        X: samples, as the network takes them.
+        rows: samples of a batch; 1024 if not given, fewer where a layer of so many would be large.
+        log: of the equilibrium solvers.
 
     Raises:
         InputError: if they would not fit into memory; nothing is allocated then.
         ConvergenceError: if the equilibrium of a sample is not reached.
     """
-    samples = as_matrix(X, module.in_features, module, "X")
+    samples = as_inputs(X, module, "X")
     refuse_too_large(len(samples), module)
+    rows = rows or evaluation_rows(module)
     features = samples.new_empty((len(samples), module.width))
     with torch.no_grad():
         for start in range(0, len(samples), rows):
@@ -193,7 +217,7 @@ def refuse_too_large(count: int, module: Net) -> None:
     needed, free = module.width * count * item, available_memory(module.readout.device)
     if needed > free:
         raise InputError(
-            f"The features of {count} samples at width {module.width} take {module.width} × {count} × {item} "
+            f"The {module.width} features of {count} samples each take {module.width} × {count} × {item} "
             f"bytes = {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Use fewer samples, a smaller "
             "width, or train='all', which keeps one batch at a time."
         )

@@ -18,8 +18,9 @@ from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.models import Explicit
+from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.measure import synchronised_time
-from notsodeep.nets.modules import DEQNet, ExplicitNet, Net
+from notsodeep.nets.modules import Net
 from notsodeep.validation import Array, as_rows
 
 _ROUNDS = 7

@@ -83,7 +83,7 @@ def accuracy_rows(
     seed = training["seed"]
     for number, (model, spec) in enumerate(models.items()):
         # Different seeds for different kinds, so that nothing is shared but the design.
-        sizes = (parts.X.shape[1], width, parts.classes)
+        sizes = (parts.X.shape[1:], width, parts.classes)
         net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
         features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
         history = fit(net, (None, parts.y), (None, parts.y_test), features=features, **training)

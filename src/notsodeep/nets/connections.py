@@ -1,0 +1,167 @@
+"""How weights connect one layer with the next: every number with every other, or filters shared over positions.
+
+Networks are written once for both.  A layer is a row of numbers for each sample; a connection says what weights do to
+such rows, what their gradient is, and how the last layer is read out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from notsodeep.models.mixing import Convolution
+from notsodeep.nets.linear_maps import FilterMap, LinearMap, MatrixMap, convolve, filter_gradient
+from notsodeep.nets.weight_groups import FilterGroup, WeightGroup
+
+
+class Connection(Protocol):
+    """What weights do to the rows of a layer."""
+
+    @property
+    def count(self) -> int:
+        """Number of positions that share the weights."""
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        """The shape of weights beyond the units that leave and those that enter."""
+
+    @property
+    def taps(self) -> int:
+        """What the variance of a weight of the theory is divided by: the number of taps of a filter."""
+
+    def features_of(self, units: int) -> int:
+        """Number of features that a layer of so many units is read out as."""
+
+    def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """W x + bias of every row, differentiable."""
+
+    def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
+        """factor · W with its adjoint, for solvers."""
+
+    def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
+        """The gradient in the weights, summed over rows, where that in W x is `back`."""
+
+    def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
+        """The weights as a group for tangent kernels."""
+
+    def bias_group(self, back: Tensor, rate: float) -> WeightGroup:
+        """The bias as a group for tangent kernels."""
+
+    def read(self, layer: Tensor) -> Tensor:
+        """The features that the readout multiplies."""
+
+    def read_back(self, features: Tensor) -> Tensor:
+        """The adjoint of `read`."""
+
+
+@dataclass(frozen=True)
+class DenseConnection:
+    """Matrices: every unit sees every other."""
+
+    count = taps = 1
+    filter_shape: tuple[int, ...] = ()
+
+    def features_of(self, units: int) -> int:
+        """The units themselves."""
+        return units
+
+    def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """W x + bias of every row, differentiable."""
+        return x @ weights.mT if bias is None else torch.addmm(bias, x, weights.mT)
+
+    def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
+        """factor · W with its adjoint."""
+        return MatrixMap(weights, factor)
+
+    def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
+        """Σ over rows of back xᵀ."""
+        return back.mT @ x
+
+    def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
+        """The weights as a group for tangent kernels."""
+        return WeightGroup(signal, back, rate)
+
+    def bias_group(self, back: Tensor, rate: float) -> WeightGroup:
+        """The bias as a group for tangent kernels."""
+        return WeightGroup(back.new_ones(back.shape[1], 1), back, rate)
+
+    def read(self, layer: Tensor) -> Tensor:
+        """The layer itself."""
+        return layer
+
+    def read_back(self, features: Tensor) -> Tensor:
+        """The features themselves."""
+        return features
+
+
+@dataclass(frozen=True)
+class FilterConnection:
+    """Filters: a unit is a channel, and sees a few positions of every channel around its own.
+
+    Attributes:
+        geometry: positions, taps and padding.
+        readout: "flatten" (weights for every position, divided by √positions) or "pool" (the mean over positions),
+            docs/theory.md (10.2).
+    """
+
+    geometry: Convolution
+    readout: str
+
+    @property
+    def count(self) -> int:
+        """Number of positions."""
+        return self.geometry.count
+
+    @property
+    def taps(self) -> int:
+        """Taps of a filter."""
+        return self.geometry.taps
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        """Taps along each axis."""
+        return (self.geometry.filter_size,) * len(self.geometry.positions)
+
+    def features_of(self, units: int) -> int:
+        """The units at every position, or their means."""
+        return units * self.count if self.readout == "flatten" else units
+
+    def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """W x + bias of every row, differentiable."""
+        return convolve(x, weights, self.geometry, bias)
+
+    def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
+        """factor · W with its adjoint."""
+        return FilterMap(weights, factor, self.geometry)
+
+    def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
+        """Σ over rows and positions of back(s) x(s + δ)ᵀ."""
+        return filter_gradient(back, x, self.geometry)
+
+    def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
+        """The weights as a group for tangent kernels."""
+        return FilterGroup(signal, back, rate, self.geometry)
+
+    def bias_group(self, back: Tensor, rate: float) -> WeightGroup:
+        """The bias as a group for tangent kernels: it is seen at every position."""
+        total = back.reshape(*back.shape[:2], back.shape[2] // self.count, self.count).sum(dim=3)
+        return WeightGroup(back.new_ones(back.shape[1], 1), total, rate)
+
+    def read(self, layer: Tensor) -> Tensor:
+        """All positions divided by √positions, or their mean."""
+        if self.readout == "flatten":
+            return layer / sqrt(self.count)
+        return layer.reshape(len(layer), layer.shape[1] // self.count, self.count).mean(dim=2)
+
+    def read_back(self, features: Tensor) -> Tensor:
+        """The adjoint of `read`."""
+        if self.readout == "flatten":
+            return features / sqrt(self.count)
+        return (features / self.count).repeat_interleave(self.count, dim=-1)
+
+
+__all__ = ["Connection", "DenseConnection", "FilterConnection"]

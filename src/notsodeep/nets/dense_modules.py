@@ -1,0 +1,161 @@
+"""Networks of rows: the functions of docs/theory.md (1.1) and (1.4) as torch modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from notsodeep.designs import as_multipliers
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.connections import DenseConnection
+from notsodeep.nets.equilibrium import Splitter
+from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.feedforward_net import FeedforwardNet
+from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.modules import Net, network_of
+
+
+class DEQNet(EquilibriumNet):
+    """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
+
+    The equilibrium is solved sample by sample, batched; the gradient comes from the implicit function theorem (9.4), so
+    the memory of a training step does not depend on the number of iterations.
+
+    Args:
+        spec: the model.
+        in_features: p.
+        width: m.
+        out_features: number of outputs.
+        train: "all", or "readout" for fixed A and B.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        solver: of the forward pass.
+        adjoint: of the backward pass; the same if not given.
+        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
+        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
+        contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`.
+        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
+        dtype: float32 if not given.
+        device: where the parameters live.
+    """
+
+    spec: DEQ
+
+    def __init__(
+        self,
+        spec: DEQ,
+        in_features: int,
+        width: int,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int | None = None,
+        scaling: str = "standard",
+        solver: SolverOptions | None = None,
+        adjoint: SolverOptions | None = None,
+        gradient: str = "implicit",
+        phantom_steps: int = 1,
+        contractive: bool | float = False,
+        on_failure: str = "raise",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(spec, DEQ):
+            raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
+        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
+        self._assemble(
+            spec,
+            DenseConnection(),
+            entering=self.in_features,
+            units=self.width,
+            seed=seed,
+            solver=solver,
+            adjoint=adjoint,
+            gradient=gradient,
+            phantom_steps=phantom_steps,
+            contractive=contractive,
+            on_failure=on_failure,
+        )
+
+    def forget(self) -> None:
+        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        super().forget()
+        self._splitter = Splitter()
+
+
+class ExplicitNet(FeedforwardNet):
+    """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
+
+    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8).
+
+    Args:
+        spec: the layers.
+        in_features: p.
+        width: m, of every layer.
+        out_features: number of outputs.
+        train: "all", or "readout" for fixed hidden weights.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
+            kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
+            fast. Weights with multiplier zero are buffers and stay as drawn.
+        dtype: float32 if not given.
+        device: where the parameters live.
+    """
+
+    spec: Explicit
+
+    def __init__(
+        self,
+        spec: Explicit,
+        in_features: int,
+        width: int,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int | None = None,
+        scaling: str = "standard",
+        multipliers: Sequence[float] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(spec, Explicit):
+            raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
+        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
+        self._assemble(
+            spec,
+            DenseConnection(),
+            entering=self.in_features,
+            units=self.width,
+            seed=seed,
+            multipliers=_multipliers(multipliers, spec, train),
+        )
+
+
+@network_of.register
+def _(spec: DEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    return DEQNet(spec, sample_shape[0], width, out_features, **options)
+
+
+@network_of.register
+def _(
+    spec: Explicit,
+    sample_shape: Sequence[int],
+    width: int,
+    out_features: int,
+    *,
+    train: str,
+    seed: int | None,
+    **_: Any,
+) -> Net:
+    return ExplicitNet(spec, sample_shape[0], width, out_features, train=train, seed=seed)
+
+
+def _multipliers(given: Sequence[float] | None, spec: Explicit, train: str) -> list[float]:
+    rates = [1.0] * (len(spec.layers) + 1) if given is None else as_multipliers(given, spec)
+    if not any(rates if train == "all" else rates[-1:]):
+        raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
+    return rates

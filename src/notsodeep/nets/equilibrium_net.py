@@ -1,0 +1,215 @@
+"""The base of networks that solve an equilibrium: solver, implicit gradient and contraction, for any connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from math import floor, isfinite, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import InputError
+from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.nets.connections import Connection
+from notsodeep.nets.contraction import NormTracker
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
+from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.modules import Net, gaussian_draws
+from notsodeep.nets.torch_activation import TorchActivation
+from notsodeep.nets.weight_groups import WeightGroup
+from notsodeep.validation import as_count, one_of
+
+GRADIENTS = ("implicit", "phantom")
+DEFAULT_BOUND = 0.95
+
+
+class EquilibriumNet(Net):
+    """Base of deep equilibrium networks: h = σ_a A z + σ_b B x + σ_c b at the equilibrium, z = φ(h)/√m.
+
+    A and B are matrices or, divided by √(number of taps), filters: `connection` says which.
+
+    Attributes:
+        connection: what A and B do to a layer.
+        units: m.
+        recurrent: A as it is stored.
+        inputs: B.
+        bias: b; None without one.
+        bound: what `project` keeps the contraction below; None without `contractive`.
+    """
+
+    spec: DEQ | ConvDEQ
+    connection: Connection
+    units: int
+    recurrent: Tensor
+    inputs: Tensor
+    bias: Tensor | None
+    _splitter: Splitter | None = None
+
+    def _assemble(
+        self,
+        spec: DEQ | ConvDEQ,
+        connection: Connection,
+        *,
+        entering: int,
+        units: int,
+        seed: int | None,
+        solver: SolverOptions | None,
+        adjoint: SolverOptions | None,
+        gradient: str,
+        phantom_steps: int,
+        contractive: bool | float,
+        on_failure: str,
+    ) -> None:
+        """Draw the weights, in the order A, B, b, readout, and keep how the equilibrium is solved."""
+        one_of(gradient, GRADIENTS, "gradient")
+        one_of(on_failure, ON_FAILURE, "on_failure")
+        as_count(phantom_steps, "phantom_steps")
+        self.spec, self.connection, self.units = spec, connection, units
+        solver = SolverOptions() if solver is None else _options(solver, "solver")
+        draw, taps = gaussian_draws(seed), connection.filter_shape
+        self._add("recurrent", draw(units, units, *taps))
+        self._add("inputs", draw(units, entering, *taps))
+        if spec.bias2:
+            self._add("bias", draw(units))
+        else:
+            self.register_parameter("bias", None)
+        self._add("readout", draw(self.out_features, self.width))
+        self._settings = EquilibriumSettings(
+            TorchActivation(spec.activation, 1.0 / sqrt(units)),
+            sqrt(spec.sigma_a2 / connection.taps) * self.factors["recurrent"],
+            solver,
+            solver if adjoint is None else _options(adjoint, "adjoint"),
+            phantom_steps if gradient == "phantom" else None,
+            on_failure,
+            connection=connection,
+        )
+        self._lipschitz = spec.activation.lipschitz
+        self.forget()
+        self.bound = _bound(contractive)
+        self._refuse_expanding_start()
+
+    # --- forward --------------------------------------------------------------------------------------------------
+
+    def features(self, X: Tensor) -> Tensor:
+        """The equilibrium z for every sample, as it is read out, (rows, width)."""
+        return self.features_from(self.preactivations(X))
+
+    def features_from(self, h: Tensor) -> Tensor:
+        """z = φ(h)/√m, as it is read out."""
+        return self.connection.read(self._settings.phi(h))
+
+    def preactivations(self, X: Tensor) -> Tensor:
+        """h at the equilibrium, docs/theory.md (9.1): (rows, layer_size); of images, channel by channel."""
+        drive = self._drive(self._rows(X))
+        settings = replace(
+            self._settings,
+            weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
+            splitter=self._splitter,
+            on_solve=partial(setattr, self, "last_solve"),
+            on_adjoint=partial(setattr, self, "last_adjoint"),
+        )
+        return equilibrium(self.recurrent, drive, settings)
+
+    def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
+        """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
+        keep = partial(setattr, self, "last_adjoint")
+        settings = replace(self._settings, phantom_steps=None, on_adjoint=keep)
+        return adjoint(self.recurrent, h, cotangent, settings)
+
+    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
+        """A, B and b with the adjoint of the equilibrium, docs/theory.md (9.7); then the readout."""
+        h, phi, connection = self.preactivations(X), self._settings.phi, self.connection
+        slopes, z = phi.slope(h), phi(h)
+        # All outputs of all samples are rows of one adjoint problem.
+        readout = connection.read_back(self.factors["readout"] * self.readout)
+        cotangents = (readout[:, None, :] * slopes).flatten(0, 1)
+        repeated = h.expand(self.out_features, *h.shape).flatten(0, 1)
+        back = self.adjoint(repeated, cotangents).reshape(self.out_features, *h.shape)
+        yield connection.group(z, back, self.spec.sigma_a2 / connection.taps)
+        yield connection.group(X.flatten(1), back, self.spec.sigma_b2 / connection.taps)
+        yield connection.bias_group(back, self.spec.bias2)
+        yield WeightGroup(connection.read(z), None, 1.0)
+
+    def _drive(self, rows: Tensor) -> Tensor:
+        """σ_b B x + σ_c b."""
+        scale = sqrt(self.spec.sigma_b2 / self.connection.taps) * self.factors["inputs"]
+        bias = None if self.bias is None else sqrt(self.spec.bias2) * self.bias
+        return self.connection.image(self.inputs, scale * rows, bias)
+
+    def forget(self) -> None:
+        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        self._tracker = NormTracker()
+
+    @property
+    def solver_settings(self) -> str:
+        """Everything that decides how the equilibrium and its gradient are computed, in words."""
+        settings = self._settings
+        gradient = "implicit" if settings.phantom_steps is None else f"phantom({settings.phantom_steps})"
+        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self.bound}"
+
+    # --- contraction ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def contraction(self, exact: bool = False) -> float:
+        """||σ_a A/√m||₂ · Lip(φ): below 1 the equilibrium exists, is unique and is reached by iteration, (1.5).
+
+        For filters of q taps it is the norm of the convolution, ||σ_a A/√(qm)||₂.
+
+        Args:
+            exact: by singular values (of filters with zeros beyond the border a bound from above); otherwise by a few
+                rounds of power iteration, from below, by a percent or two.
+        """
+        if self.spec.sigma_a2 == 0.0:
+            return 0.0
+        linear = self._settings.linear_map(self.recurrent.detach())
+        norm = linear.norm() if exact else self._tracker.estimate(linear)
+        return norm / sqrt(self.units) * self._lipschitz
+
+    @torch.no_grad()
+    def project(self) -> float:
+        """With contractive=True, shrink A until the bound holds; returns the contraction, now at most the bound.
+
+        Call it after every optimiser step; `fit` does.
+        """
+        value = self.contraction()
+        if self.bound is not None and value > self.bound:
+            self.recurrent.mul_(self.bound / value)
+            return self.bound
+        return value
+
+    def _refuse_expanding_start(self) -> None:
+        if self.bound is None:
+            return
+        start = self.contraction(exact=True)
+        if not isfinite(start):
+            raise InputError(
+                f"contractive={self.bound:g} cannot hold: the slope of {self.spec.activation} grows without bound. "
+                "Use contractive=False, or an activation with bounded slope."
+            )
+        if start > self.bound:
+            limit = floor(1e4 * self.spec.sigma_a2 * (self.bound / start) ** 2) / 1e4
+            raise InputError(
+                f"contractive={self.bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
+                f"Use sigma_a2 below {limit:g}, a larger bound (below 1), or contractive=False."
+            )
+
+
+def _options(given: Any, name: str) -> SolverOptions:
+    if not isinstance(given, SolverOptions):
+        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
+    return given
+
+
+def _bound(contractive: Any) -> float | None:
+    if contractive is False:
+        return None
+    try:
+        bound = DEFAULT_BOUND if contractive is True else float(contractive)
+    except (TypeError, ValueError):
+        bound = float("nan")
+    if not 0.0 < bound < 1.0:
+        raise InputError(f"contractive is True, False, or a bound between 0 and 1; got {contractive}.")
+    return bound

@@ -1,0 +1,190 @@
+"""Linear maps of rows with their adjoints: a matrix, or filters that are shared over the positions of an image.
+
+A row is all that a sample has in one layer.  For images it is (channels, height, width) written out in one row, so that
+solvers and power iteration, which know rows only, serve both.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv1d_weight, conv2d_weight
+
+from notsodeep.models.mixing import Convolution
+
+
+class LinearMap(Protocol):
+    """x ↦ W x for every row."""
+
+    @property
+    def weights(self) -> Tensor:
+        """The numbers W consists of; they say in which precision and on which device it works."""
+
+    @property
+    def columns(self) -> int:
+        """Length of a row x."""
+
+    def image(self, x: Tensor) -> Tensor:
+        """W x of every row."""
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        """Wᵀ x of every row."""
+
+    def add_image(self, start: Tensor, x: Tensor, out: Tensor) -> None:
+        """Write start + W x into `out`."""
+
+    def write_adjoint(self, x: Tensor, out: Tensor) -> None:
+        """Write Wᵀ x into `out`."""
+
+    def norm(self) -> float:
+        """||W||₂, or a bound from above; as dear as many products."""
+
+
+class MatrixMap:
+    """W = factor · matrix.
+
+    Args:
+        matrix: (rows of W, columns of W).
+        factor: a number; the product is never formed.
+    """
+
+    def __init__(self, matrix: Tensor, factor: float = 1.0) -> None:
+        self.weights, self.factor = matrix, factor
+
+    @property
+    def columns(self) -> int:
+        """Length of a row x."""
+        return self.weights.shape[1]
+
+    def image(self, x: Tensor) -> Tensor:
+        """W x of every row."""
+        return self.factor * (x @ self.weights.mT)
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        """Wᵀ x of every row."""
+        return self.factor * (x @ self.weights)
+
+    def add_image(self, start: Tensor, x: Tensor, out: Tensor) -> None:
+        """Write start + W x into `out`."""
+        torch.addmm(start, x, self.weights.mT, alpha=self.factor, out=out)
+
+    def write_adjoint(self, x: Tensor, out: Tensor) -> None:
+        """Write Wᵀ x into `out`."""
+        torch.addmm(out, x, self.weights, alpha=self.factor, beta=0.0, out=out)
+
+    def norm(self) -> float:
+        """||W||₂ by singular values: exact to rounding."""
+        return self.factor * float(torch.linalg.matrix_norm(self.weights.detach(), ord=2))
+
+
+class FilterMap:
+    """W = factor · the convolution (W x)(s) = Σ_δ weights(δ) x(s + δ).
+
+    Args:
+        weights: (channels that leave, channels that enter, taps along each axis).
+        factor: a number.
+        geometry: positions, taps and padding.
+    """
+
+    def __init__(self, weights: Tensor, factor: float, geometry: Convolution) -> None:
+        self.weights, self.factor, self.geometry = weights, factor, geometry
+
+    @property
+    def columns(self) -> int:
+        """Length of a row x: channels times positions."""
+        return self.weights.shape[1] * self.geometry.count
+
+    def image(self, x: Tensor) -> Tensor:
+        """W x of every row."""
+        return convolve(x, self._scaled, self.geometry)
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        """Wᵀ x of every row."""
+        return convolve(x, self._turned, self.geometry)
+
+    def add_image(self, start: Tensor, x: Tensor, out: Tensor) -> None:
+        """Write start + W x into `out`."""
+        torch.add(start, self.image(x), out=out)
+
+    def write_adjoint(self, x: Tensor, out: Tensor) -> None:
+        """Write Wᵀ x into `out`."""
+        out.copy_(self.adjoint(x))
+
+    @cached_property
+    def _scaled(self) -> Tensor:
+        return self.factor * self.weights
+
+    @cached_property
+    def _turned(self) -> Tensor:
+        """The filters of Wᵀ: with an odd number of taps, those of W turned around, from the other channels."""
+        axes = tuple(range(2, self.weights.ndim))
+        return self._scaled.flip(axes).transpose(0, 1).contiguous()
+
+    @torch.no_grad()
+    def norm(self) -> float:
+        """||W||₂ by the singular values of Σ_δ weights(δ) e^{iωδ} at all frequencies ω.
+
+        Exact for circular padding.  With zeros beyond the border W is a part of the circular convolution on a grid that
+        is longer by half a filter, whose norm is a bound from above, and the closer the larger the image.
+        """
+        geometry, axes = self.geometry, tuple(range(2, self.weights.ndim))
+        beyond = 0 if geometry.padding == "circular" else geometry.filter_size // 2
+        grid = [length + beyond for length in geometry.positions]
+        transform = torch.fft.rfftn(self.weights.detach().double(), s=grid, dim=axes)
+        symbols = transform.flatten(2).movedim(2, 0)
+        return self.factor * float(torch.linalg.matrix_norm(symbols, ord=2).max())
+
+
+def convolve(x: Tensor, filters: Tensor, geometry: Convolution, bias: Tensor | None = None) -> Tensor:
+    """Σ_δ filters(δ) x(s + δ) + bias at every position s; rows in and rows out, differentiable."""
+    images, border = _with_border(_images(x, geometry), geometry)
+    function = functional.conv1d if len(geometry.positions) == 1 else functional.conv2d
+    found: Tensor = function(images, filters, bias, padding=border)
+    return found.flatten(1)
+
+
+def filter_gradient(back: Tensor, x: Tensor, geometry: Convolution) -> Tensor:
+    """Σ over rows and positions of back(s) x(s + δ)ᵀ: the gradient in the filters."""
+    arrived = _images(back, geometry)
+    images, border = _with_border(_images(x, geometry), geometry)
+    taps = (geometry.filter_size,) * len(geometry.positions)
+    gradient = conv1d_weight if len(taps) == 1 else conv2d_weight
+    shape = (arrived.shape[1], images.shape[1], *taps)
+    found: Tensor = gradient(images, shape, arrived, padding=border)  # type: ignore[no-untyped-call]
+    return found
+
+
+def patches(x: Tensor, geometry: Convolution) -> Tensor:
+    """What a filter sees at each position: (rows, channels × taps, positions)."""
+    images, border = _with_border(_images(x, geometry), geometry)
+    axes, taps = len(geometry.positions), geometry.filter_size
+    images = functional.pad(images, (border,) * (2 * axes))
+    for axis in range(2, 2 + axes):
+        images = images.unfold(axis, taps, 1)
+    # (rows, channels, positions of each axis, taps of each axis)
+    order = [0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes)]
+    return images.permute(order).reshape(len(x), -1, geometry.count)
+
+
+def _images(rows: Tensor, geometry: Convolution) -> Tensor:
+    """Rows as images, (rows, channels, positions along each axis)."""
+    return rows.reshape(len(rows), rows.shape[1] // geometry.count, *geometry.positions)
+
+
+def _with_border(images: Tensor, geometry: Convolution) -> tuple[Tensor, int]:
+    """Images with the opposite side beyond their border, and how many zeros torch is to add instead."""
+    reach = geometry.filter_size // 2
+    if geometry.padding == "zeros" or not reach:
+        return images, reach
+    for axis in range(2, images.ndim):
+        length = images.shape[axis]
+        sides = images.narrow(axis, length - reach, reach), images.narrow(axis, 0, reach)
+        images = torch.cat([sides[0], images, sides[1]], dim=axis)
+    return images, 0
+
+
+__all__ = ["FilterMap", "LinearMap", "MatrixMap", "convolve", "filter_gradient", "patches"]

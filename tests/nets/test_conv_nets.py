@@ -1,0 +1,424 @@
+"""Convolutional networks: against the model written out with torch's own convolution, its kernels, and its limits."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conv_networks import random_kernels
+from tolerances import Oracle, assert_close
+from torch import Tensor
+from torch.func import functional_call, jacrev, vmap
+from torch.nn import functional
+
+import notsodeep as nsd
+from notsodeep.models.mixing import Convolution
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, empirical_kernels
+from notsodeep.nets.contraction import NormTracker
+from notsodeep.nets.linear_maps import FilterMap, filter_gradient, patches
+
+DOUBLE = torch.float64
+TIGHT = SolverOptions(tolerance=1e-13)
+PHI = {"tanh": torch.tanh, "relu": torch.relu}
+PADDING = pytest.mark.parametrize("padding", ["zeros", "circular"])
+READOUT = pytest.mark.parametrize("readout", ["flatten", "pool"])
+SIZE = pytest.mark.parametrize("size", [(4, 5), (6,)], ids=["images", "sequences"])
+
+
+def images(n: int, *shape: int, seed: int = 0, dtype: torch.dtype = DOUBLE) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, *shape, generator=generator, dtype=DOUBLE).to(dtype) / sqrt(shape[0])
+
+
+def deq(phi: str = "tanh", size: tuple[int, ...] = (4, 5), channels: int = 4, **options: Any) -> ConvDEQNet:
+    names = ("padding", "readout", "bias2", "sigma_a2", "filter_size")
+    model = {"sigma_a2": 0.15, "bias2": 0.3} | {key: options.pop(key) for key in names if key in options}
+    options = {"solver": TIGHT, "dtype": DOUBLE, "seed": 3} | options
+    return ConvDEQNet(nsd.ConvDEQ(phi, **model), 2, channels, 3, size, **options)
+
+
+def explicit(size: tuple[int, ...] = (4, 5), channels: int = 4, **options: Any) -> ConvExplicitNet:
+    model = {key: options.pop(key) for key in ("padding", "readout", "bias2") if key in options}
+    spec = nsd.ConvExplicit(["tanh", "relu"], weights=[0.7, 0.4], inject=[0.5], **{"bias2": 0.3} | model)
+    return ConvExplicitNet(spec, 2, channels, 3, size, **{"dtype": DOUBLE, "seed": 3} | options)
+
+
+MAKERS: dict[str, Callable[..., Net]] = {"deq": deq, "explicit": explicit}
+KINDS = pytest.mark.parametrize("kind", MAKERS)
+
+
+# --- the function, written out once more ------------------------------------------------------------------------------
+
+
+def unit(net: Net, name: str) -> Tensor:
+    """A weight of variance 1: "standard" scaling stores it divided by the root of what a unit sees."""
+    stored: Tensor = getattr(net, name)
+    return stored * sqrt(stored[0].numel()) if net.scaling == "standard" and stored.ndim > 1 else stored
+
+
+def conv(net: Any, weights: Tensor, values: Tensor, variance: float) -> Tensor:
+    axes = values.ndim - 2
+    border = (net.spec.filter_size // 2,) * (2 * axes)
+    padded = functional.pad(values, border, "constant" if net.spec.padding == "zeros" else "circular")
+    convolve = functional.conv2d if axes == 2 else functional.conv1d
+    return sqrt(variance / net.spec.filter_size**axes) * convolve(padded, weights)
+
+
+def read_out(net: Any, z: Tensor) -> Tensor:
+    flat = z.flatten(2)
+    count = flat.shape[2]
+    features = flat.flatten(1) / sqrt(count) if net.spec.readout == "flatten" else flat.mean(2)
+    return features @ unit(net, "readout").T
+
+
+def unrolled(net: ConvDEQNet, X: Tensor, steps: int = 80) -> Tensor:
+    """The outputs after `steps` of plain iteration under autograd."""
+    spec, ones = net.spec, (1,) * (X.ndim - 2)
+    u = conv(net, unit(net, "inputs"), X, spec.sigma_b2)
+    if net.bias is not None:
+        u = u + sqrt(spec.bias2) * net.bias.reshape(-1, *ones)
+    h = u
+    for _ in range(steps):
+        z = PHI[spec.activation.name](h) / sqrt(net.channels)
+        h = conv(net, unit(net, "recurrent"), z, spec.sigma_a2) + u
+    return read_out(net, PHI[spec.activation.name](h) / sqrt(net.channels))
+
+
+def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
+    spec, x, ones = net.spec, X, (1,) * (X.ndim - 2)
+    for number, phi in enumerate(spec.layers, 1):
+        h = conv(net, unit(net, f"weight{number}"), x, spec.weights[number - 1])
+        if number > 1:
+            h = h + conv(net, unit(net, f"input{number}"), X, spec.inject[number - 2])
+        if spec.bias2:
+            h = h + sqrt(spec.bias2) * getattr(net, f"bias{number}").reshape(-1, *ones)
+        x = PHI[phi.name](h) / sqrt(net.channels)
+    return read_out(net, x)
+
+
+def written_out(net: Net, X: Tensor) -> Tensor:
+    return unrolled(net, X) if isinstance(net, ConvDEQNet) else layers(net, X)
+
+
+def gradients(net: Net, X: Tensor, outputs: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    X = X.clone().requires_grad_()
+    named = {"X": X, **dict(net.named_parameters())}
+    loss = (outputs(X).tanh() - images(len(X), 3, seed=9)).square().sum()
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+@KINDS
+@PADDING
+@READOUT
+@SIZE
+def test_outputs_and_gradients_are_those_of_the_model_written_out(
+    kind: str, padding: str, readout: str, size: tuple[int, ...]
+) -> None:
+    net, X = MAKERS[kind](size=size, padding=padding, readout=readout), images(5, 2, *size)
+    assert_close(net(X).detach(), written_out(net, X).detach(), Oracle.QUADRATURE)
+    found, expected = gradients(net, X, net), gradients(net, X, lambda Y: written_out(net, Y))
+    assert {"X", "readout"} < found.keys()
+    for name, value in expected.items():
+        assert float((found[name] - value).norm() / value.norm()) <= 1e-10, name
+
+
+@pytest.mark.parametrize("phi", PHI)
+@pytest.mark.parametrize("method", ["iteration", "anderson"])
+def test_both_solvers_and_kinked_activations(phi: str, method: str) -> None:
+    net, X = deq(phi, solver=SolverOptions(method=method, tolerance=1e-13)), images(5, 2, 4, 5)
+    found, expected = gradients(net, X, net), gradients(net, X, lambda Y: unrolled(net, Y))
+    assert net.last_solve.method == net.last_adjoint.method == method
+    for name, value in expected.items():
+        assert float((found[name] - value).norm() / value.norm()) <= 1e-10, name
+
+
+def test_gradients_are_central_differences() -> None:
+    net, X = deq(padding="circular", readout="pool"), images(3, 2, 4, 5)
+    found = gradients(net, X, net)
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in {"X": X, **{key: value.data for key, value in net.named_parameters()}}.items():
+        direction = torch.randn(tensor.shape, generator=generator, dtype=DOUBLE)
+        sides = []
+        for step in (1e-5, -2e-5):
+            tensor.add_(direction, alpha=step)
+            sides.append(float((net(X).tanh() - images(3, 3, seed=9)).square().sum().detach()))
+        tensor.add_(direction, alpha=1e-5)
+        scale = float(found[name].norm() * direction.norm())
+        difference = (sides[0] - sides[1]) / 2e-5
+        assert_close(
+            float((found[name] * direction).sum()), difference, Oracle.FINITE_DIFFERENCE, scale=scale
+        )
+
+
+def test_one_tap_at_one_position_is_the_dense_network() -> None:
+    net = ConvDEQNet(
+        nsd.ConvDEQ("relu", 0.2, bias2=0.1, filter_size=1),
+        3,
+        6,
+        2,
+        (1, 1),
+        seed=0,
+        dtype=DOUBLE,
+        solver=TIGHT,
+    )
+    dense = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2, bias2=0.1), 3, 6, 2, seed=0, dtype=DOUBLE, solver=TIGHT)
+    X = images(4, 3, 1, 1)
+    assert_close(net(X).detach(), dense(X.flatten(1)).detach(), Oracle.QUADRATURE)
+
+
+def test_the_phantom_gradient_is_that_of_one_step() -> None:
+    net, X = deq(gradient="phantom"), images(3, 2, 4, 5)
+    found = gradients(net, X, net)["recurrent"]
+    implicit = deq()
+    exact = gradients(implicit, X, implicit)["recurrent"]
+    h = net.preactivations(X).detach().unflatten(1, (4, 4, 5))
+    z = torch.tanh(h) / 2.0
+
+    def one_step(Y: Tensor) -> Tensor:
+        inner = conv(net, unit(net, "recurrent"), z, 0.15) + conv(net, unit(net, "inputs"), Y, 0.85)
+        return read_out(net, torch.tanh(inner + sqrt(0.3) * net.bias.reshape(-1, 1, 1)) / 2.0)
+
+    expected = gradients(net, X, one_step)["recurrent"]
+    assert_close(found, expected, Oracle.QUADRATURE)
+    assert float((found - exact).norm() / exact.norm()) > 1e-2
+
+
+def test_images_that_have_converged_leave() -> None:
+    net = deq(solver=SolverOptions(method="iteration", tolerance=1e-10))
+    X = torch.cat([torch.zeros(6, 2, 4, 5, dtype=DOUBLE), images(2, 2, 4, 5)])
+    net.bias.data.zero_()
+    net(X)
+    report = net.last_solve
+    assert report.converged
+    assert report.residuals.shape == (8,)
+    # Six of eight images are zero, and so is their equilibrium, after one step.
+    assert report.row_steps == 8 + 2 * (report.steps - 1)
+
+
+# --- how it is used --------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@PADDING
+def test_vmap_and_jacrev(kind: str, padding: str) -> None:
+    net, X = MAKERS[kind](padding=padding), images(4, 2, 4, 5)
+    parameters = {name: value.detach() for name, value in net.named_parameters()}
+
+    def one(given: dict[str, Tensor], sample: Tensor) -> Tensor:
+        return functional_call(net, given, (sample[None],))[0]
+
+    found = vmap(jacrev(one), in_dims=(None, 0))(parameters, X)
+    outputs, names = net(X), list(parameters)
+    for i, k in ((0, 0), (1, 2), (3, 1)):
+        expected = torch.autograd.grad(outputs[i, k], list(net.parameters()), retain_graph=True)
+        for name, value in zip(names, expected, strict=True):
+            assert_close(found[name][i, k], value, Oracle.QUADRATURE, scale=float(value.norm()))
+    stacked = {name: torch.stack([value, 0.5 * value]) for name, value in parameters.items()}
+    several = vmap(lambda given: functional_call(net, given, (X,)))(stacked)
+    assert_close(several[0], outputs.detach(), Oracle.QUADRATURE)
+    assert_close(
+        several[1], functional_call(net, {k: v[1] for k, v in stacked.items()}, (X,)), Oracle.QUADRATURE
+    )
+
+
+@KINDS
+def test_scalings_are_one_function(kind: str) -> None:
+    X, nets = images(4, 2, 4, 5), [MAKERS[kind](scaling=scaling) for scaling in ("standard", "ntk")]
+    assert_close(nets[0](X).detach(), nets[1](X).detach(), Oracle.QUADRATURE)
+    rates = {group["name"]: group["lr"] for group in nets[0].parameter_groups(1.0)}
+    for net in nets:
+        optimiser = torch.optim.SGD(net.parameter_groups(0.1), lr=0.1)
+        net(X).square().sum().backward()
+        optimiser.step()
+    assert_close(nets[0](X).detach(), nets[1](X).detach(), Oracle.QUADRATURE)
+    hidden = "recurrent" if kind == "deq" else "weight2"
+    assert rates[hidden] == 1.0 / (4 * 9)
+    assert rates["readout"] == 1.0 / (4 * 20)
+
+
+@KINDS
+def test_state_goes_through_a_file_and_a_pickle(kind: str) -> None:
+    net, other, X = MAKERS[kind](), MAKERS[kind](seed=8), images(4, 2, 4, 5)
+    file = io.BytesIO()
+    torch.save(net.state_dict(), file)
+    file.seek(0)
+    assert not torch.equal(other(X), net(X))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for again in (other, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(again(X), net(X))
+
+
+@KINDS
+def test_the_readout_alone_is_trained_on_request(kind: str) -> None:
+    net, whole = MAKERS[kind](train="readout"), MAKERS[kind]()
+    assert [name for name, _ in net.named_parameters()] == ["readout"]
+    assert net.state_dict().keys() == whole.state_dict().keys()
+    assert torch.equal(net(images(2, 2, 4, 5)), whole(images(2, 2, 4, 5)))
+
+
+def test_printing_says_what_it_is() -> None:
+    assert "in_channels=2, channels=4, out_features=3, image_size=4×5, train='all'" in str(deq())
+
+
+def test_an_empty_batch() -> None:
+    net = deq()
+    net(torch.empty(0, 2, 4, 5, dtype=DOUBLE)).sum().backward()
+    assert not net.recurrent.grad.any()
+
+
+# --- the linear map --------------------------------------------------------------------------------------------------
+
+
+@PADDING
+@SIZE
+def test_the_map_of_filters_has_its_adjoint_its_gradient_and_its_norm(
+    padding: str, size: tuple[int, ...]
+) -> None:
+    geometry = Convolution(size, 3, padding)
+    weights = images(3, 2, *(3,) * len(size))
+    linear = FilterMap(weights, 0.7, geometry)
+    assert linear.columns == 2 * geometry.count
+    matrix = linear.image(torch.eye(linear.columns, dtype=DOUBLE)).T
+    back, x = images(4, len(matrix), seed=1), images(4, linear.columns, seed=2)
+    assert_close(linear.adjoint(back), back @ matrix, Oracle.CLOSED_FORM, scale=1.0)
+    assert_close(
+        linear.image(x), 0.7 * (weights.flatten(1) @ patches(x, geometry)).flatten(1), Oracle.CLOSED_FORM
+    )
+    summed = sum(b.unflatten(0, (3, -1)) @ p.T for b, p in zip(back, patches(x, geometry), strict=True))
+    assert_close(filter_gradient(back, x, geometry).flatten(1), summed, Oracle.CLOSED_FORM)
+    exact = float(np.linalg.norm(matrix.numpy(), 2))
+    if padding == "circular":
+        assert_close(linear.norm(), exact, Oracle.CLOSED_FORM)
+    else:
+        assert exact <= linear.norm() <= 1.25 * exact
+    assert 0.98 * exact <= NormTracker().estimate(linear) <= exact * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("size", [6, 12])
+def test_the_bound_of_zero_padding_tightens_with_the_image(size: int) -> None:
+    linear = FilterMap(images(4, 4, 3, 3), 1.0, Convolution((size, size), 3, "zeros"))
+    exact = NormTracker().estimate(linear)
+    assert exact <= linear.norm() <= (1.0 + 1.0 / size) * exact
+
+
+def test_contraction_is_kept_below_the_bound_on_request() -> None:
+    net = deq(channels=16, contractive=True, sigma_a2=0.12)
+    assert net.contraction() <= net.contraction(exact=True) <= 0.95
+    with torch.no_grad():
+        net.recurrent.mul_(3.0)
+    free = deq(channels=16, sigma_a2=0.12)
+    free.load_state_dict(net.state_dict())
+    assert free.project() > 0.95
+    assert net.project() == 0.95
+    # The convolution as a matrix, in weights of variance 1; the estimate is from below by a percent or two.
+    square = conv(
+        net, unit(net, "recurrent").detach(), torch.eye(320, dtype=DOUBLE).reshape(-1, 16, 4, 5), 0.12
+    )
+    assert 0.94 <= float(np.linalg.norm(square.flatten(1).numpy(), 2)) / sqrt(16) <= 0.97
+    net(images(2, 2, 4, 5))
+    with pytest.raises(nsd.InputError, match="cannot hold at the start"):
+        deq(contractive=0.5, sigma_a2=0.5)
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@PADDING
+@READOUT
+def test_empirical_kernels_are_inner_products_of_jacobians(kind: str, padding: str, readout: str) -> None:
+    net, X = MAKERS[kind](padding=padding, readout=readout, scaling="ntk"), images(5, 2, 4, 5)
+    found = empirical_kernels(net, X)
+    parameters = {name: value.detach() for name, value in net.named_parameters()}
+    jacobians = jacrev(lambda given: functional_call(net, given, (X,)))(parameters)
+    expected = sum(torch.einsum("ika,jka->ij", j.flatten(2), j.flatten(2)) for j in jacobians.values()) / 3
+    assert_close(found.ntk, expected, Oracle.QUADRATURE)
+    assert_close(empirical_kernels(net, X[:2], X[1:]).ntk, found.ntk[:2, 1:], Oracle.QUADRATURE)
+    with torch.no_grad():
+        assert_close(found.ck, net.features(X) @ net.features(X).T, Oracle.IDENTITY)
+
+
+@READOUT
+@pytest.mark.parametrize("kind", ["deq", "explicit"])
+def test_empirical_kernels_approach_the_exact_ones_like_the_root_of_the_channels(
+    kind: str, readout: str
+) -> None:
+    """Eight times the channels, 8^-½ = 0.35 of the error; ten draws at these sizes leave 0.2 to 0.5."""
+    X = images(4, 2, 4, 4, seed=5)
+    model = nsd.ConvDEQ("relu", 0.3, bias2=0.1, readout=readout)
+    model = model if kind == "deq" else model.unrolled(2)
+    exact = nsd.both_kernels(model, X.numpy())
+    make = ConvDEQNet if kind == "deq" else ConvExplicitNet
+
+    def errors(channels: int) -> np.ndarray:
+        found = []
+        for seed in range(10):
+            kernels = empirical_kernels(make(model, 2, channels, 2, 4, seed=seed), X.float())
+            pair = (kernels.ck.numpy(), kernels.ntk.numpy())
+            found.append(
+                [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(pair, exact, strict=True)]
+            )
+        return np.sqrt(np.mean(np.square(found), axis=0))
+
+    few, many = errors(16), errors(128)
+    assert np.all(many < 0.2)
+    assert np.all((many / few > 0.2) & (many / few < 0.5)), many / few
+
+
+@pytest.mark.slow
+def test_the_networks_have_the_kernels_of_another_program() -> None:
+    """Means over draws of our networks and of those of `tests/conv_networks.py`, within their noise."""
+    model, X = nsd.ConvDEQ("relu", 0.3), images(3, 2, 4, 4, seed=5)
+    ours = [empirical_kernels(ConvDEQNet(model, 2, 16, 1, 4, seed=s, dtype=DOUBLE), X).ntk for s in range(20)]
+    theirs = [random_kernels(model, X.numpy(), 16, seed)[1] for seed in range(20)]
+    mean, other = np.mean([k.numpy() for k in ours], axis=0), np.mean(theirs, axis=0)
+    noise = np.sqrt((np.var([k.numpy() for k in ours], axis=0) + np.var(theirs, axis=0)) / 19)
+    assert np.all(np.abs(mean - other) <= 4.0 * noise)
+
+
+# --- refusing --------------------------------------------------------------------------------------------------------
+
+GOOD = images(4, 1, 4, 5)
+WRONG = {
+    "flattened": (GOOD.flatten(1), r"They are flattened: X.reshape\(-1, 1, 4, 5\)"),
+    "no channel": (GOOD[:, 0], r"X\[:, None\]"),
+    "one sample": (GOOD[0], r"One sample: X\[None\]"),
+    "channels last": (GOOD.movedim(1, -1), r"X.movedim\(-1, 1\)"),
+    "three channels": (GOOD.expand(-1, 3, -1, -1), "They have 3 channels and the network in_channels=1"),
+    "larger": (images(4, 1, 8, 8), "8 × 8 positions and the network image_size=4 × 5: resize them"),
+    "precision": (GOOD.float(), "X is torch.float32 and the network torch.float64"),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_images_are_named(kind: str, case: str) -> None:
+    make, spec = (
+        (ConvDEQNet, nsd.ConvDEQ("relu", 0.2))
+        if kind == "deq"
+        else (ConvExplicitNet, nsd.ConvExplicit(["relu"]))
+    )
+    net, (bad, message) = make(spec, 1, 4, 2, (4, 5), dtype=DOUBLE), WRONG[case]
+    with pytest.raises(nsd.InputError, match=message):
+        net(bad)
+
+
+def test_impossible_networks_are_refused() -> None:
+    model = nsd.ConvDEQ("relu", 0.2)
+    with pytest.raises(nsd.InputError, match=r"image_size has 2 × 2 positions.*filter_size of at most 1"):
+        ConvDEQNet(model, 1, 4, 2, 2)
+    with pytest.raises(nsd.InputError, match="image_size is"):
+        ConvDEQNet(model, 1, 4, 2, (4, 4, 4))
+    with pytest.raises(nsd.InputError, match="channels must be a whole number"):
+        ConvDEQNet(model, 1, 0, 2, 4)
+    with pytest.raises(nsd.InputError, match="ConvDEQNet takes a ConvDEQ, not DEQ"):
+        ConvDEQNet(nsd.DEQ("relu", 0.2), 1, 4, 2, 4)
+    with pytest.raises(nsd.InputError, match="ConvExplicitNet takes a ConvExplicit, not ConvDEQ"):
+        ConvExplicitNet(model, 1, 4, 2, 4)
