@@ -20,9 +20,10 @@ from torch.nn import functional
 
 import notsodeep as nsd
 from notsodeep.models.mixing import Convolution
-from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, empirical_kernels
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, empirical_kernels, fit
 from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.linear_maps import FilterMap, filter_gradient, patches
+from notsodeep.nets.twins import speed_ratios
 
 DOUBLE = torch.float64
 TIGHT = SolverOptions(tolerance=1e-13)
@@ -381,6 +382,64 @@ def test_the_networks_have_the_kernels_of_another_program() -> None:
     mean, other = np.mean([k.numpy() for k in ours], axis=0), np.mean(theirs, axis=0)
     noise = np.sqrt((np.var([k.numpy() for k in ours], axis=0) + np.var(theirs, axis=0)) / 19)
     assert np.all(np.abs(mean - other) <= 4.0 * noise)
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@KINDS
+@READOUT
+@pytest.mark.parametrize("mode", ["all", "readout"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_at_the_default_rate_learns(kind: str, readout: str, mode: str, optimizer: str) -> None:
+    """Two classes of images that differ in where their bright stripe lies: its mean alone tells nothing."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 2
+    X = 0.5 * torch.randn(60, 2, 4, 5, generator=generator)
+    X[labels == 0, 0, :, 0] += 2.0
+    X[labels == 1, 0, 0, :] += 2.0
+    net = (
+        MAKERS[kind](readout=readout, train=mode, channels=16, dtype=None, solver=None)
+        if kind == "deq"
+        else (explicit(readout=readout, train=mode, channels=16, dtype=None))
+    )
+    history = fit(net, (X.numpy(), labels), (X, labels), optimizer=optimizer, epochs=12, batch_size=10)
+    assert history.stopped is None
+    assert history.last.loss < 0.7 * history.rows[0].loss
+    assert history.last.test_accuracy > 0.8
+    assert (history.last.forward_steps is not None) == (kind == "deq")
+
+
+def test_training_refuses_other_images_and_warns_of_their_scale() -> None:
+    net, labels = deq(dtype=None, solver=None), np.arange(6) % 3
+    with pytest.raises(
+        nsd.InputError, match=r"inputs of train must be images \(n, 2, 4, 5\).*They have 1 channels"
+    ):
+        fit(net, (np.zeros((6, 1, 4, 5)), labels))
+    with pytest.raises(nsd.InputError, match="They are flattened"):
+        nsd.nets.compute_features(net, np.zeros((6, 40)))
+    broken = np.ones((6, 2, 4, 5))
+    broken[2, 0, 1, 1] = np.nan
+    with pytest.raises(nsd.InputError, match="1 of 6 samples"):
+        fit(net, (broken, labels))
+    with pytest.warns(UserWarning, match="images have at their positions a root mean square norm of 100"):
+        fit(net, (100.0 / sqrt(2.0) * np.ones((6, 2, 4, 5)), labels), epochs=1, lr=1e-6)
+
+
+def test_a_counterpart_has_the_size_of_the_network() -> None:
+    net = deq(train="readout", scaling="ntk", padding="circular", readout="pool")
+    twin = net.counterpart(net.spec.unrolled(2), seed=4)
+    assert isinstance(twin, ConvExplicitNet)
+    assert (twin.sample_shape, twin.channels, twin.out_features) == ((2, 4, 5), 4, 3)
+    assert (twin.train_mode, twin.scaling, twin.readout.dtype) == ("readout", "ntk", DOUBLE)
+    X = images(3, 2, 4, 5)
+    assert_close(twin(X).detach(), layers(twin, X).detach(), Oracle.QUADRATURE)
+    forward, training = speed_ratios(net, twin, X)
+    assert forward > 0.0
+    assert training > 0.0
+    with pytest.raises(nsd.InputError, match="no learning-rate multipliers"):
+        net.counterpart(net.spec.unrolled(2), multipliers=[1.0, 1.0, 1.0])
 
 
 # --- refusing --------------------------------------------------------------------------------------------------------

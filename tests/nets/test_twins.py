@@ -141,9 +141,9 @@ def test_rows_on_which_the_papers_design_is_close_keep_it_and_others_get_the_inj
 
 def test_bad_input(X):
     explicit = ExplicitNet(nsd.Explicit(["relu"]), 80, 16, 1)
-    with pytest.raises(nsd.InputError, match="takes a DEQNet, not ExplicitNet"):
+    with pytest.raises(nsd.InputError, match="takes a DEQNet or a ConvDEQNet, not ExplicitNet"):
         explicit_twin(explicit, X)
-    with pytest.raises(nsd.InputError, match="80 features and the network takes 7"):
+    with pytest.raises(nsd.InputError, match="must have 7 columns"):
         explicit_twin(DEQNet(nsd.DEQ("tanh", 0.2), 7, 16, 1), X)
 
 

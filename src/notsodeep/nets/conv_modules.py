@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from notsodeep.errors import InputError
-from notsodeep.models import ConvDEQ, ConvExplicit
+from notsodeep.models import ConvDEQ, ConvExplicit, Explicit
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -81,6 +81,7 @@ class ConvDEQNet(EquilibriumNet):
             prod(shape), connection.features_of(channels), out_features, train, scaling, dtype, device
         )
         self.sample_shape, self.layer_size = shape, channels * connection.count
+        self.hidden_fan_in = channels * connection.taps
         self._assemble(
             spec,
             connection,
@@ -99,6 +100,25 @@ class ConvDEQNet(EquilibriumNet):
     def channels(self) -> int:
         """The number of channels m."""
         return self.units
+
+    def counterpart(
+        self,
+        network: Explicit | ConvExplicit,
+        *,
+        seed: int | None = None,
+        multipliers: Sequence[float] | None = None,
+    ) -> ConvExplicitNet:
+        """An explicit network of the same size, training mode, scaling, precision and device.
+
+        Args:
+            network: its layers, a `ConvExplicit`.
+            seed: of its weights; None draws from torch's global generator.
+            multipliers: refused: convolutional networks have none.
+        """
+        if multipliers is not None:
+            raise InputError("Convolutional networks have no learning-rate multipliers.")
+        sizes = (self.sample_shape[0], self.channels, self.out_features, self.sample_shape[1:])
+        return ConvExplicitNet(cast(ConvExplicit, network), *sizes, seed=seed, **self.shared_options)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -150,6 +170,7 @@ class ConvExplicitNet(FeedforwardNet):
             prod(shape), connection.features_of(channels), out_features, train, scaling, dtype, device
         )
         self.sample_shape, self.layer_size = shape, channels * connection.count
+        self.hidden_fan_in = channels * connection.taps
         ones = [1.0] * (len(spec.layers) + 1)
         self._assemble(spec, connection, entering=shape[0], units=channels, seed=seed, multipliers=ones)
 

@@ -6,7 +6,8 @@ of B samples adds the noise of single samples, mean diagonal/B, to λ_max/n. The
 is at most ½. `Net.parameter_groups` turns the rate into one for each weight as it is stored.
 
 Adam moves every stored weight by about its rate, whatever the gradient. A matrix of m columns whose entries all move by
-η moves what it feeds by up to η m in "standard" scaling and η √m in "ntk" scaling: the rate falls with the width.
+η moves what it feeds by up to η m in "standard" scaling and η √m in "ntk" scaling: the rate falls with the width.  For
+filters the columns are channels times taps.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from notsodeep.designs import tangent_kernel_with_multipliers
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit
+from notsodeep.nets.empirical import empirical_kernels
 from notsodeep.nets.modules import Net
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
@@ -32,6 +34,8 @@ _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
 _ADAM = {"readout": 2.56, "all": 0.256}
 _SAMPLE = 512
 _SLOW_SAMPLE = 64
+# Images whose tangent kernel is that of the network itself: the exact one costs as much as thousands of rows.
+_IMAGES = 32
 
 
 def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_size: int) -> float:
@@ -45,8 +49,8 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
         batch_size: samples per step (not looked at for "gd").
     """
     if optimizer == "adam":
-        reach = module.width if module.scaling == "standard" else sqrt(module.width)
-        return _ADAM[module.train_mode] / reach
+        columns = module.width if module.train_mode == "readout" else module.hidden_fan_in
+        return _ADAM[module.train_mode] / (columns if module.scaling == "standard" else sqrt(columns))
     kernel = _kernel(module, inputs[:: max(1, len(inputs) // _SAMPLE)][:_SAMPLE])
     top = float(np.linalg.eigvalsh(kernel)[-1]) / len(kernel)
     noise = 0.0 if optimizer == "gd" else float(np.mean(np.diag(kernel))) / min(batch_size, len(inputs))
@@ -56,7 +60,13 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
 
 
 def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
-    """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width."""
+    """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width.
+
+    For images it is that of the network as it stands, averaged over its outputs.
+    """
+    if module.train_mode == "all" and module.takes_images:
+        some = rows[:: max(1, len(rows) // _IMAGES)][:_IMAGES]
+        return empirical_kernels(module, some).ntk.to("cpu", torch.float64).numpy()
     values: NDArray[np.float64] = rows.detach().to("cpu", torch.float64).numpy()
     rates = module.multipliers
     if module.train_mode == "readout":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import DenseConnection
 from notsodeep.nets.equilibrium import Splitter
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -78,6 +78,25 @@ class DEQNet(EquilibriumNet):
             phantom_steps=phantom_steps,
             contractive=contractive,
             on_failure=on_failure,
+        )
+
+    def counterpart(
+        self,
+        network: Explicit | ConvExplicit,
+        *,
+        seed: int | None = None,
+        multipliers: Sequence[float] | None = None,
+    ) -> ExplicitNet:
+        """An explicit network of the same size, training mode, scaling, precision and device.
+
+        Args:
+            network: its layers, an `Explicit`.
+            seed: of its weights; None draws from torch's global generator.
+            multipliers: of learning rates, one per layer and one for the readout.
+        """
+        sizes = (self.in_features, self.width, self.out_features)
+        return ExplicitNet(
+            cast(Explicit, network), *sizes, seed=seed, multipliers=multipliers, **self.shared_options
         )
 
     def forget(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import floor, isfinite, sqrt
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
+from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import Net, gaussian_draws
 from notsodeep.nets.torch_activation import TorchActivation
@@ -90,6 +91,22 @@ class EquilibriumNet(Net):
         self.forget()
         self.bound = _bound(contractive)
         self._refuse_expanding_start()
+
+    def counterpart(
+        self,
+        network: Explicit | ConvExplicit,
+        *,
+        seed: int | None = None,
+        multipliers: Sequence[float] | None = None,
+    ) -> FeedforwardNet:
+        """An explicit network of the same size, training mode, scaling, precision and device.
+
+        Args:
+            network: its layers.
+            seed: of its weights; None draws from torch's global generator.
+            multipliers: of learning rates, where such a network takes them.
+        """
+        raise NotImplementedError
 
     # --- forward --------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class Net(nn.Module):
         sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
         width: number of features.
         layer_size: how many numbers a sample has in a hidden layer; more than the width where features are averages.
+        hidden_fan_in: how many weights a unit of a hidden layer reads the layer before with.
         readout: (out_features, width).
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
         last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
@@ -55,6 +56,7 @@ class Net(nn.Module):
     multipliers: list[float]
     sample_shape: tuple[int, ...]
     layer_size: int
+    hidden_fan_in: int
 
     def __init__(
         self,
@@ -75,7 +77,8 @@ class Net(nn.Module):
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
         self.out_features = as_count(out_features, "out_features")
-        self.sample_shape, self.layer_size = (self.in_features,), self.width
+        self.sample_shape = (self.in_features,)
+        self.layer_size = self.hidden_fan_in = self.width
 
     def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
@@ -107,6 +110,12 @@ class Net(nn.Module):
             for name, weights in self.named_parameters()
             if weights.requires_grad
         ]
+
+    @property
+    def shared_options(self) -> dict[str, Any]:
+        """Training mode, scaling, precision and device, as the constructors of networks take them."""
+        place = {"dtype": self.readout.dtype, "device": self.readout.device}
+        return {"train": self.train_mode, "scaling": self.scaling, **place}
 
     def features(self, X: Tensor) -> Tensor:
         """The last hidden layer, (rows, width)."""
@@ -146,7 +155,7 @@ class Net(nn.Module):
         given, wanted = tuple(shape), self.sample_shape
         if given[1:] == wanted and given:
             return
-        if len(wanted) == 1:
+        if not self.takes_images:
             flat = " Images go in flattened: X.reshape(len(X), -1)." if len(given) > 2 else ""
             raise InputError(
                 f"{name} must have {wanted[0]} columns, samples in rows, (rows, {wanted[0]}); got {given}.{flat}"
@@ -154,6 +163,11 @@ class Net(nn.Module):
         what = "images" if len(wanted) == 3 else "sequences"
         form = ", ".join(map(str, wanted))
         raise InputError(f"{name} must be {what} (n, {form}); got {given}.{_image_advice(given, wanted)}")
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether samples have positions: images or sequences rather than rows."""
+        return len(self.sample_shape) > 1
 
     def _rows(self, X: Tensor) -> Tensor:
         """Checked samples, each written out in a row."""

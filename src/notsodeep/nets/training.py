@@ -28,6 +28,11 @@ from notsodeep.validation import as_count, as_number, one_of
 
 # Root mean square norms of the rows between which training needs no warning.
 _SMALLEST_NORM, _LARGEST_NORM = 0.3, 30.0
+_ROWS_WORDS = ("rows have", "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X)")
+_IMAGE_WORDS = (
+    "images have at their positions",
+    "mean = X.mean(axis=0); scale = np.sqrt(np.mean(np.sum((X - mean)**2, axis=1))); X = (X - mean)/scale",
+)
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,17 @@ def fit(
 ) -> History:
     """Train a network in place.
 
-    Rows should have norms of about 1 (`notsodeep.data.Preprocessing`), where theory and learning rates are at home: a
-    root mean square norm below 0.3 or above 30 is a warning that names the remedy.
+    Rows should have norms of about 1 (`notsodeep.data.Preprocessing`), images at their positions, where theory and
+    learning rates are at home: a root mean square norm below 0.3 or above 30 is a warning that names the remedy.
 
     A module made with train="readout" has its features computed once and kept (width × samples numbers); then only
     the readout is trained, by its gradient in closed form. After each step `module.project()` keeps a contractive
     DEQ well-posed.
 
     Args:
-        module: a `DEQNet` or an `ExplicitNet`.
-        train: (X, y): samples in rows, and class labels 0, 1, …; or real targets, (n,) or (n, outputs), for the
-            squared loss, which takes labels as one-hot rows.
+        module: a `DEQNet`, an `ExplicitNet`, or one of their kind for images.
+        train: (X, y): samples in rows, or images, and class labels 0, 1, …; or real targets, (n,) or (n, outputs), for
+            the squared loss, which takes labels as one-hot rows.
         test: (X, y) on which the network is evaluated after each epoch.
         optimizer: "sgd", "momentum" (0.9), "adam", or "gd": one exact full-batch step per epoch.
         lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
@@ -117,14 +122,14 @@ def fit(
     settings = FitSettings(optimizer, lr, epochs, batch_size, loss, seed)
     path = checkpoint_path(checkpoint)
     data = TrainingData.of(module, train, test, loss, features)
-    _warn_of_scale(data)
+    _warn_of_scale(data, module)
     file = None if path is None else CheckpointFile(path, module, data, settings.identity())
     start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
         return _Training(module, data, settings, start).run(file, report)
 
 
-def _warn_of_scale(data: TrainingData) -> None:
+def _warn_of_scale(data: TrainingData, module: Net) -> None:
     """Say so where the rows are so small or so large that networks of this kind train badly.
 
     Measured on MNIST at norms 0.1, 1, 3, 10, 30 and 100 (docs/networks.md): at 0.1 a ReLU network lost its equilibrium,
@@ -132,12 +137,13 @@ def _warn_of_scale(data: TrainingData) -> None:
     """
     if data.has_features:
         return
+    # Of images at their positions.
     norm = float(data.train.inputs.double().square().sum(dim=1).mean().sqrt())
     if norm and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
+        what, remedy = _ROWS_WORDS if not module.takes_images else _IMAGE_WORDS
         warnings.warn(
-            f"The training rows have a root mean square norm of {norm:.3g}; networks of this kind train well between "
-            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: "
-            "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X), and the same for the test rows.",
+            f"The training {what} a root mean square norm of {norm:.3g}; networks of this kind train well between "
+            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: {remedy}, and the same for the test part.",
             UserWarning,
             stacklevel=3,
         )

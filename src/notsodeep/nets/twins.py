@@ -17,13 +17,18 @@ from notsodeep.designs import Design, Family, TwinDistances, design, twin_distan
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.models import Explicit
-from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.dense_modules import DEQNet
+from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import Array
 
 _ROUNDS = 7
+# Samples whose exact kernels are compared, and those on which networks are timed: an image costs as much as many rows.
+_ROWS, _IMAGES = 500, 20
+_ROW_BATCH, _IMAGE_BATCH = 256, 32
 # A mean of φ this large, relative to its root mean square, is not rounding or sampling of τ0.
 _CENTRED = 0.02
 
@@ -73,14 +78,14 @@ class Evidence(Shown):
 class Twin(Shown):
     """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by item: 0, 1."""
 
-    network: ExplicitNet
+    network: FeedforwardNet
     design: Design
     evidence: Evidence | None
 
-    def __iter__(self) -> Iterator[ExplicitNet | Design]:
+    def __iter__(self) -> Iterator[FeedforwardNet | Design]:
         return iter((self.network, self.design))
 
-    def __getitem__(self, place: int) -> ExplicitNet | Design:
+    def __getitem__(self, place: int) -> FeedforwardNet | Design:
         return (self.network, self.design)[place]
 
     def __len__(self) -> int:
@@ -98,67 +103,60 @@ class Twin(Shown):
 
 
 def explicit_twin(
-    net: DEQNet,
+    net: EquilibriumNet,
     X: Tensor | Array,
     kernel: str | None = None,
     *,
     family: str | Family = "auto",
+    layers: int | None = None,
     seed: int | None = None,
-    samples: int = 500,
-    batch: int = 256,
+    samples: int | None = None,
+    batch: int | None = None,
     evidence: bool = True,
 ) -> Twin:
     """The explicit network with the same kernel, the same width and the same training mode as a DEQ.
 
-    τ0 is the root mean square norm of the rows of X.  The match is one of random networks: the twin is freshly drawn,
-    whatever the weights of `net` have become by training.
+    τ0 is the root mean square norm of the rows of X, of images at their positions.  The match is one of random
+    networks: the twin is freshly drawn, whatever the weights of `net` have become by training.
 
     Args:
-        net: the network to replace.
-        X: training rows, scaled as the network will see them.
+        net: the network to replace, a `DEQNet` or a `ConvDEQNet`.
+        X: training rows or images, scaled as the network will see them.
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
         family: as in `design`, judged on rows of X. "auto" takes an injected network, with the DEQ's own activation,
             where the papers' design is more than 0.1 % away, and where the activation is not centred at τ0: their
-            designs are about centred ones (`DEQ.centred`).
+            designs are about centred ones (`DEQ.centred`). A `ConvDEQNet` has injected networks alone.
+        layers: number of hidden layers, for a family that comes with several.
         seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
-        samples: rows on which the exact kernels are compared.
-        batch: rows on which the two are timed.
-        evidence: measure distance and speed; a second or two.
+        samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
+        batch: rows or images on which the two are timed; if not given, 256 rows or 32 images.
+        evidence: measure distance and speed; a second or two, of images some more.
     """
-    if not isinstance(net, DEQNet):
-        raise InputError(f"explicit_twin takes a DEQNet, not {type(net).__name__}.")
-    rows = as_rows(X)
-    if rows.shape[1] != net.in_features:
-        raise InputError(f"X has {rows.shape[1]} features and the network takes {net.in_features}.")
-    tau0 = sqrt(float(np.mean(np.sum(rows**2, axis=1))))
+    if not isinstance(net, EquilibriumNet):
+        raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")
+    spec: Any = net.spec
+    rows: Array = spec.check_samples(X)
+    net.check_shape(rows.shape)
+    tau0 = sqrt(float(np.mean(spec.squared_norms(rows))))
     wanted = kernel or ("ck" if net.train_mode == "readout" else "ntk")
-    chosen, centred = family, _is_centred(net, tau0)
+    chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
     if family == "auto" and not centred and not net.spec.bias2:
         chosen = "injected"
-    judged = chosen == "injected" or (chosen == "auto" and wanted != "ntk_paper")
-    found = design(net.spec, tau0, wanted, chosen, X=rows if judged else None)
+    judged = net.takes_images or chosen == "injected" or (chosen == "auto" and wanted != "ntk_paper")
+    found = design(spec, tau0, wanted, chosen, layers=layers, X=rows if judged else None)
     if found.misfit is None and not centred:
-        _warn_not_centred(net, tau0)
-    twin = ExplicitNet(
-        found.network,
-        net.in_features,
-        net.width,
-        net.out_features,
-        train=net.train_mode,
-        seed=seed,
-        scaling=net.scaling,
-        # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
-        multipliers=found.multipliers if net.train_mode == "all" else None,
-        dtype=net.readout.dtype,
-        device=net.readout.device,
-    )
+        _warn_not_centred(spec, tau0)
+    # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
+    multipliers = found.multipliers if net.train_mode == "all" else None
+    twin = net.counterpart(found.network, seed=seed, multipliers=multipliers)
     if not evidence:
         return Twin(twin, found, None)
-    # The rows that are compared are the same for every twin.
+    most, timed = (_IMAGES, _IMAGE_BATCH) if net.takes_images else (_ROWS, _ROW_BATCH)
+    # The samples that are compared are the same for every twin.
     generator = np.random.default_rng(0)
-    sample = rows[generator.permutation(len(rows))[:samples]]
-    block = torch.tensor(rows[:batch], dtype=net.readout.dtype, device=net.readout.device)
+    sample = rows[generator.permutation(len(rows))[: samples or most]]
+    block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
     return Twin(twin, found, _evidence(net, twin, found, sample, block))
 
 
@@ -167,9 +165,11 @@ def plain_network(net: DEQNet, tau0: float, depth: int) -> Explicit:
     return Explicit([net.spec.activation] * depth).centred(tau0)
 
 
-def _evidence(net: DEQNet, twin: ExplicitNet, found: Design, sample: Array, batch: Tensor) -> Evidence:
+def _evidence(
+    net: EquilibriumNet, twin: FeedforwardNet, found: Design, sample: Array, batch: Tensor
+) -> Evidence:
     kernel = "ntk" if found.kernel == "both" else found.kernel
-    forward, training = _speed(net, twin, batch)
+    forward, training = speed_ratios(net, twin, batch)
     return Evidence(
         kernel,
         # Of the network as it is: `found` is about the centred model.
@@ -180,7 +180,7 @@ def _evidence(net: DEQNet, twin: ExplicitNet, found: Design, sample: Array, batc
     )
 
 
-def _speed(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
+def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
     """Times of the DEQ over those of the twin, forward and training; in turn, so that a busy machine slows both."""
 
     def forward(module: Net) -> None:
@@ -207,21 +207,21 @@ def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.devic
     return median(ratios)
 
 
-def _is_centred(net: DEQNet, tau0: float) -> bool:
+def _is_centred(spec: DEQ, tau0: float) -> bool:
     """Whether the mean of the activation on rows of norm τ0 is no more than rounding or sampling of τ0."""
-    mean, size = _mean_and_size(net, tau0)
+    mean, size = _mean_and_size(spec, tau0)
     return abs(mean) <= _CENTRED * size
 
 
-def _mean_and_size(net: DEQNet, tau0: float) -> tuple[float, float]:
-    phi, q = net.spec.activation, net.spec.preactivation_variance(tau0)
+def _mean_and_size(spec: DEQ, tau0: float) -> tuple[float, float]:
+    phi, q = spec.activation, spec.preactivation_variance(tau0)
     return float(mean_derivative(phi, q, 0)), sqrt(float(second_moment(phi, q)))
 
 
-def _warn_not_centred(net: DEQNet, tau0: float) -> None:
-    mean, _ = _mean_and_size(net, tau0)
+def _warn_not_centred(spec: DEQ, tau0: float) -> None:
+    mean, _ = _mean_and_size(spec, tau0)
     warnings.warn(
-        f"The activation {net.spec.activation} has mean {mean:.3g} on these data, and this family is about mean zero: "
+        f"The activation {spec.activation} has mean {mean:.3g} on these data, and this family is about mean zero: "
         f"the twin is that of the centred model, and far from this one. Use family='injected', or build the network "
         f"from spec.centred({tau0:.4g}).",
         RuntimeWarning,
