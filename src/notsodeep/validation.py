@@ -187,6 +187,14 @@ def squared_norms(rows: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
+def root_mean_square(squares: Array, weights: Array | None = None) -> float:
+    """The root of the (weighted) mean of squared norms."""
+    typical = float(np.sqrt(np.average(squares, weights=weights)))
+    if not math.isfinite(typical):
+        raise InputError("X has entries whose squares overflow. Scale the data down.")
+    return typical
+
+
 def root_mean_square_norm(rows: Array, *, weights: Array | None = None, mean: Array | None = None) -> float:
     """The root of the (weighted) mean of ||x_i||²: the norm of a typical sample.
 
@@ -196,9 +204,7 @@ def root_mean_square_norm(rows: Array, *, weights: Array | None = None, mean: Ar
         mean: what was subtracted from the rows. Where they are nothing but rounding beside it, the norm is 0.
     """
     with np.errstate(over="ignore"):
-        typical = float(np.sqrt(np.average(squared_norms(rows), weights=weights)))
-    if not math.isfinite(typical):
-        raise InputError("X has entries whose squares overflow. Scale the data down.")
+        typical = root_mean_square(squared_norms(rows), weights)
     rounding = 0.0 if mean is None else _NO_SPREAD * float(np.linalg.norm(mean))
     return typical if typical > rounding else 0.0
 

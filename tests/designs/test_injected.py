@@ -9,14 +9,9 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.designs import FAMILIES, Design, Distance, Task, design
-from notsodeep.designs.injected import (
-    InjectedFamily,
-    PairKernels,
-    Pairs,
-    reference_target,
-    values_at,
-    values_with_rates,
-)
+from notsodeep.designs.injected import InjectedFamily, reference_target, values_at, values_with_rates
+from notsodeep.designs.pair_kernels import PairKernels
+from notsodeep.designs.sample_pairs import Pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ, Explicit
@@ -195,8 +190,8 @@ def test_auto_keeps_a_network_that_meets_its_equations() -> None:
         (DEQ("relu", 0.2, bias2=0.1), {}, "constant column"),
         (Explicit(["relu"]), {}, "takes a DEQ"),
         (DEQ("relu", 0.2), {"kernel": "ntk_paper"}, "no network"),
-        (DEQ("relu", 0.2), {"layers": 5}, "comes with 2, 3 layers"),
-        (DEQ("relu", 0.2), {"X": np.ones((3, 2))}, "at least 4 rows"),
+        (DEQ("relu", 0.2), {"layers": 5}, "comes with 1, 2, 3 layers"),
+        (DEQ("relu", 0.2), {"X": np.ones((3, 2))}, "at least 4 samples"),
     ],
 )
 def test_what_cannot_be_is_refused(model: DEQ | Explicit, options: dict[str, object], words: str) -> None:
@@ -234,7 +229,7 @@ def test_another_layer_is_a_family_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_the_family_stands_under_its_name() -> None:
-    assert [option.layers for option in FAMILIES["injected"]] == [2, 3]
+    assert [option.layers for option in FAMILIES["injected"]] == [1, 2, 3]
     made = design(DEQ("tanh", 0.5), 1.0, "ck", "injected")
     assert made.family == "3 × injected"
 

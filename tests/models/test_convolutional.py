@@ -21,6 +21,7 @@ from tolerances import Oracle, assert_close, assert_within_noise
 import notsodeep as nsd
 from notsodeep.fingerprint import fingerprint
 from notsodeep.gaussian.bivariate import dual
+from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.models import model_from_dict
 
 FEEDBACK = 0.3
@@ -472,8 +473,10 @@ def test_centred() -> None:
     assert (model.readout, model.sigma_a2) == ("pool", 0.3)
     network = nsd.ConvExplicit(["relu", "relu"], inject=[0.5]).centred(1.0)
     assert network.layers == nsd.Explicit(["relu", "relu"], inject=[0.5]).centred(1.0).layers
-    with pytest.raises(nsd.InputError, match="bias"):
-        nsd.ConvExplicit(["relu"], bias2=0.1).centred(1.0)
+    with_bias = nsd.ConvExplicit(["relu", "relu"], inject=[0.5], bias2=0.1).centred(1.0)
+    for layer, variance in zip(with_bias.layers, with_bias.preactivation_variances(1.0), strict=True):
+        assert abs(mean_derivative(layer, variance)) < 1e-15
+    assert with_bias.preactivation_variances(1.0)[0] == 1.1
 
 
 # --- everything that takes a kernel -------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep.designs.baselines import is_centred, plain_layers
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.data_fit import fit_to_data
 from notsodeep.designs.distances import kernel_on_rows
-from notsodeep.designs.evidence import Distance, HeldOut, split_rows
+from notsodeep.designs.evidence import HeldOut, split_samples
 from notsodeep.designs.families import NetworkFamily, Solution, Task
 from notsodeep.designs.injected import (
     InjectedFamily,
-    is_centred,
     kernels_of,
     reference_target,
     values_at,
@@ -37,9 +37,9 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Explicit, Model, as_tau
+from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, as_tau
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array, as_rows, one_of, root_mean_square_norm
+from notsodeep.validation import Array, one_of, root_mean_square
 
 _ROUNDING = "the equations hold without units; at this tau0 the moments of the network have too few digits"
 
@@ -58,7 +58,7 @@ FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
     "smooth": _layered(SmoothSum(), 1, 2, 3),
     "cubic": _layered(Cubic(), 1, 2, 3, last_resort=True),
     "quadratic": _layered(Quadratic(), 2, in_auto=False),
-    "injected": tuple(InjectedFamily(depth) for depth in (2, 3)),
+    "injected": tuple(InjectedFamily(depth) for depth in (1, 2, 3)),
 }
 
 
@@ -67,33 +67,37 @@ _SEARCHES = ("auto", "papers")
 # Relative distance of kernels below which a design is not replaced by a closer one that costs more. The kernel of a
 # random network of width m differs by about m^(-1/2) from its limit: this much at a width of a million.
 _CLOSE_ENOUGH = 1e-3
+# How many samples to fit to, unless told: an image costs as much as a thousand rows.
+_ROWS, _IMAGES = 150, 20
 
 
 def design(
-    model: DEQ | Explicit,
-    tau0: float | ArrayLike,
+    model: DEQ | Explicit | ConvDEQ,
+    tau0: float | ArrayLike | None = None,
     kernel: str = "ck",
     family: str | NetworkFamily = "auto",
     *,
     layers: int | None = None,
     X: ArrayLike | None = None,
-    samples: int = 150,
+    samples: int | None = None,
     infeasible: str = "return",
     progress: bool | Report = False,
 ) -> Design:
     """The explicit network with the kernel of the model: its scalars, docs/theory.md (7.1) and (7.2), or (7.11).
 
     Args:
-        model: a `DEQ` (it is centred first, except for family="injected"), or an `Explicit` to be replaced by another.
-        tau0: the norm of a typical input, τ0 of (4.2); or samples in rows, of which the root mean square norm is taken.
+        model: a `DEQ` (it is centred first, except for family="injected"), an `Explicit` to be replaced by another, or
+            a `ConvDEQ`, whose design is a `ConvExplicit`.
+        tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, of which the
+            root mean square norm is taken; that of X if not given.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
             learning-rate multipliers for the tangent kernel; an injected network has both without multipliers.
         family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
-            "piecewise_linear", "smooth", "cubic", "quadratic", or "injected", the DEQ's own activation in two or three
-            layers that see the input again; or a `Family` of one's own.
+            "piecewise_linear", "smooth", "cubic", "quadratic", or "injected", the DEQ's own activation in one to three
+            layers that see the input again; or a `Family` of one's own. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
-        X: rows on whose exact kernels the parameters are fitted afterwards.
-        samples: how many rows of X to fit to; as many others tell how well it went.
+        X: rows or images on whose exact kernels the parameters are fitted afterwards.
+        samples: how many of X to fit to; as many others tell how well it went. By default 150 rows or 20 images.
         infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
@@ -109,8 +113,11 @@ def design(
     """
     one_of(kernel, KERNELS, "kernel")
     one_of(infeasible, ("return", "raise"), "infeasible")
-    options = _options(family, layers, kernel)
-    task = Task(model, _norm(tau0), kernel, centre=all(option.centres for option in options))
+    if not isinstance(model, DEQ | Explicit | ConvDEQ):
+        raise InputError(f"design takes a DEQ, an Explicit or a ConvDEQ, not {type(model).__name__}.")
+    options = _options(family, layers, kernel, model)
+    centre = all(option.centres for option in options)
+    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     search = family in _SEARCHES
     if search:
         options = [option for option in options if option.worth_trying(task)]
@@ -125,21 +132,29 @@ def design(
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
         if X is None:
             return made
-        parts = split_rows(X, samples)
+        usual = _IMAGES if isinstance(task.model, ConvDEQ) else _ROWS
+        parts = split_samples(task.model.check_samples(X), usual if samples is None else samples)
         if family == "auto" and _can_be_injected(task):
             found, made = _closer_on_rows(task, found, made, parts[1])
             if found.misfit is None:
                 return made
-        return _with_rows(task, found, made, parts)
+        return _with_samples(task, found, made, parts)
 
 
-def _norm(tau0: Any) -> float:
-    """A number as it is; of samples in rows their root mean square norm."""
-    return root_mean_square_norm(as_rows(tau0)) if np.ndim(tau0) >= 2 else as_tau(tau0)
+def _norm(model: Model, tau0: Any) -> float:
+    """A number as it is; of samples their root mean square norm, of images over all positions."""
+    if tau0 is None:
+        raise InputError("Give tau0, the norm of a typical input, or samples as X.")
+    if np.ndim(tau0) < 2:
+        return as_tau(tau0)
+    return root_mean_square(model.squared_norms(model.check_samples(tau0)))
 
 
-def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Sequence[NetworkFamily]:
+def _options(
+    family: str | NetworkFamily, layers: int | None, kernel: str, model: Model
+) -> Sequence[NetworkFamily]:
     """The families to try, in this order."""
+    every = [option for options in FAMILIES.values() for option in options]
     if isinstance(family, NetworkFamily):
         if layers is not None:
             raise InputError(f"Family {family.name!r} builds its own layers: leave layers={layers!r} out.")
@@ -147,9 +162,11 @@ def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Se
     elif family in _SEARCHES:
         if layers is not None:
             raise InputError(f"family={family!r} chooses the number of layers; name a family to fix it.")
-        every = [option for options in FAMILIES.values() for option in options if option.in_auto]
-        able = [option for option in every if option.matches_both or kernel != "both"]
-        return sorted(able, key=lambda option: (option.last_resort, option.layers))
+        taking = [option for option in every if isinstance(model, option.takes)]
+        able = [option for option in taking if option.matches_both or kernel != "both"]
+        # A model that none of the papers' families takes has the others.
+        able = [option for option in able if option.in_auto] or (able if family == "auto" else every)
+        options = sorted(able, key=lambda option: (option.last_resort, option.layers))
     elif isinstance(family, str) and family in FAMILIES:
         options = [option for option in FAMILIES[family] if layers in (None, option.layers)]
         if not options:
@@ -159,6 +176,12 @@ def _options(family: str | NetworkFamily, layers: int | None, kernel: str) -> Se
         names = ", ".join(sorted(FAMILIES))
         raise InputError(
             f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a Family."
+        )
+    if isinstance(model, ConvDEQ) and not all(isinstance(model, option.takes) for option in options):
+        names = ", ".join(sorted({repr(option.name) for option in every if isinstance(model, option.takes)}))
+        raise InputError(
+            f"family={getattr(family, 'name', family)!r} matches scalars of rows in high dimension, which a ConvDEQ "
+            f"does not have. What has networks for it: family={names}."
         )
     if kernel == "both" and not all(option.matches_both for option in options):
         raise InputError("kernel='both' works with the built-in families; use family='auto' or a name.")
@@ -287,21 +310,19 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
     return other, _matched_to_kernels(task, other, attempts)
 
 
-def _with_rows(task: Task, found: Solution, made: Design, parts: tuple[Array, Array]) -> Design:
-    """The design fitted to rows, and what that did on others."""
-    better = found.fitted_to(task, parts[0])
+def _with_samples(task: Task, found: Solution, made: Design, parts: tuple[Array, Array]) -> Design:
+    """The design fitted to samples, and what that did on others."""
+    model, (some, others) = task.model, parts
+    better = found.fitted_to(task, some)
     if better is None:
-        return fit_to_data(made, found.around, *parts)
-    model = task.model
-    if not isinstance(model, DEQ):
-        raise InputError("Only a DEQ has an injected network.")
-    cut = model.unrolled(len(found.network.layers))
-    names = kernels_of(task.kernel)
-    distances: list[list[Distance]] = [[], [], []]
-    for name in names:
-        wanted = exact_kernel(model, parts[1], kernel=name)
-        networks: tuple[Model, ...] = better.network, found.network, cut
-        for network, row in zip(networks, distances, strict=True):
-            row.append(Distance.between(wanted, exact_kernel(network, parts[1], kernel=name)))
-    evidence = HeldOut(len(parts[1]), names, *(tuple(row) for row in distances))
+        return fit_to_data(made, found.around, some, others)
+    if not isinstance(model, DEQ | ConvDEQ):
+        raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
+    networks = {
+        "fitted": better.network,
+        "unfitted": found.network,
+        "cut": model.unrolled(len(found.network.layers)),
+        "plain": plain_layers(model, 1, task.tau0),
+    }
+    evidence = HeldOut.on(others, model, kernels_of(task.kernel), networks)
     return replace(_matched_to_kernels(task, better, made.tried), held_out=evidence)

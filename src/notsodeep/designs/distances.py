@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep.designs.baselines import plain_layers
 from notsodeep.designs.learning_rates import tangent_kernel_with_multipliers
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.error import KernelDistance, kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.models.protocol import Model
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import Array
 
 # Of a model, samples in rows and the name of a kernel.
 ExactKernel = Callable[[Any, Array, str], Array]
@@ -89,7 +90,7 @@ class TwinDistances:
 
 def kernel_on_rows(made: Design, rows: Array, kernel: str) -> Array:
     """The exact kernel of a designed network, trained with the multipliers of the design if it has any."""
-    if kernel == "ntk" and made.multipliers is not None:
+    if kernel == "ntk" and made.multipliers is not None and isinstance(made.network, Explicit):
         return tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
     return np.asarray(exact_kernel(made.network, rows, kernel=kernel))
 
@@ -106,15 +107,15 @@ def twin_distances(
 
     Args:
         made: the design.
-        X: samples in rows, scaled as the network will see them.
+        X: samples, rows or images, scaled as the network will see them.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
         exact: computes kernels; for callers that keep them.
         progress: True for a bar on stderr when it takes longer than two seconds.
     """
     model = made.model
-    if not isinstance(model, DEQ):
+    if not isinstance(model, DEQ | ConvDEQ):
         raise InputError(f"Distances are measured between a design and its DEQ; this one has {model!r}.")
-    rows = as_rows(X)
+    rows = model.check_samples(X)
     which = kernel or ("ntk" if made.kernel == "both" else made.kernel)
     depths = sorted({1, len(made.network.layers)})
     with reported(progress, "kernels") as report:
@@ -133,7 +134,7 @@ def twin_distances(
             found = matrix(made.network, 1, "of the design")
         twin, plain = kernel_distance(target, found), {}
         for number, depth in enumerate(depths, 2):
-            network = Explicit([model.activation] * depth).centred(made.tau0)
+            network = plain_layers(model, depth, made.tau0)
             plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
     return TwinDistances(which, len(rows), twin, plain, made.exact)
 

@@ -1,19 +1,20 @@
-"""What fitting a design to rows did: distances of exact kernels, on the rows of the fit and on others."""
+"""What fitting a design to samples did: distances of exact kernels, on the samples of the fit and on others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from notsodeep.designs import stored_values
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, as_rows
+from notsodeep.kernels import both_kernels, exact_kernel
+from notsodeep.models import Model
+from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,15 @@ class Distance:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Distances on rows that a network was not fitted to; one for each kernel of the design.
+    """Distances on samples that a network was not fitted to; one for each kernel of the design.
 
     Attributes:
-        samples: number of these rows, and of those that were fitted to.
+        samples: number of these samples, and of those that were fitted to.
         kernels: names of the kernels.
         fitted: distances of the fitted network.
         unfitted: distances of the design without data.
         cut: distances of the DEQ cut after as many steps.
+        plain: distances of one plain layer of the DEQ's own activation.
     """
 
     samples: int
@@ -79,33 +81,57 @@ class HeldOut:
     fitted: tuple[Distance, ...]
     unfitted: tuple[Distance, ...]
     cut: tuple[Distance, ...]
+    plain: tuple[Distance, ...]
+
+    @classmethod
+    def on(
+        cls, samples: Array, model: Model, kernels: tuple[str, ...], networks: Mapping[str, Model]
+    ) -> HeldOut:
+        """Measure networks, named as the attributes are, against the model on samples."""
+        wanted = _matrices(model, samples, kernels)
+        distances = {
+            name: tuple(
+                Distance.between(*both)
+                for both in zip(wanted, _matrices(network, samples, kernels), strict=True)
+            )
+            for name, network in networks.items()
+        }
+        return cls(len(samples), kernels, **distances)
 
     def __str__(self) -> str:
         rows = [
             f"{kernel} {ours.plain:.2g} ({ours.scaled:.2g} with a factor, {ours.centred:.2g} centred; without data "
-            f"{before.plain:.2g}; the DEQ cut {cut.plain:.2g})"
-            for kernel, ours, before, cut in zip(
-                self.kernels, self.fitted, self.unfitted, self.cut, strict=True
+            f"{before.plain:.2g}; the DEQ cut {cut.plain:.2g}; one plain layer {plain.plain:.2g}, {plain.scaled:.2g} "
+            "with a factor)"
+            for kernel, ours, before, cut, plain in zip(
+                self.kernels, self.fitted, self.unfitted, self.cut, self.plain, strict=True
             )
         ]
-        return f"distance of the exact kernels on {self.samples} other rows: {'; '.join(rows)}"
+        return f"distance of the exact kernels on {self.samples} other samples: {'; '.join(rows)}"
 
 
-def split_rows(X: ArrayLike, samples: int) -> tuple[Array, Array]:
-    """Rows to fit to, and as many others to judge by.
+def _matrices(model: Model, samples: Array, kernels: tuple[str, ...]) -> list[Array]:
+    """The exact kernels of a model; both in one pass."""
+    if kernels == ("ck", "ntk"):
+        return list(both_kernels(model, samples))
+    return [exact_kernel(model, samples, kernel=name) for name in kernels]
 
-    They are taken evenly over X, so that sorted classes are all met; no randomness, equal input gives equal designs.
+
+def split_samples(samples: Array, count: int) -> tuple[Array, Array]:
+    """Samples to fit to, and as many others to judge by.
+
+    They are taken evenly over all of them, so that sorted classes are all met; no randomness, equal input gives equal
+    designs.
     """
-    if not isinstance(samples, Integral) or samples < 1:
-        raise InputError(f"samples is the number of rows to fit to, 1 or more; got {samples!r}.")
-    rows = as_rows(X)
-    if len(rows) < 4:
-        raise InputError(f"Fitting to data needs at least 4 rows, got {len(rows)}.")
-    if not rows.any():
-        raise InputError("Fitting to data needs rows that are not all zero.")
-    count = min(int(samples), len(rows) // 2)
-    order = np.argsort(np.modf(np.arange(len(rows)) * 0.6180339887498949)[0], kind="stable")
-    return rows[order[:count]], rows[order[count : 2 * count]]
+    if not isinstance(count, Integral) or count < 1:
+        raise InputError(f"samples is the number of samples to fit to, 1 or more; got {count!r}.")
+    if len(samples) < 4:
+        raise InputError(f"Fitting to data needs at least 4 samples, got {len(samples)}.")
+    if not samples.any():
+        raise InputError("Fitting to data needs samples that are not all zero.")
+    taken = min(int(count), len(samples) // 2)
+    order = np.argsort(np.modf(np.arange(len(samples)) * 0.6180339887498949)[0], kind="stable")
+    return samples[order[:taken]], samples[order[taken : 2 * taken]]
 
 
 # --- as JSON would have it ----------------------------------------------------------------------------------------

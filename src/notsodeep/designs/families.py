@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -21,7 +22,7 @@ from notsodeep.designs.result import Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import DEQ, Explicit, as_tau
+from notsodeep.models import DEQ, ConvDEQ, Explicit, as_tau
 from notsodeep.validation import Array
 
 # How far data may move a parameter, relative to its size or its range.
@@ -40,9 +41,9 @@ class Task:
 
     equations: Equations
 
-    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str, *, centre: bool = True) -> None:
-        if not isinstance(model, DEQ | Explicit):
-            raise InputError(f"design takes a DEQ or an Explicit, not {type(model).__name__}.")
+    def __init__(
+        self, model: DEQ | Explicit | ConvDEQ, tau0: float, kernel: str, *, centre: bool = True
+    ) -> None:
         self.tau0, self.kernel = as_tau(tau0), kernel
         self.model = model.centred(self.tau0) if centre else model
         if centre:
@@ -62,6 +63,8 @@ class Task:
     @cached_property
     def response(self) -> NormResponse:
         """How the model's kernel changes with the norm of the samples."""
+        if isinstance(self.model, ConvDEQ):
+            raise InputError("A ConvDEQ has no scalars whose change with the norm could be matched.")
         return NormResponse(self.model, self.tau0, self.target.kernel)
 
     def residuals(self, network: Explicit) -> Array:
@@ -100,7 +103,7 @@ class Solution:
     """
 
     family: NetworkFamily
-    network: Explicit
+    network: Explicit | Any
     residual: float
     drift: float
     reason: str
@@ -121,8 +124,8 @@ class Solution:
         """For a network that was matched to kernels and not to scalars: their relative distance around τ0."""
         return None
 
-    def fitted_to(self, task: Task, rows: Array) -> Solution | None:
-        """The best network of the family for the exact kernels of rows; None to move the parameters around this one."""
+    def fitted_to(self, task: Task, samples: Array) -> Solution | None:
+        """The best network of the family for the exact kernels of samples; None to move parameters around this one."""
         return None
 
 
@@ -136,6 +139,7 @@ class NetworkFamily(ABC):
         last_resort: whether "auto" tries it only after all others, whatever its depth.
         matches_both: whether it can match both kernels at once.
         centres: whether the model is centred first; otherwise it is taken as it is.
+        takes: the classes of models that it has networks for.
     """
 
     name: str
@@ -144,6 +148,7 @@ class NetworkFamily(ABC):
     last_resort: bool = False
     matches_both: bool = False
     centres: bool = True
+    takes: tuple[type, ...] = (DEQ, Explicit)
 
     @property
     def label(self) -> str:

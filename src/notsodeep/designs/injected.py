@@ -1,8 +1,9 @@
-"""Networks with the DEQ's own activation that see the input again: docs/theory.md (7.8) to (7.12).
+"""Networks with the DEQ's own activation that see the input again: docs/theory.md (7.8) to (7.12), (10.5), (10.9).
 
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
-and angles around τ0, or rows of a user. `PairKernels` computes both kernels at those pairs, in about a millisecond.
+and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
+a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`), and in nothing else.
 """
 
 from __future__ import annotations
@@ -12,22 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
+from notsodeep.designs.baselines import is_centred
 from notsodeep.designs.families import NetworkFamily, Solution, Task
+from notsodeep.designs.pair_kernels import PairKernels
+from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import dual
-from notsodeep.gaussian.moments import derivative_second_moment, mean_derivative, mehler, second_moment
+from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
-from notsodeep.models import DEQ, Explicit, Model
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.validation import Array
 
-# Terms of Mehler's series for activations without a closed form, nodes of the interpolation in log q, and by how much
-# its range reaches beyond the variances that were met.
-_TERMS, _NODES, _MARGIN = 96, 40, math.log(4.0)
 # The pull towards the start, relative to the kernels: it decides only what the kernels leave open, such as the scale of
 # a layer whose activation is homogeneous.
 _PULL = 1e-6
@@ -36,103 +34,8 @@ _DIFFERENCE, _STEPS = 1e-6, 40
 _FURTHEST = 15.0
 # Squared norms, relative to τ0², and cosines of angles at which kernels are compared where there are no data.
 NORMS, COSINES = (0.7, 1.0, 1.4), (-0.2, 0.0, 0.2, 0.5, 0.8)
-# Pairs of rows that a fit looks at.
-_MOST_PAIRS = 600
 # The smallest variance that a fit starts from: its logarithm is what moves.
 _SMALLEST = 1e-6
-# A mean below this fraction of the root mean square is rounding in the centring constant.
-_CENTRED = 1e-8
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of samples on which kernels are compared.
-
-    Attributes:
-        squares: squared norms of the samples.
-        first, second: which samples each pair consists of.
-        cross: their inner products.
-    """
-
-    squares: Array
-    first: NDArray[np.intp]
-    second: NDArray[np.intp]
-    cross: Array
-
-
-class PairKernels:
-    """The kernels of injected networks at given pairs of samples, and of the samples with themselves.
-
-    Args:
-        phi: the activation of all layers.
-        pairs: the pairs.
-        centre: the norm τ0 at which each layer is shifted to mean zero; None for the activation as it is.
-    """
-
-    def __init__(self, phi: Activation, pairs: Pairs, centre: float | None) -> None:
-        self.phi, self.pairs, self.centre = phi, pairs, centre
-        # The last sample is the typical one, at which layers are centred.
-        typical = 1.0 if centre is None else centre**2
-        self._squares = np.append(pairs.squares, typical)
-        flat = np.ones(1)
-        self._closed = phi.shape.pair_moments(flat, flat, 0.5 * flat) is not None
-        self._range, self._series = (0.0, 0.0), np.empty((0, 0))
-
-    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
-        """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1."""
-        pairs = self.pairs
-        q, c = self._squares, pairs.cross
-        diagonal, tangent = q, c
-        for weight, again in zip(weights, (0.0, *inject), strict=True):
-            q, c = weight * q + again * self._squares, weight * c + again * pairs.cross
-            diagonal = weight * diagonal + again * self._squares
-            tangent = weight * tangent + again * pairs.cross
-            features, slopes, energy, steepness = self._layer(q, c)
-            tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
-            q, c = energy, features
-        return np.concatenate([c, q[:-1]]), np.concatenate([tangent, diagonal[:-1]])
-
-    def _layer(self, q: Array, c: Array) -> tuple[Array, Array, Array, Array]:
-        """F and F' of the pairs, S and E1 of the samples."""
-        pairs, table = self.pairs, self._moments(q)
-        means, energy, steepness, series = table[:, 0], table[:, 1], table[:, 2], table[:, 3:]
-        q1, q2 = q[pairs.first], q[pairs.second]
-        if self._closed:
-            features, slopes = dual(self.phi, q1, q2, c)
-        else:
-            lengths = np.sqrt(q1) * np.sqrt(q2)
-            products = series[pairs.first].T * series[pairs.second].T
-            powers = np.empty_like(products)
-            powers[0], powers[1:] = 1.0, np.clip(c / lengths, -1.0, 1.0)
-            np.multiply.accumulate(powers, axis=0, out=powers)
-            features = np.einsum("kp,kp->p", products, powers)
-            slopes = (
-                np.einsum("k,kp,kp->p", np.arange(1.0, len(products)), products[1:], powers[:-1]) / lengths
-            )
-        if self.centre is not None:
-            shift = -means[-1]
-            features = features + shift * (means[pairs.first] + means[pairs.second]) + shift**2
-            energy = energy + 2.0 * shift * means + shift**2
-        return features, slopes, energy, steepness
-
-    def _moments(self, q: Array) -> Array:
-        """M_0, S, E1 and, without a closed form of F, the Mehler coefficients at each variance."""
-        logs = np.log(np.maximum(q, 1e-200))
-        low, high = float(logs.min()), float(logs.max())
-        if low < self._range[0] or high > self._range[1] or not self._series.size:
-            if self._series.size:
-                low, high = min(low, self._range[0]), max(high, self._range[1])
-            self._range = low - _MARGIN, high + _MARGIN
-            nodes = LogInterval(*self._range).nodes(_NODES)
-            coefficients = mehler(self.phi, nodes, 1 if self._closed else _TERMS)
-            columns = [
-                coefficients[:, 0],
-                second_moment(self.phi, nodes),
-                derivative_second_moment(self.phi, nodes),
-            ]
-            self._series = chebyshev_coefficients(np.column_stack([*columns, coefficients]))
-        place = (2.0 * logs - sum(self._range)) / (self._range[1] - self._range[0])
-        return np.asarray(chebyshev_basis(place, _NODES) @ self._series)
 
 
 # --- what a network is to match ---------------------------------------------------------------------------------------
@@ -218,64 +121,87 @@ def values_with_rates(network: Explicit, pairs: Pairs, rates: Sequence[float]) -
     return np.concatenate([tangent, diagonal])
 
 
-def rows_target(model: Model, rows: Array, kernel: str) -> Target:
-    """The model's exact kernels on rows, or on evenly drawn pairs of them."""
-    first, second = np.triu_indices(len(rows), 1)
-    # Golden-ratio order: pairs evenly over all rows, and no randomness.
-    order = np.argsort(np.modf(np.arange(len(first)) * 0.6180339887498949)[0], kind="stable")[:_MOST_PAIRS]
-    shares = np.concatenate([np.full(len(order), 2.0 * len(first) / max(len(order), 1)), np.ones(len(rows))])
-    first, second = first[order], second[order]
-    squares, cross = (rows**2).sum(axis=1), np.einsum("ij,ij->i", rows[first], rows[second])
-    names, wanted = kernels_of(kernel), []
-    for name in names:
-        values = exact_kernel(model, rows, kernel=name)
-        wanted.append(np.concatenate([values[first, second], values.diagonal()]))
-    return Target(Pairs(squares, first, second, cross), names, tuple(wanted), shares)
+def samples_target(model: Model, samples: Array, kernel: str) -> Target:
+    """The model's exact kernels at evenly drawn pairs of samples."""
+    chosen, names = chosen_pairs(model, samples), kernels_of(kernel)
+    used, places = np.unique(np.append(chosen.rows, chosen.columns), return_inverse=True)
+    rows, columns = np.split(places, 2)
+    wanted = tuple(exact_kernel(model, samples[used], kernel=name)[rows, columns] for name in names)
+    return Target(chosen.pairs, names, wanted, chosen.shares)
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-def fitted(phi: Activation, target: Target, centre: float | None, start: Array) -> tuple[Array, float]:
-    """Logarithms of (output scale, weights, inject) by least squares from a start, and the distance that is left."""
-    kernels, layers = PairKernels(phi, target.pairs, centre), len(start) // 2
+class Fit:
+    """Least squares for the logarithms of (output scale, weights, inject), from a start.
 
-    def found(logs: Array) -> list[Array]:
-        numbers = np.exp(np.clip(logs, start - _FURTHEST, start + _FURTHEST))
-        both = kernels.kernels(numbers[1 : layers + 1], numbers[layers + 1 :])
-        return [numbers[0] * both[0 if name == "ck" else 1] for name in target.kernels]
+    Args:
+        model: the model, whose activation and bias the networks have.
+        target: the kernels that they are to have.
+        centre: the norm at which layers are centred; None for the activation as it is.
+    """
 
-    def misfit(logs: Array) -> Array:
-        return np.concatenate([target.misfit(found(logs)), _PULL * (logs - start)])
+    def __init__(self, model: DEQ | ConvDEQ, target: Target, centre: float | None) -> None:
+        self.target = target
+        self.kernels = PairKernels(model.activation, target.pairs, centre, model.bias2)
 
-    # The best output scale for the start: one linear unknown.
-    moved = start.copy()
-    values, shares = np.concatenate(found(start)), np.tile(target.shares, len(target.kernels))
-    goal = np.concatenate(target.wanted)
-    moved[0] += math.log(max(float((shares * values) @ goal) / float((shares * values) @ values), _SMALLEST))
-    result = optimize.least_squares(
-        misfit,
-        moved,
-        method="lm",
-        diff_step=_DIFFERENCE,
-        xtol=1e-9,
-        ftol=1e-7,
-        max_nfev=_STEPS * (len(start) + 1),
-    )
-    logs = np.clip(result.x, start - _FURTHEST, start + _FURTHEST)
-    return logs, target.distance(found(logs))
+    def distance(self, logs: Array) -> float:
+        """The distance of a network's kernels, with the best output scale."""
+        return self.target.distance(self._found(self._rescaled(logs)))
+
+    def closest(self, start: Array) -> Array:
+        """The numbers of the network that is closest."""
+        low, high = start - _FURTHEST, start + _FURTHEST
+
+        def misfit(logs: Array) -> Array:
+            apart = self.target.misfit(self._found(np.clip(logs, low, high)))
+            return np.concatenate([apart, _PULL * (logs - start)])
+
+        result = optimize.least_squares(
+            misfit,
+            self._rescaled(start),
+            method="lm",
+            diff_step=_DIFFERENCE,
+            xtol=1e-9,
+            ftol=1e-7,
+            max_nfev=_STEPS * (len(start) + 1),
+        )
+        return self._rescaled(np.clip(result.x, low, high))
+
+    def _found(self, logs: Array) -> list[Array]:
+        """The kernels of the target, of the network with these logarithms."""
+        numbers, layers = np.exp(logs), len(logs) // 2
+        both = self.kernels.kernels(numbers[1 : layers + 1], numbers[layers + 1 :])
+        return [numbers[0] * both[0 if name == "ck" else 1] for name in self.target.kernels]
+
+    def _rescaled(self, logs: Array) -> Array:
+        """With the output scale of least squares: one linear unknown."""
+        target, roots, rescaled = self.target, np.sqrt(self.target.shares), logs.copy()
+        values, goals = (
+            np.concatenate(
+                [
+                    roots * part / np.linalg.norm(roots * goal)
+                    for part, goal in zip(parts, target.wanted, strict=True)
+                ]
+            )
+            for parts in (self._found(logs), target.wanted)
+        )
+        rescaled[0] += math.log(max(float(values @ goals) / float(values @ values), _SMALLEST))
+        return rescaled
 
 
-def cut_start(model: DEQ, layers: int) -> Array:
+def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
     """The DEQ cut after as many steps: w_1 = σ_b², then w_l = σ_a² and c_l = σ_b²."""
     recurrent, injected = max(model.sigma_a2, _SMALLEST), model.sigma_b2
     return np.log([1.0, injected, *[recurrent] * (layers - 1), *[injected] * (layers - 1)])
 
 
-def network_at(phi: Activation, logs: Array, centre: float | None) -> Explicit:
+def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of (output scale, weights, inject), its layers centred at `centre`."""
     numbers, layers = np.exp(logs).tolist(), len(logs) // 2
-    plain = Explicit([phi] * layers, weights=numbers[1 : layers + 1], inject=numbers[layers + 1 :])
+    weights, inject = numbers[1 : layers + 1], numbers[layers + 1 :]
+    plain = model.network([model.activation] * layers, weights=weights, inject=inject)
     shifted = plain if centre is None else plain.centred(centre)
     *hidden, last = shifted.layers
     return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers[0]))])
@@ -286,9 +212,9 @@ def network_at(phi: Activation, logs: Array, centre: float | None) -> Explicit:
 
 @dataclass(frozen=True)
 class InjectedFamily(NetworkFamily):
-    """Networks with the model's own activation whose layers see the input again.
+    """Networks with the model's own activation whose layers see the input again, for rows and for images.
 
-    `design` knows two and three layers by name; `family=InjectedFamily(4)` gives it another number.
+    `design` knows one to three layers by name; `family=InjectedFamily(4)` gives it another number.
     """
 
     layers: int
@@ -296,40 +222,42 @@ class InjectedFamily(NetworkFamily):
     in_auto = False
     matches_both = True
     centres = False
+    takes = (DEQ, ConvDEQ)
 
     def solve(self, task: Task, *, thorough: bool) -> InjectedSolution:
-        """The network closest to the model at a few norms and angles around τ0."""
-        model, centre = self._checked(task)
-        target = reference_target(model, task.tau0, task.kernel)
-        logs, distance = fitted(model.activation, target, centre, cut_start(model, self.layers))
-        return self._solution(model, centre, logs, distance)
+        """The network closest to the model at a few norms and angles around τ0.
 
-    def _checked(self, task: Task) -> tuple[DEQ, float | None]:
+        For images these are images of one colour, of which a convolution makes what a layer makes of rows.
+        """
+        model, centre = self._checked(task)
+        rows = model.dense if isinstance(model, ConvDEQ) else model
+        target = reference_target(rows, task.tau0, task.kernel)
+        fit = Fit(model, target, centre)
+        logs = fit.closest(cut_start(model, self.layers))
+        return self._solution(model, centre, logs, fit.distance(logs))
+
+    def _checked(self, task: Task) -> tuple[DEQ | ConvDEQ, float | None]:
         """The model, and τ0 if its activation is centred there: then each layer is, at its own scale."""
         model = task.model
-        if not isinstance(model, DEQ):
+        if not isinstance(model, DEQ | ConvDEQ):
             raise InputError(
-                f"family='injected' takes a DEQ, whose activation it keeps, not a {type(model).__name__}."
+                f"family='injected' takes a DEQ or a ConvDEQ, whose activation it keeps, not a {type(model).__name__}."
             )
         if task.kernel == "ntk_paper":
             raise InputError("The papers' tangent kernel is that of no network: use kernel='ntk', or 'both'.")
-        if model.bias2:
+        if model.bias2 and isinstance(model, DEQ):
             raise InputError(
                 f"bias2 = {model.bias2:g}: injected networks have no bias. Give the rows a constant column "
                 "√(bias2/sigma_b2) and the DEQ bias2=0: that is the same model."
             )
         return model, task.tau0 if is_centred(model, task.tau0) else None
 
-    def _solution(self, model: DEQ, centre: float | None, logs: Array, distance: float) -> InjectedSolution:
-        network = network_at(model.activation, logs, centre)
+    def _solution(
+        self, model: DEQ | ConvDEQ, centre: float | None, logs: Array, distance: float
+    ) -> InjectedSolution:
+        network = network_at(model, logs, centre)
         reason = f"{2 * self.layers} numbers are matched to whole kernels, which they meet to {distance:.1e}"
         return InjectedSolution(self, network, distance, 0.0, reason, logs=logs, centre=centre)
-
-
-def is_centred(model: DEQ, tau0: float) -> bool:
-    """Whether the activation has mean zero at inputs of norm tau0."""
-    phi, q = model.activation, model.preactivation_variance(tau0)
-    return abs(float(mean_derivative(phi, q, 0))) <= _CENTRED * math.sqrt(float(second_moment(phi, q)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,18 +269,25 @@ class InjectedSolution(Solution):
 
     @property
     def misfit(self) -> float:
-        """The relative distance of the kernels at the reference pairs."""
+        """The relative distance of the kernels where they were compared."""
         return self.residual
 
-    def fitted_to(self, task: Task, rows: Array) -> InjectedSolution:
-        """The network fitted to the exact kernels of rows: from the design without data and from the DEQ cut."""
+    def fitted_to(self, task: Task, samples: Array) -> InjectedSolution:
+        """The network fitted to the exact kernels of samples: from the design without data and from the DEQ cut."""
         family, model = self.family, task.model
-        if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ):
-            raise InputError("Only a DEQ has an injected network.")
-        target, phi = rows_target(model, rows, task.kernel), model.activation
-        starts = self.logs, cut_start(model, family.layers)
-        logs, _ = min((fitted(phi, target, self.centre, start) for start in starts), key=lambda pair: pair[1])
-        reference = reference_target(model, task.tau0, task.kernel)
-        network = network_at(phi, logs, self.centre)
-        found = [values_at(network, reference.pairs, name) for name in reference.kernels]
-        return family._solution(model, self.centre, logs, reference.distance(found))
+        if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
+            raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
+        target = samples_target(model, samples, task.kernel)
+        fit = Fit(model, target, self.centre)
+        # The fit only comes closer, so that it ends closer than the DEQ cut after as many steps.
+        start = min((self.logs, cut_start(model, family.layers)), key=fit.distance)
+        logs = fit.closest(start)
+        distance = fit.distance(logs)
+        if isinstance(model, DEQ):
+            # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
+            reference = reference_target(model, task.tau0, task.kernel)
+            network = network_at(model, logs, self.centre)
+            distance = reference.distance(
+                [values_at(network, reference.pairs, name) for name in reference.kernels]
+            )
+        return family._solution(model, self.centre, logs, distance)

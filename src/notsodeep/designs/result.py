@@ -18,7 +18,7 @@ from notsodeep.display import Shown, curves
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import DEQ, Explicit, Model, as_tau
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model, as_tau
 from notsodeep.validation import Array, one_of
 
 KERNELS = ("ck", "ntk", "ntk_paper", "both")
@@ -84,9 +84,10 @@ class Design(Shown):
     """An explicit network with the kernel scalars of a model, or with its kernels: docs/theory.md section 7.
 
     Attributes:
-        network: the explicit network; if the model is centred, each layer is, at its own scale.
+        network: the explicit network, a `ConvExplicit` for a `ConvDEQ`; if the model is centred, each layer is, at its
+            own scale.
         model: what it stands for; None after loading one with a custom activation.
-        tau0: the norm of a typical input.
+        tau0: the norm of a typical input; of images, at a typical position.
         kernel: "ck", "ntk", "ntk_paper" or "both".
         family: the family in words, such as "2 × leaky_relu".
         target, reached: the scalars wanted and found; of the conjugate kernel for "both". None where the model is not
@@ -96,11 +97,13 @@ class Design(Shown):
         tangent: for "both", the multipliers and the tangent kernel's scalars.
         polish: for a design polished on data, by how much it helped.
         misfit: for an injected network, the distance of its kernels from the model's at norms and angles around tau0.
-        held_out: for an injected network fitted to rows, distances on other rows.
+            For images: at those it was fitted to, or at images of one colour around tau0 if there were none.
+        held_out: for an injected network fitted to samples, distances on other samples.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
-    network: Explicit
+    # Explicit, or ConvExplicit: which of them follows from the model, and callers know theirs.
+    network: Explicit | Any
     model: Model | None
     tau0: float
     kernel: str
@@ -156,7 +159,11 @@ class Design(Shown):
         if self.polish is not None:
             parts.append(f"It was then {self.polish}; the scalars are off by what the table shows.")
         if self.held_out is not None:
-            parts.append(f"It was fitted to {self.held_out.samples} rows; {self.held_out}.")
+            parts.append(f"It was fitted to {self.held_out.samples} samples; {self.held_out}.")
+        elif isinstance(self.network, ConvExplicit):
+            parts.append(
+                "It was not judged on images: design(..., X=images) fits it to some and judges it on others."
+            )
         return "\n".join(part for part in parts if part)
 
     def layer_words(self) -> list[str]:
@@ -177,7 +184,7 @@ class Design(Shown):
     def curves(self, points: int = 401, reach: float = 3.5) -> tuple[Curve, ...]:
         """The model's activations and the designed ones, over ±reach standard deviations of what enters them."""
         drawn = _layer_curves("layer", self.network, self.tau0, points, reach)
-        if isinstance(self.model, DEQ):
+        if isinstance(self.model, DEQ | ConvDEQ):
             phi = self.model.activation
             scale = float(np.sqrt(self.model.preactivation_variance(self.tau0)))
             return (_curve(f"DEQ: {phi}", phi, scale, points, reach), *drawn)
@@ -210,6 +217,8 @@ class Design(Shown):
         if self.misfit is not None:
             variances = {"weights": list(self.network.weights), "inject": list(self.network.inject)}
             content |= {**variances, "misfit": self.misfit, "held_out": evidence_to_dict(self.held_out)}
+        if isinstance(self.network, ConvExplicit):
+            content["images"] = {name: getattr(self.network, name) for name in _IMAGES}
         return json.dumps(content, indent=2, ensure_ascii=False)
 
     @classmethod
@@ -226,12 +235,10 @@ class Design(Shown):
                 f"The text is not a design of format {FORMAT!r}, version {VERSION}: it says "
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
-        injected = "misfit" in data
-        data = stored_values.mapping(dict(data), "a design", (*_KEYS, *_INJECTED) if injected else _KEYS)
-        variances = ("weights", "inject") if injected else ()
-        network = Explicit.from_dict(
-            {"kind": "explicit", "layers": data["layers"], **{name: data[name] for name in variances}}
-        )
+        injected, images = "misfit" in data, "images" in data
+        keys = (*_KEYS, *(_INJECTED if injected else ()), *(("images",) if images else ()))
+        data = stored_values.mapping(dict(data), "a design", keys)
+        network = _stored_network(data)
         model = None if data["model"] is None else stored_values.model_from_dict(data["model"])
         tau0, kernel = (
             as_tau(stored_values.number(data["tau0"], "tau0")),
@@ -281,7 +288,7 @@ class Design(Shown):
     def __str__(self) -> str:
         verdict = "the four numbers agree" if self.exact else f"off by {self.residual:.1e}"
         if self.misfit is not None:
-            verdict = f"kernels within {self.misfit:.1e} around tau0"
+            verdict = f"kernels within {self.misfit:.1e} {_where(self)[0]}"
         what = f"{_KERNEL_WORDS[self.kernel]} of {self.model or 'a model'} at tau0 = {self.tau0:g}"
         head = f"{self.family} for the {what}: {verdict}"
         lines = [head, *(f"  layer {number}: {words}" for number, words in enumerate(self.layer_words(), 1))]
@@ -324,7 +331,9 @@ def _curve(label: str, phi: Activation, scale: float, points: int, reach: float)
     return Curve(label, scale, x, phi(x))
 
 
-def _layer_curves(word: str, network: Explicit, tau0: float, points: int, reach: float) -> tuple[Curve, ...]:
+def _layer_curves(
+    word: str, network: Explicit | ConvExplicit, tau0: float, points: int, reach: float
+) -> tuple[Curve, ...]:
     layers = zip(network.layers, np.sqrt(network.preactivation_variances(tau0)), strict=True)
     return tuple(
         _curve(f"{word} {position}: {layer}", layer, float(scale), points, reach)
@@ -335,13 +344,22 @@ def _layer_curves(word: str, network: Explicit, tau0: float, points: int, reach:
 # --- words --------------------------------------------------------------------------------------------------------
 
 
+def _where(design: Design) -> tuple[str, str]:
+    """Where the kernels of an injected network were compared, in few words and in more."""
+    if not isinstance(design.network, ConvExplicit):
+        return "around tau0", "norms and angles around tau0"
+    if design.held_out is None:
+        return "on images of one colour", "images of one colour, norms and angles around tau0"
+    return "on images", "pairs of the images that it was fitted to"
+
+
 def _headline(design: Design) -> str:
     of = f"the {_KERNEL_WORDS[design.kernel]} of {design.model or 'the model'}"
     what = f"The network {design.family} for {of}"
     if design.misfit is not None:
         return (
             f"{what} keeps the activation of the DEQ and sees the input again in every layer. Its kernels are within "
-            f"{design.misfit:.1e} of the DEQ's (root mean square over norms and angles around tau0)."
+            f"{design.misfit:.1e} of the DEQ's (root mean square over {_where(design)[1]})."
         )
     if design.exact:
         return (
@@ -382,12 +400,21 @@ def _tangent_words(tangent: Tangent) -> str:
 
 # --- reading what was stored --------------------------------------------------------------------------------------
 
-# The layers stand for the network.
+# The layers stand for the network, with what a convolutional one has beside them.
 _INJECTED = ("weights", "inject", "misfit", "held_out")
+_IMAGES = ("bias2", "filter_size", "padding", "readout")
 _KEYS = (
     *("format", "version", "layers"),
     *(entry.name for entry in fields(Design) if entry.name not in ("network", *_INJECTED)),
 )
+
+
+def _stored_network(data: Mapping[str, Any]) -> Any:
+    variances = {name: data[name] for name in ("weights", "inject") if name in data}
+    if "images" not in data:
+        return Explicit.from_dict({"kind": "explicit", "layers": data["layers"], **variances})
+    images = stored_values.mapping(data["images"], "the images of a design", _IMAGES)
+    return ConvExplicit.from_dict({"kind": "conv_explicit", "layers": data["layers"], **variances, **images})
 
 
 def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:

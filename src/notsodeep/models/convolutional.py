@@ -17,7 +17,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import Explicit
+from notsodeep.models.explicit import Explicit, centred_layers, layer_variances, layer_words
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import LayerInput
@@ -160,13 +160,25 @@ class ConvDEQ(ImageModel):
         centred = self.dense.centred(tau0).activation
         return ConvDEQ(centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry())
 
+    def preactivation_variance(self, tau0: float) -> float:
+        """The variance of the pre-activations where an input has |x(s)| = tau0 at every position."""
+        return self.dense.preactivation_variance(tau0)
+
     def unrolled(self, depth: int) -> ConvExplicit:
         """The model cut after `depth` layers whose weights are not tied."""
         weights = (self.sigma_b2, *(self.sigma_a2,) * (depth - 1))
         inject = (self.sigma_b2,) * (depth - 1)
-        return ConvExplicit(
-            [self.activation] * depth, weights=weights, inject=inject, bias2=self.bias2, **self._geometry()
-        )
+        return self.network([self.activation] * depth, weights=weights, inject=inject)
+
+    def network(
+        self,
+        layers: Iterable[Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+    ) -> ConvExplicit:
+        """An explicit network of these layers for the same samples: with the same filter, padding, readout and bias."""
+        return ConvExplicit(layers, weights=weights, inject=inject, bias2=self.bias2, **self._geometry())
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -236,10 +248,16 @@ class ConvExplicit(ImageModel):
         object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
         self._set_geometry(filter_size, padding, readout)
 
-    def _with(self, layers: Iterable[Activation]) -> ConvExplicit:
+    def with_layers(self, layers: Iterable[Activation]) -> ConvExplicit:
+        """The network with the same variances, filter, padding and readout, and other activations."""
         return ConvExplicit(
             layers, weights=self.weights, inject=self.inject, bias2=self.bias2, **self._geometry()
         )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all weights have variance 1, only the first layer sees the input, and there is no bias."""
+        return all(layer.is_plain for layer in self.inputs)
 
     @property
     def inputs(self) -> tuple[LayerInput, ...]:
@@ -255,10 +273,11 @@ class ConvExplicit(ImageModel):
 
     def centred(self, tau0: float) -> ConvExplicit:
         """Each layer shifted to mean zero where an input has |x(s)| = tau0 at every position."""
-        dense = Explicit(self.layers, weights=self.weights, inject=self.inject)
-        if self.bias2:
-            raise InputError("A network with a bias cannot be centred: set bias2 = 0.")
-        return self._with(dense.centred(tau0).layers)
+        return self.with_layers(centred_layers(self.inputs, tau0))
+
+    def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
+        """The variance of what enters each activation, where an input has |x(s)| = tau0 at every position."""
+        return layer_variances(self.inputs, tau0)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -295,8 +314,9 @@ class ConvExplicit(ImageModel):
         )
 
     def __str__(self) -> str:
-        layers = ", ".join(str(layer) for layer in self.layers)
-        return f"ConvExplicit([{layers}], filter_size={self.filter_size}, {self.padding}, {self.readout})"
+        bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
+        geometry = [f"filter_size={self.filter_size}", self.padding, self.readout]
+        return f"ConvExplicit({', '.join([*layer_words(self.inputs), *bias, *geometry])})"
 
 
 def _geometry_from(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.explicit import Explicit
 from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
@@ -76,6 +78,16 @@ class DEQ(RowModel):
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""
         return UnrolledDEQ(self, depth)
+
+    def network(
+        self,
+        layers: Iterable[Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+    ) -> Explicit:
+        """An explicit network of these layers for the same samples."""
+        return Explicit(layers, weights=weights, inject=inject)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

@@ -62,7 +62,7 @@ class Explicit(RowModel):
     @property
     def is_plain(self) -> bool:
         """Whether all weights have variance 1 and only the first layer sees the input: (1.4)."""
-        return set(self.weights) == {1.0} and not any(self.inject)
+        return all(layer.is_plain for layer in self.inputs)
 
     @property
     def inputs(self) -> tuple[LayerInput, ...]:
@@ -77,23 +77,11 @@ class Explicit(RowModel):
 
     def centred(self, tau0: float) -> Explicit:
         """Each layer shifted so that its output has mean zero at the scale of its own input."""
-        square, centred = as_tau(tau0) ** 2, []
-        q = square
-        for layer in self.inputs:
-            q = layer.weight * q + layer.inject * square
-            shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
-            centred.append(shifted)
-            q = float(second_moment(shifted, q))
-        return self.with_layers(centred)
+        return self.with_layers(centred_layers(self.inputs, tau0))
 
     def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
         """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
-        square, found = as_tau(tau0) ** 2, []
-        q = square
-        for layer in self.inputs:
-            found.append(layer.weight * q + layer.inject * square)
-            q = float(second_moment(layer.phi, found[-1]))
-        return tuple(found)
+        return layer_variances(self.inputs, tau0)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion (3.11), with injection (7.9)."""
@@ -128,11 +116,41 @@ class Explicit(RowModel):
         return largest_layer_variance(self.inputs, norm)
 
     def __str__(self) -> str:
-        layers = ", ".join(str(layer) for layer in self.layers)
-        if self.is_plain:
-            return f"Explicit([{layers}])"
-        numbers = (f"{name}=[{', '.join(f'{v:.6g}' for v in getattr(self, name))}]" for name in _VARIANCES)
-        return f"Explicit([{layers}], {', '.join(numbers)})"
+        return f"Explicit({', '.join(layer_words(self.inputs))})"
+
+
+def layer_words(inputs: Sequence[LayerInput]) -> list[str]:
+    """The arguments that make these layers: activations and, unless all of them are plain, variances."""
+    words = [f"[{', '.join(str(layer.phi) for layer in inputs)}]"]
+    if any((layer.weight, layer.inject) != (1.0, 0.0) for layer in inputs):
+        numbers = [layer.weight for layer in inputs], [layer.inject for layer in inputs[1:]]
+        words += [
+            f"{name}=[{', '.join(f'{v:.6g}' for v in given)}]"
+            for name, given in zip(_VARIANCES, numbers, strict=True)
+        ]
+    return words
+
+
+def centred_layers(inputs: Iterable[LayerInput], tau0: float) -> tuple[Activation, ...]:
+    """The activations of layers shifted to mean zero, each at the scale of its own input, for inputs of norm tau0."""
+    square, centred = as_tau(tau0) ** 2, []
+    q = square
+    for layer in inputs:
+        q = layer.weight * q + layer.inject * square + layer.constant
+        shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
+        centred.append(shifted)
+        q = float(second_moment(shifted, q))
+    return tuple(centred)
+
+
+def layer_variances(inputs: Iterable[LayerInput], tau0: float) -> tuple[float, ...]:
+    """The variance of what enters each layer, for inputs of norm tau0."""
+    square, found = as_tau(tau0) ** 2, []
+    q = square
+    for layer in inputs:
+        found.append(layer.weight * q + layer.inject * square + layer.constant)
+        q = float(second_moment(layer.phi, found[-1]))
+    return tuple(found)
 
 
 def _variances(given: Sequence[float] | None, name: str, count: int, default: float) -> tuple[float, ...]:
@@ -149,4 +167,4 @@ def _variances(given: Sequence[float] | None, name: str, count: int, default: fl
     return values
 
 
-__all__ = ["Explicit"]
+__all__ = ["Explicit", "centred_layers", "layer_variances", "layer_words"]

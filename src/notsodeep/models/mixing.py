@@ -55,9 +55,9 @@ class Convolution:
         return np.asarray(result.reshape(field.shape) * (1.0 / self.taps))
 
     def pairs(self, field: Array) -> Array:
-        """𝒜 of a field over all pairs of positions: (positions, positions)."""
+        """𝒜 of fields over all pairs of positions: (positions, positions, others), others being left alone."""
         axes = len(self.positions)
-        result = field.reshape(*self.positions, *self.positions)
+        result = field.reshape(*self.positions, *self.positions, -1)
         for axis in range(axes):
             result = self._summed(result, (axis, axis + axes))
         return np.asarray(result.reshape(field.shape) * (1.0 / self.taps))

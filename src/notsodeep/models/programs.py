@@ -195,6 +195,11 @@ class LayerInput:
     inject: float = 0.0
     constant: float = 0.0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the weights have variance 1, and neither the input nor a bias enters beside them."""
+        return (self.weight, self.inject, self.constant) == (1.0, 0.0, 0.0)
+
     def enter(self, signal: Array, gram: Array) -> Array:
         """What the layer is given, from a kernel of the layer before and the Gram matrix of the inputs.
 

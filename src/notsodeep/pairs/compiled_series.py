@@ -18,6 +18,8 @@ RANK_STEP = 8
 EARLY_STEPS = 2
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
+# Logarithm of the power of ρ at which series of listed pairs end.
+LISTED_PRECISION = np.log(1e-9)
 FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
@@ -412,3 +414,28 @@ def wave_tile(  # type: ignore[no-untyped-def]
             if want_slope:
                 slope[i, j] = df
     return most, residual
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def series_at_pairs(series, scale, first, second, c):  # type: ignore[no-untyped-def]
+    """F and F' of listed pairs by their Mehler series, docs/theory.md (3.13) and (3.14).
+
+    series (samples, terms) has the coefficients a_k, scale the roots of the variances, c the covariances of the pairs.
+    """
+    value, slope = np.empty(len(c)), np.empty(len(c))
+    terms = series.shape[1]
+    for p in range(len(c)):
+        i, j = first[p], second[p]
+        length = scale[i] * scale[j]
+        rho = min(max(c[p] / length, -1.0), 1.0)
+        f, df = 0.0, 0.0
+        # Terms whose power of ρ is nothing beside the others are left out.
+        needed = terms
+        if abs(rho) < 0.9:
+            needed = min(terms, 2 + int(LISTED_PRECISION / np.log(max(abs(rho), 1e-9))))
+        for k in range(needed - 1, -1, -1):
+            df = df * rho + f
+            f = f * rho + series[i, k] * series[j, k]
+        value[p] = f
+        slope[p] = df / length
+    return value, slope
