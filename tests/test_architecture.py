@@ -43,6 +43,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("convergence",),
     ("operators", "estimators"),
     ("figures",),
+    ("learning",),
     ("papers",),
     ("interfaces", "__main__"),
 )

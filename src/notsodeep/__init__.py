@@ -48,6 +48,7 @@ _HOMES = {
     "DEQFeatures": "estimators",
     "DEQEquivalentRidge": "estimators",
     "RowScaler": "estimators",
+    "learning_curve": "learning",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
@@ -63,6 +64,7 @@ _ROOMS = (
     "scale",
     "operators",
     "estimators",
+    "learning",
 )
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]

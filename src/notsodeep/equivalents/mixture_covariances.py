@@ -169,14 +169,20 @@ def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
         diagonals = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1)
         return Commuting.of(diagonals / tau0**2, means)
     matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / tau0**2
+    basis, values = common_basis(matrices)
+    return General.of(matrices, means) if values is None else Commuting.of(values, means @ basis)
+
+
+def common_basis(matrices: Array) -> tuple[Array, Array | None]:
+    """A basis and the eigenvalues of all matrices in it, shape (p, K); None where no basis is common to them."""
     basis = _candidate_basis(matrices)
     rotated = basis.T @ matrices @ basis
     values = np.diagonal(rotated, axis1=1, axis2=2).T
     scale = float(values.max())
     off_diagonal = rotated - np.stack([np.diag(column) for column in values.T])
-    if float(np.abs(off_diagonal).max()) <= _COMMUTING * scale:
-        return Commuting.of(np.where(values > _NULL * scale, values, 0.0), means @ basis)
-    return General.of(matrices, means)
+    if float(np.abs(off_diagonal).max()) > _COMMUTING * scale:
+        return basis, None
+    return basis, np.where(values > _NULL * scale, values, 0.0)
 
 
 def _candidate_basis(matrices: Array) -> Array:

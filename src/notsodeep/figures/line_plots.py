@@ -139,3 +139,37 @@ def _trainings(rows: Rows) -> list[tuple[Any, dict[str, Any]]]:
             style = line_style(number) | {"linewidth": 1.1, "alpha": 1.0 if seed == 0 else 0.5}
             found.append((row, style | {"label": f"{width}" if seed == 0 else "_"}))
     return found
+
+
+@styled
+def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None) -> Axes:
+    """A predicted learning curve with its band, dashed where it is extrapolated, and measured points.
+
+    Args:
+        curve: a `LearningCurve`.
+        ax: where to draw; a new figure if not given.
+        measured: rows (n, value) or (n, value, standard deviation).
+    """
+    axes = panel(ax)
+    number = len(axes.lines)
+    factor = 100.0 if curve.is_classification else 1.0
+    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
+    low, high = factor * np.asarray(curve.interval).T
+    style = {"color": line_style(number)["color"]}
+    name = "kernel" if curve.width is None else f"width {curve.width}"
+    beyond = np.asarray(curve.extrapolated)
+    inside = np.flatnonzero(~beyond)
+    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, **style)
+    axes.plot(curve.n[inside], values[inside], label=f"{name}, predicted", **style)
+    if beyond.any():
+        start = max(int(np.flatnonzero(beyond)[0]) - 1, 0)
+        axes.plot(curve.n[start:], values[start:], linestyle="--", label=f"{name}, extrapolated", **style)
+    if measured is not None:
+        rows = np.atleast_2d(np.asarray(measured, dtype=float))
+        spread = factor * rows[:, 2] if rows.shape[1] > 2 else None
+        points = {"linestyle": "none", "marker": "o", "capsize": 2.0, **style}
+        axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, label=f"{name}, measured", **points)
+    axes.set(xscale="log", xlabel="number of training samples $n$")
+    axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
+    axes.legend()
+    return axes

@@ -1,0 +1,7 @@
+"""Test error before training: learning curves of kernels and of networks (docs/theory.md, section 11)."""
+
+from notsodeep.learning.curve import LearningCurve
+from notsodeep.learning.effective_ridge import RidgeError, Spectrum, effective_ridge, ridge_error
+from notsodeep.learning.predictions import learning_curve
+
+__all__ = ["LearningCurve", "RidgeError", "Spectrum", "effective_ridge", "learning_curve", "ridge_error"]

@@ -1,0 +1,287 @@
+"""Ridge regression on the features of a mixture: scores of new samples, class by class, docs/theory.md (11.10)–(11.14).
+
+Each class has its own second moment S_a, so it has its own effective number of samples: η_a solves
+
+    η_a (λ' + c_a + tr(S_a R)) = n_a,    R = (I + Σ_b η_b S_b)^{-1},
+
+with the tail c_a and, for a network of finite width m, λ = λ' (1 - df₁/m), df₁ = Σ_a η_a (tr(S_a R) + c_a). With one
+class η is 1/κ of `effective_ridge`. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.learning.gaussian_scores import chance_of_largest, matrix_root, normal_points
+from notsodeep.learning.mixture_features import ClassFeatures
+from notsodeep.validation import Array
+
+_ACCURACY = 1e-12
+_STEPS = 2000
+# Training sets in the band of accuracies.
+_DRAWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class _Resolvent:
+    """R(η) and its traces with the second moments of the classes."""
+
+    inverse: Array  # R in the core, (d, d)
+    first: Array  # tr(S_a R), (K,)
+    second: Array  # tr(S_a R S_b R), (K, K)
+    squares: Array  # tr(S_a R²), (K,)
+
+    @classmethod
+    def at(cls, features: ClassFeatures, moments: Array, eta: Array) -> _Resolvent:
+        core = np.tensordot(eta, moments, axes=1)
+        core[np.diag_indices(len(core))] += 1.0
+        inverse = np.asarray(np.linalg.inv(core), dtype=np.float64)
+        products = moments @ inverse  # S_a R
+        other = 1.0 / (1.0 + features.rest @ eta)
+        weighted = features.rest * (features.multiplicity * other)[:, None]
+        flat = products.reshape(len(eta), -1)
+        turned = products.transpose(0, 2, 1).reshape(len(eta), -1)
+        return cls(
+            inverse=inverse,
+            first=np.trace(products, axis1=1, axis2=2) + weighted.sum(axis=0),
+            second=flat @ turned.T + weighted.T @ (features.rest * other[:, None]),
+            squares=np.einsum("aij,ji->a", products, inverse) + other @ weighted,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureScores:
+    """Scores of new samples: Gaussian in each class, over samples and training sets.
+
+    Attributes:
+        means: of the scores in each class, shape (K, outputs).
+        covariances: of the scores, shape (K, outputs, outputs).
+        drift: covariance over training sets of the mean scores of the classes, shape (K, K, outputs, outputs).
+        errors: E_a[(y - score)(y - score)ᵀ], shape (K, outputs, outputs).
+        bias: mean squared error of the mean predictor, averaged over classes and outputs.
+        effective_ridge: the mean of 1/Σ_a η_a over classes: κ, or ν₂ at finite width.
+        degrees_of_freedom: df₁.
+        residual: of the equations for η, relative.
+    """
+
+    means: Array
+    covariances: Array
+    drift: Array
+    errors: Array
+    bias: float
+    effective_ridge: float
+    degrees_of_freedom: float
+    residual: float
+
+
+def class_targets(weights: Array) -> tuple[Array, Array]:
+    """Targets of the classes after their mean is taken out, and that mean: ±1 for two classes, else one-hot."""
+    targets = np.array([[-1.0], [1.0]]) if len(weights) == 2 else np.eye(len(weights))
+    mean = weights @ targets
+    return targets - mean, mean
+
+
+def mixture_scores(
+    features: ClassFeatures,
+    weights: Array,
+    n: float,
+    ridge: float,
+    width: float | None = None,
+    *,
+    intercept: bool = True,
+) -> MixtureScores:
+    """The law of the scores of a ridge regression on the classes, from n samples, without drawing any.
+
+    Args:
+        features: of the kernel on the mixture.
+        weights: shares of the classes.
+        n: number of training samples.
+        ridge: λ.
+        width: m, of a random network whose readout alone is trained; infinite if not given.
+        intercept: take the mean out of the targets first, as the estimators do.
+    """
+    targets, mean = class_targets(weights)
+    if not intercept:
+        targets, mean = targets + mean, np.zeros_like(mean)
+    sizes = n * weights
+    moments = features.second_moments
+    eta, residual = _solve(features, moments, sizes, ridge, width)
+    seen = _Resolvent.at(features, moments, eta)
+    predictor = seen.inverse @ (features.means.T @ (eta[:, None] * targets))  # w̄, (d, outputs)
+    residuals = targets - features.means @ predictor
+    applied = features.covariances @ predictor  # Σ_a w̄, (K, d, outputs)
+    spread = np.einsum("du,adv->auv", predictor, applied)
+    bias = spread + residuals[:, :, None] * residuals[:, None, :]
+    rates = eta**2 / np.maximum(sizes, np.finfo(float).tiny)
+    fixed = _FixedSizes.of(features, seen.inverse, residuals, applied, rates)
+    squares = seen.squares + features.tails
+    # A finite number of features makes noise of its own.
+    share = 0.0 if width is None else 1.0 / (width - float(eta @ seen.second @ eta))
+    penalty = predictor.T @ predictor
+    forcing = bias + share * squares[:, None, None] * penalty + fixed.seen_by(moments)
+    # How much of the error on a class returns as noise of the weights and is seen by another.
+    returned = (seen.second + share * np.outer(squares, squares)) * rates
+    system = np.eye(len(eta)) - returned
+    errors = np.linalg.solve(system, forcing.reshape(len(eta), -1)).reshape(forcing.shape)
+    penalty = share * (penalty + np.tensordot(rates * squares, errors, axes=1))
+    return MixtureScores(
+        means=features.means @ predictor + mean,
+        covariances=spread + errors - bias,
+        drift=fixed.drift(features.means, moments, errors, penalty),
+        errors=errors,
+        bias=_mean_square(weights, bias),
+        effective_ridge=1.0 / float(eta.sum()),
+        degrees_of_freedom=float(eta @ (seen.first + features.tails)),
+        residual=residual,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _FixedSizes:
+    """What is not random because the sizes of the classes are not, docs/theory.md (11.13).
+
+    The noise of the weights is R Σ_b (η_b²/n_b) Cov_b(r φ) R. For Gaussian features with residuals r = y - w̄ᵀφ
+    of mean r̄, Cov_b(r_u φ, r_v φ) = E[r_u r_v] S_b + g_v g_uᵀ - 2 r̄_u r̄_v m_b m_bᵀ with g = Σ_b w̄ - r̄ m_b; this is all
+    but the first term. It matters where the kernel has a large constant part.
+    """
+
+    directions: Array  # R g of each class and output, (K, d, outputs)
+    means: Array  # R m_b, (K, d)
+    residuals: Array  # r̄, (K, outputs)
+    rates: Array  # η_b²/n_b
+
+    @classmethod
+    def of(
+        cls, features: ClassFeatures, inverse: Array, residuals: Array, applied: Array, rates: Array
+    ) -> _FixedSizes:
+        directions = inverse @ (applied - features.means[:, :, None] * residuals[:, None, :])
+        return cls(directions, features.means @ inverse, residuals, rates)
+
+    def seen_by(self, moments: Array) -> Array:
+        """What it adds to the second moment of the scores in each class, shape (K, outputs, outputs)."""
+        total = np.zeros((len(moments), *2 * self.residuals.shape[1:]))
+        for direction, mean, residual, rate in zip(
+            self.directions, self.means, self.residuals, self.rates, strict=True
+        ):
+            outer = np.einsum("du,ade,ev->auv", direction, moments, direction, optimize=True)
+            length = np.einsum("d,ade,e->a", mean, moments, mean, optimize=True)
+            total += rate * (outer - 2.0 * length[:, None, None] * np.outer(residual, residual))
+        return total
+
+    def drift(self, means: Array, moments: Array, errors: Array, penalty: Array) -> Array:
+        """m_aᵀ Cov(w_u, w_v) m_c, how mean scores of classes move together, shape (K, K, outputs, outputs)."""
+        total = np.einsum("ad,cd,uv->acuv", self.means, self.means, penalty)
+        for b, (direction, image) in enumerate(zip(self.directions, self.means, strict=True)):
+            forms = self.means @ moments[b] @ self.means.T
+            along, across = means @ direction, means @ image
+            term = forms[:, :, None, None] * errors[b] + along[:, None, None, :] * along[None, :, :, None]
+            outer = np.outer(self.residuals[b], self.residuals[b])
+            total += self.rates[b] * (term - 2.0 * np.outer(across, across)[:, :, None, None] * outer)
+        return np.asarray(total)
+
+
+def mean_square_error(weights: Array, scores: MixtureScores) -> float:
+    """Expected squared error on a new sample, averaged over the outputs."""
+    return _mean_square(weights, scores.errors)
+
+
+def _mean_square(weights: Array, errors: Array) -> float:
+    return float(weights @ np.trace(errors, axis1=1, axis2=2)) / int(errors.shape[1])
+
+
+def class_accuracies(scores: MixtureScores) -> Array:
+    """The share of each class that gets the highest score for its class, over training sets, shape (K,)."""
+    return _accuracies(scores.means, scores.covariances)
+
+
+def accuracy_band(scores: MixtureScores, weights: Array, level: float = 0.9) -> tuple[float, float]:
+    """Where the accuracies of single training sets lie, with this probability: the mean scores of classes move."""
+    classes, outputs = scores.means.shape
+    own = np.einsum("aauv->auv", scores.drift)
+    joint = scores.drift.transpose(0, 2, 1, 3).reshape(classes * outputs, classes * outputs)
+    draws = normal_points(_DRAWS, classes * outputs) @ matrix_root((joint + joint.T) / 2.0).T
+    found = [
+        float(
+            weights
+            @ _accuracies(scores.means + draw.reshape(classes, outputs), scores.covariances - own, fine=False)
+        )
+        for draw in draws
+    ]
+    low, high = np.quantile(found, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)
+
+
+def _accuracies(means: Array, covariances: Array, *, fine: bool = True) -> Array:
+    if means.shape[1] == 1:
+        # One score for two classes: as two scores that add up to 0.
+        pair = np.array([[-1.0], [1.0]])
+        means, covariances = means @ pair.T, pair @ covariances @ pair.T
+    return np.array([chance_of_largest(means[a], covariances[a], a, fine=fine) for a in range(len(means))])
+
+
+def _solve(
+    features: ClassFeatures, moments: Array, sizes: Array, ridge: float, width: float | None
+) -> tuple[Array, float]:
+    """η of all classes and the residual, for the ridge λ and the width m."""
+    if ridge + float(features.tails.min()) <= 0.0:
+        raise InputError(
+            "With ridge = 0 this kernel fits any targets exactly only in directions it has: it has no nonlinear rest "
+            "that acts as a ridge. Give a positive ridge."
+        )
+    if width is None:
+        return _solve_classes(features, moments, sizes, ridge)
+
+    def excess(penalty: float) -> float:
+        eta, _ = _solve_classes(features, moments, sizes, penalty)
+        first = _Resolvent.at(features, moments, eta).first
+        return penalty * (1.0 - float(eta @ (first + features.tails)) / width) - ridge
+
+    # λ' (1 - df₁/m) increases with λ' where it is positive, and λ' df₁ ≤ Σ n_a E_a K(x, x).
+    largest = ridge + float(sizes @ (features.squared_lengths + features.tails)) / width
+    if excess(ridge) >= 0.0:
+        return _solve_classes(features, moments, sizes, ridge)
+    return _solve_classes(
+        features, moments, sizes, float(brentq(excess, ridge, largest, xtol=1e-14, rtol=1e-12))
+    )
+
+
+def _solve_classes(
+    features: ClassFeatures, moments: Array, sizes: Array, ridge: float
+) -> tuple[Array, float]:
+    """η_a = n_a/(λ' + c_a + tr(S_a R)) by Newton's method in log η, or plain steps, which converge, where it fails."""
+    present = sizes > 0.0
+    floor = ridge + features.tails
+    eta = np.where(present, sizes / (floor + features.squared_lengths), 0.0)
+    best = np.inf
+    for _ in range(_STEPS):
+        seen = _Resolvent.at(features, moments, eta)
+        wanted = np.where(present, sizes / (floor + seen.first), 0.0)
+        gap = np.log(wanted[present] / eta[present])
+        size = float(np.abs(gap).max())
+        if size <= _ACCURACY:
+            return wanted, size
+        step = gap
+        if size < best:
+            best = size
+            # d log wanted_a/d log η_b = tr(S_a R S_b R) η_b/(λ' + c_a + tr(S_a R))
+            slope = seen.second / (floor + seen.first)[:, None] * eta
+            step = np.linalg.solve(np.eye(int(present.sum())) - slope[np.ix_(present, present)], gap)
+        eta[present] *= np.exp(step)
+    raise ConvergenceError(
+        f"The effective numbers of samples did not settle in {_STEPS} steps (residual {size:.1e}).",
+        "Raise the ridge: without one, a kernel whose nonlinear rest is tiny is nearly singular.",
+    )
+
+
+__all__ = [
+    "MixtureScores",
+    "accuracy_band",
+    "class_accuracies",
+    "class_targets",
+    "mean_square_error",
+    "mixture_scores",
+]

@@ -1,0 +1,183 @@
+"""Learning curves on mixtures, without data, against exact kernels on drawn samples."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import notsodeep as nsd
+from notsodeep.learning import LearningCurve, Spectrum, learning_curve, ridge_error
+from notsodeep.learning.gaussian_scores import chance_of_largest
+from notsodeep.learning.mixture_features import ClassFeatures
+from notsodeep.learning.mixture_ridge import mean_square_error, mixture_scores
+
+
+def two_classes(p: int, weights: tuple[float, float] = (0.5, 0.5)) -> nsd.GaussianMixture:
+    return nsd.GaussianMixture(1.5 * np.eye(2, p), [1.0, 1.0 + 6.0 / np.sqrt(p)], weights)
+
+
+def three_classes(p: int) -> nsd.GaussianMixture:
+    rng = np.random.default_rng(5)
+    bases = [np.linalg.qr(rng.standard_normal((p, p)))[0] for _ in range(3)]
+    covariances = [(basis * np.linspace(0.3, 1.7, p)) @ basis.T for basis in bases]
+    return nsd.GaussianMixture(2.0 * np.eye(3, p), covariances, [0.5, 0.3, 0.2])
+
+
+def measured(model, mixture, n, ridge, kernel, seed, width=None):
+    """Accuracy and squared error of one regression with the exact kernel, or with one random network."""
+    X, y = mixture.sample(n, seed=seed)
+    Z, t = mixture.sample(2000, seed=1000 + seed)
+    targets = np.array([[-1.0], [1.0]]) if mixture.classes == 2 else np.eye(mixture.classes)
+    mean = targets[y].mean(axis=0)
+    if width is None:
+        compute = nsd.conjugate_kernel if kernel == "ck" else nsd.tangent_kernel
+        gram, cross = compute(model, X), compute(model, Z, X)
+    else:
+        rng = np.random.default_rng(7000 + seed)
+        weights = rng.standard_normal((mixture.p, width))
+        layer = model.layers[0]
+        features, others = (layer(rows @ weights) / np.sqrt(width) for rows in (X, Z))
+        gram, cross = features @ features.T, others @ features.T
+    scores = cross @ np.linalg.solve(gram + ridge * np.eye(n), targets[y] - mean) + mean
+    found = (scores[:, 0] > 0).astype(int) if mixture.classes == 2 else scores.argmax(axis=1)
+    return np.mean(found == t), np.mean((scores - targets[t]) ** 2)
+
+
+CASES = {
+    "tanh": (nsd.DEQ("tanh", 0.2), two_classes(160), "ck", None),
+    "relu, not centred": (nsd.DEQ("relu", 0.2), two_classes(160), "ck", None),
+    "relu, centred, unequal": (nsd.DEQ("relu", 0.2).centred(1.0), two_classes(160, (0.7, 0.3)), "ck", None),
+    "swish, tangent kernel, bias": (nsd.DEQ("swish", 0.3, bias2=0.1), two_classes(160), "ntk", None),
+    "three classes, own covariances": (nsd.DEQ("tanh", 0.3), three_classes(80), "ck", None),
+    "width 120": (nsd.Explicit(["relu"]), two_classes(160), "ck", 120),
+}
+
+
+@pytest.mark.parametrize(("model", "mixture", "kernel", "width"), CASES.values(), ids=list(CASES))
+def test_against_simulation(model, mixture, kernel, width):
+    n, ridge = 250, 0.1
+    curve = learning_curve(model, mixture, n, ridge, width, kernel)
+    draws = np.array([measured(model, mixture, n, ridge, kernel, seed, width) for seed in range(8)])
+    accuracy, mse = draws.mean(axis=0)
+    # Noise of eight draws, and what n = 250 is away from infinity.
+    assert abs(curve.accuracy[0] - accuracy) < 0.015
+    assert curve.mse[0] == pytest.approx(mse, rel=0.05)
+
+
+def test_class_sizes_that_are_fixed_matter_for_a_constant_part():
+    # A large ridge and a kernel with a large constant part: residuals add up to 0 over classes of fixed sizes.
+    model, mixture = nsd.DEQ("swish", 0.2), two_classes(400)
+    curve = learning_curve(model, mixture, 200, 10.0)
+    draws = [measured(model, mixture, 200, 10.0, "ck", seed)[0] for seed in range(8)]
+    assert abs(curve.accuracy[0] - np.mean(draws)) < 0.01
+
+
+def test_one_class_of_features_is_the_spectrum():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(0.1, 2.0, 12)
+    mean = rng.standard_normal(12)
+    # Two classes ±m with one covariance: S is the same for both, and the target is linear plus noise.
+    features = ClassFeatures(
+        np.stack([-mean, mean]),
+        np.stack([np.diag(values)] * 2),
+        np.zeros((0, 2)),
+        np.zeros(0),
+        np.full(2, 0.3),
+    )
+    moment = np.diag(values) + np.outer(mean, mean)
+    sizes, vectors = np.linalg.eigh(moment)
+    correlation = vectors.T @ mean
+    target = correlation**2 / sizes
+    for width in (None, 40):
+        scores = mixture_scores(features, np.array([0.5, 0.5]), 4000.0, 0.2, width)
+        expected = ridge_error(
+            Spectrum(sizes, tail=0.3), target, 4000, 0.2, noise=1.0 - target.sum(), width=width
+        )
+        # Equal up to what fixed class sizes take away, of order 1/n.
+        assert mean_square_error(np.array([0.5, 0.5]), scores) == pytest.approx(expected.mse, rel=1e-3)
+        assert 0.5 / scores.effective_ridge == pytest.approx(0.5 / expected.effective_ridge, rel=1e-9)
+
+
+def test_band_holds_the_training_sets():
+    model, mixture = nsd.DEQ("tanh", 0.2), two_classes(100)
+    (low, high) = learning_curve(model, mixture, 150).interval[0]
+    draws = np.array([measured(model, mixture, 150, 0.1, "ck", seed)[0] for seed in range(20)])
+    # 2000 test samples add a standard deviation of about 0.01.
+    inside = np.mean((draws > low - 0.01) & (draws < high + 0.01))
+    assert inside >= 0.8
+    assert high - low < 0.08
+
+
+def test_best_ridge_is_best():
+    model, mixture = nsd.DEQ("relu", 0.2), two_classes(100)
+    best = learning_curve(model, mixture, [100, 400], ridge="best")
+    for factor in (0.5, 2.0):
+        for row, n in enumerate((100, 400)):
+            other = learning_curve(model, mixture, n, ridge=factor * best.ridge[row])
+            assert other.mse[0] >= best.mse[row]
+
+
+def test_more_samples_are_better_and_wide_networks_are_kernels():
+    model, mixture = nsd.Explicit(["relu"]), two_classes(100)
+    kernel = learning_curve(model, mixture, [50, 200, 800], ridge="best")
+    assert np.all(np.diff(kernel.accuracy) > 0.0)
+    wide = learning_curve(model, mixture, 200, 0.1, width=10**8)
+    assert wide.accuracy[0] == pytest.approx(learning_curve(model, mixture, 200, 0.1).accuracy[0], abs=1e-5)
+
+
+def test_double_descent_on_a_mixture():
+    model, mixture = nsd.Explicit(["relu"]), two_classes(100)
+    errors = [learning_curve(model, mixture, 200, 1e-6, width=m).mse[0] for m in (60, 200, 2000)]
+    assert errors[1] > 5.0 * max(errors[0], errors[2])
+
+
+def test_chance_of_the_largest_score():
+    rng = np.random.default_rng(1)
+    mean, root = rng.standard_normal(4), rng.standard_normal((4, 4))
+    chances = [chance_of_largest(mean, root @ root.T, k) for k in range(4)]
+    assert sum(chances) == pytest.approx(1.0, abs=3e-4)
+    contrast = np.array([[1.0, -1, 0, 0], [1, 0, -1, 0], [1, 0, 0, -1]])
+    exact = stats.multivariate_normal(-contrast @ mean, contrast @ root @ root.T @ contrast.T).cdf(
+        np.zeros(3)
+    )
+    assert chances[0] == pytest.approx(exact, abs=2e-4)
+    assert chance_of_largest(np.array([1.0, 0.0]), np.eye(2), 0) == pytest.approx(
+        stats.norm.cdf(np.sqrt(0.5))
+    )
+
+
+def test_chance_without_any_spread():
+    assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 0) == 1.0
+    assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 1) == 0.0
+
+
+def test_curve_as_json_and_in_words():
+    curve = learning_curve(nsd.DEQ("tanh", 0.2), two_classes(50), [50, 100])
+    again = LearningCurve.from_dict(json.loads(curve.to_json()))
+    assert again.to_dict() == curve.to_dict()
+    assert "n = 100" in str(curve)
+    assert repr(curve).startswith("LearningCurve(n=[50, 100]")
+    assert "<svg" in curve._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": []},
+        {"n": [0]},
+        {"ridge": -1.0},
+        {"ridge": "good"},
+        {"width": 100, "kernel": "ntk"},
+        {"kernel": "rbf"},
+        {"source": "mnist"},
+        {"source": nsd.GaussianMixture(np.ones((1, 10)), 1.0)},
+    ],
+    ids=str,
+)
+def test_refused(change):
+    arguments = {"model": nsd.DEQ("tanh", 0.2), "source": two_classes(20), "n": [10]} | change
+    with pytest.raises(nsd.InputError):
+        learning_curve(**arguments)
