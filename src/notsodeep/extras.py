@@ -14,6 +14,9 @@ EXTRA_OF = {
     "distributed": "scale",
     "zarr": "scale",
     "streamlit": "app",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
 }
 
 

@@ -7,23 +7,32 @@ needed("torch", "A network that trains (notsodeep.nets)")
 from notsodeep.nets.conv_modules import ConvDEQNet, ConvExplicitNet
 from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
+from notsodeep.nets.distillation import distill
+from notsodeep.nets.distilled import Candidate, Distilled
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
+from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
+from notsodeep.nets.guard import Guarded, guarded
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
+from notsodeep.nets.students import StepsNet
 from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Evidence, Twin, explicit_twin, plain_network
 
 __all__ = [
+    "Candidate",
     "ConvDEQNet",
     "ConvExplicitNet",
     "DEQNet",
+    "Distilled",
     "EmpiricalKernels",
     "Epoch",
     "Evidence",
     "ExplicitNet",
+    "Fidelity",
+    "Guarded",
     "History",
     "Net",
     "Race",
@@ -31,12 +40,15 @@ __all__ = [
     "SolveReport",
     "SolverOptions",
     "Standing",
+    "StepsNet",
     "Twin",
     "compute_features",
     "default_lr",
+    "distill",
     "empirical_kernels",
     "explicit_twin",
     "fit",
+    "guarded",
     "plain_network",
     "race",
 ]

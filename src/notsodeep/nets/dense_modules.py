@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import DenseConnection
 from notsodeep.nets.equilibrium import Splitter
-from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import Net, network_of
+from notsodeep.validation import as_real
+
+# The largest variance of recurrent weights that `DEQNet.from_weights` states.
+_LARGEST_VARIANCE = 0.99
 
 
 class DEQNet(EquilibriumNet):
@@ -99,6 +105,60 @@ class DEQNet(EquilibriumNet):
             cast(Explicit, network), *sizes, seed=seed, multipliers=multipliers, **self.shared_options
         )
 
+    @classmethod
+    def from_weights(
+        cls,
+        W: Any,
+        U: Any,
+        b: Any = None,
+        activation: Any = "tanh",
+        readout: Any = None,
+        *,
+        train: str = "all",
+        **options: Any,
+    ) -> DEQNet:
+        """The network z = φ(W z + U x + b), outputs readout(z), with weights that were trained anywhere.
+
+        Args:
+            W: (m, m).
+            U: (m, inputs).
+            b: (m,); None for none.
+            activation: φ: a name, a formula or a function, as `DEQ` takes it.
+            readout: a `torch.nn.Linear`, or weights (outputs, m); None for the equilibrium itself.
+            train: "all" or "readout".
+            options: of `DEQNet`: solver, adjoint, on_failure, …; dtype and device are those of W unless given.
+
+        The weights are copied. Variances of the model (`spec`) are read off W, U and b; one of W that a model cannot
+        have, 1 or more, is stated as 0.99: the function is the same, only its kernels at infinite width are not meant.
+        """
+        parts = plain_matrices(W, U, b, readout)
+        m, p = parts.inputs.shape
+        sigma_a2 = min(float(parts.recurrent.square().sum()) / m, _LARGEST_VARIANCE)
+        sigma_b2 = float(parts.inputs.square().mean())
+        bias2 = float(parts.bias.square().mean())
+        spec = DEQ(activation, sigma_a2, sigma_b2, bias2)
+        place: dict[str, Any] = {"dtype": parts.recurrent.dtype, "device": parts.recurrent.device}
+        net = cls(spec, p, m, len(parts.readout), train=train, seed=0, **(place | options))
+        net.load_plain_weights(parts)
+        return net
+
+    @torch.no_grad()
+    def load_plain_weights(self, weights: PlainWeights) -> None:
+        """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
+        root = sqrt(self.units)
+        for name, values, scale in (
+            ("recurrent", weights.recurrent, sqrt(self.spec.sigma_a2) / root),
+            ("inputs", weights.inputs, sqrt(self.spec.sigma_b2)),
+            ("readout", weights.readout, 1.0 / root),
+        ):
+            if scale:
+                getattr(self, name).copy_(values / (scale * self.factors[name]))
+        if self.bias is not None:
+            self.bias.copy_(weights.bias / sqrt(self.spec.bias2))
+        if bool(weights.readout_bias.any()):
+            self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
+        self.forget()
+
     def forget(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
         super().forget()
@@ -152,6 +212,54 @@ class ExplicitNet(FeedforwardNet):
             seed=seed,
             multipliers=_multipliers(multipliers, spec, train),
         )
+
+
+def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
+    """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W."""
+    recurrent = _matrix(W, "W", None)
+    m = len(recurrent)
+    if recurrent.shape[1] != m:
+        raise InputError(f"W must be square, (m, m), with a row for each unit; got {tuple(recurrent.shape)}.")
+    inputs = _matrix(U, "U", recurrent)
+    if len(inputs) != m:
+        turned = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
+        raise InputError(f"U must have a row for each of the {m} units; got {tuple(inputs.shape)}.{turned}")
+    bias = recurrent.new_zeros(m) if b is None else _numbers(b, "b", recurrent)
+    if bias.shape != (m,):
+        raise InputError(f"b must have a number for each of the {m} units, ({m},); got {tuple(bias.shape)}.")
+    offset = None
+    if isinstance(readout, nn.Linear):
+        offset, readout = readout.bias, readout.weight
+    if callable(readout) and not isinstance(readout, Tensor):
+        raise InputError(
+            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). What comes after it belongs to the "
+            "outputs: apply it to those."
+        )
+    rows = torch.eye(m).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
+    if rows.shape[1] != m:
+        raise InputError(
+            f"readout must have a column for each of the {m} units, (outputs, {m}); got {tuple(rows.shape)}."
+        )
+    last = rows.new_zeros(len(rows)) if offset is None else _numbers(offset, "readout.bias", recurrent)
+    return PlainWeights(recurrent, inputs, bias, rows, last)
+
+
+def _matrix(given: Any, name: str, like: Tensor | None) -> Tensor:
+    values = _numbers(given, name, like)
+    if values.ndim != 2:
+        raise InputError(f"{name} must be a matrix; got shape {tuple(values.shape)}.")
+    return values
+
+
+def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
+    """Finite floating-point numbers, a copy; of the precision and on the device of another tensor."""
+    values = given.detach() if isinstance(given, Tensor) else torch.from_numpy(as_real(given, name))
+    if not values.is_floating_point():
+        values = values.to(torch.float32)
+    values = values.clone() if like is None else values.to(like, copy=True)
+    if not bool(torch.isfinite(values).all()):
+        raise InputError(f"{name} has NaN or infinite entries.")
+    return values
 
 
 @network_of.register

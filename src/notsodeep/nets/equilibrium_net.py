@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import floor, isfinite, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,24 @@ from notsodeep.validation import as_count, one_of
 
 GRADIENTS = ("implicit", "phantom")
 DEFAULT_BOUND = 0.95
+
+
+class PlainWeights(NamedTuple):
+    """The weights of z = φ(W z + U x + b), outputs R z + r, without any factors of the theory.
+
+    Attributes:
+        recurrent: W, (units, units), followed by taps for filters.
+        inputs: U, (units, inputs or channels), followed by taps for filters.
+        bias: b, (units,).
+        readout: R, (outputs, features).
+        readout_bias: r, (outputs,).
+    """
+
+    recurrent: Tensor
+    inputs: Tensor
+    bias: Tensor
+    readout: Tensor
+    readout_bias: Tensor
 
 
 class EquilibriumNet(Net):
@@ -155,6 +173,23 @@ class EquilibriumNet(Net):
         scale = sqrt(self.spec.sigma_b2 / self.connection.taps) * self.factors["inputs"]
         bias = None if self.bias is None else sqrt(self.spec.bias2) * self.bias
         return self.connection.image(self.inputs, scale * rows, bias)
+
+    def plain_weights(self) -> PlainWeights:
+        """The same function as z = φ(W z + U x + b), outputs R z + r: copies that can be used anywhere."""
+        root, taps = sqrt(self.units), self.connection.taps
+        with torch.no_grad():
+            bias = self.recurrent.new_zeros(self.units)
+            if self.bias is not None:
+                bias = sqrt(self.spec.bias2) * self.bias.detach()
+            offset = self.readout.new_zeros(self.out_features)
+            return PlainWeights(
+                (sqrt(self.spec.sigma_a2 / taps) * self.factors["recurrent"] / root)
+                * self.recurrent.detach(),
+                (sqrt(self.spec.sigma_b2 / taps) * self.factors["inputs"]) * self.inputs.detach(),
+                bias,
+                (self.factors["readout"] / root) * self.readout.detach(),
+                offset if self.readout_bias is None else self.readout_bias.detach().clone(),
+            )
 
     def forget(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""

@@ -43,12 +43,14 @@ class Net(nn.Module):
         layer_size: how many numbers a sample has in a hidden layer; more than the width where features are averages.
         hidden_fan_in: how many weights a unit of a hidden layer reads the layer before with.
         readout: (out_features, width).
+        readout_bias: added to the outputs; None unless the network was made from weights that have one.
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
         last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
     """
 
     spec: Model
     readout: Tensor
+    readout_bias: Tensor | None
     last_solve: SolveReport | None = None
     last_adjoint: SolveReport | None = None
     fan_in: dict[str, int]
@@ -77,8 +79,13 @@ class Net(nn.Module):
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
         self.out_features = as_count(out_features, "out_features")
+<<<<<<< HEAD
         self.sample_shape = (self.in_features,)
         self.layer_size = self.hidden_fan_in = self.width
+=======
+        self.sample_shape, self.layer_size = (self.in_features,), self.width
+        self.register_buffer("readout_bias", None)
+>>>>>>> 3da68bc (A trained DEQ into a few explicit steps: distill, guarded, weights trained elsewhere, ONNX)
 
     def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
@@ -124,7 +131,8 @@ class Net(nn.Module):
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
         outputs, factor = features @ self.readout.mT, self.factors["readout"]
-        return outputs if factor == 1.0 else factor * outputs
+        outputs = outputs if factor == 1.0 else factor * outputs
+        return outputs if self.readout_bias is None else outputs + self.readout_bias
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """All groups of weights with the factors of their gradients, the readout last."""

@@ -1,0 +1,103 @@
+"""What a distillation gives: the student, its fidelity, and the whole front of time against fidelity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from notsodeep.display import Shown
+from notsodeep.nets.fidelity import Doubt, Fidelity
+from notsodeep.nets.students import StepsNet
+
+
+@dataclass(frozen=True, repr=False)
+class Candidate(Shown):
+    """One network of the front.
+
+    Attributes:
+        name: what it is, in words.
+        kind: "cut" (the DEQ stopped early, nothing fitted), "readout" (its readout refitted) or "fitted" (all weights).
+        network: the module.
+        score: on the rows that choose among candidates: agreement, or explained variance for a single output.
+        fidelity: on rows that were never looked at before.
+    """
+
+    name: str
+    kind: str
+    network: StepsNet
+    score: float
+    fidelity: Fidelity
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"name": self.name, **self.fidelity._facts()}
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(Shown):
+    """An explicit network that answers as its teacher does, and how well.
+
+    Attributes:
+        network: the cheapest candidate that reaches `until`, or the most faithful one if none does.
+        name: what it is, in words.
+        fidelity: on rows that it has not seen.
+        front: all candidates, the fastest first, the DEQ cut after a few steps among them.
+        until: the score that was asked for.
+        doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it.
+        expected_disagreement: share of rows on which that estimate expects another class; to compare with
+            1 - `fidelity.agreement`. None for a single output.
+        left_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
+        remarks: what else should be known.
+    """
+
+    network: StepsNet
+    name: str
+    fidelity: Fidelity
+    front: tuple[Candidate, ...]
+    until: float
+    doubt: Doubt = field(repr=False)
+    expected_disagreement: float | None
+    left_out: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the wanted fidelity was reached, on rows that were not used to choose."""
+        return self.fidelity.score >= self.until
+
+    def explain(self) -> str:
+        """The result in words, and the front as a table."""
+        verdict = "reaches" if self.reached else "does not reach"
+        lines = [f"{self.name}: {self.fidelity}.", f"It {verdict} the wanted {self.until:.2%}."]
+        if self.expected_disagreement is not None and self.fidelity.agreement is not None:
+            lines.append(
+                f"It expects to differ from the teacher on {self.expected_disagreement:.2%} of the rows, and did on "
+                f"{1.0 - self.fidelity.agreement:.2%}."
+            )
+        if self.left_out:
+            lines.append(
+                f"The teacher had no answer on {self.left_out:.2%} of the rows, which were left out."
+            )
+        lines += self.remarks
+        width = max(len(one.name) for one in self.front)
+        lines.append(f"{'candidate':{width}}  ms/1000  agreement  error")
+        for one in self.front:
+            found = one.fidelity
+            same = "" if found.agreement is None else f"{found.agreement:.2%}"
+            lines.append(
+                f"{one.name:{width}}  {found.milliseconds:7.3g}  {same:>9}  {found.relative_error:.2%}"
+            )
+        return "\n".join(lines)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the network as ONNX, for any number of rows, and compare it with torch; needs the extra "onnx"."""
+        from notsodeep.nets.onnx_export import export_onnx
+
+        return export_onnx(self.network, path)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"name": self.name, "reached": self.reached, **self.fidelity._facts()}
+
+
+__all__ = ["Candidate", "Distilled"]

@@ -1,0 +1,299 @@
+"""Distillation: students that answer as their teacher does, beside the DEQ cut, and a doubt that is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import notsodeep as nsd
+from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guarded
+from notsodeep.nets.distilled import Distilled
+from notsodeep.nets.fidelity import doubt_of, relative_error, wilson
+from notsodeep.nets.readout_fit import fit_readout
+from notsodeep.nets.students import StepsNet, first_steps, narrowed
+
+
+@pytest.fixture(scope="module")
+def rows() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(1200, 10, generator=generator, dtype=torch.float64) / 10**0.5
+
+
+@pytest.fixture(scope="module")
+def teacher(rows: Tensor) -> DEQNet:
+    """A trained DEQ with strong feedback."""
+    net = DEQNet(nsd.DEQ("tanh", 0.2), 10, 40, 3, seed=1, dtype=torch.float64, contractive=True)
+    labels = (2.0 * rows[:, :3] + rows[:, 3:6] * rows[:, 6:9]).argmax(1)
+    fit(net, (rows[:500], labels[:500]), epochs=3, lr=1e-2)
+    return net
+
+
+@pytest.fixture(scope="module")
+def small(teacher: DEQNet, rows: Tensor) -> Distilled:
+    return distill(teacher, rows, until=0.97, epochs=4)
+
+
+def strange(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in net.state_dict().items()}
+
+
+# --- students ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_the_first_steps_are_those_of_the_iteration(teacher: DEQNet, rows: Tensor, steps: int) -> None:
+    weights = teacher.plain_weights()
+    z = torch.zeros(len(rows), 40, dtype=torch.float64)
+    for _ in range(steps):
+        z = torch.tanh(z @ weights.recurrent.T + rows @ weights.inputs.T + weights.bias)
+    wanted = z @ weights.readout.T + weights.readout_bias
+    assert torch.allclose(first_steps(teacher, steps)(rows), wanted, atol=1e-12)
+
+
+def test_many_steps_are_the_equilibrium_of_rows_and_of_images(teacher: DEQNet, rows: Tensor) -> None:
+    assert torch.allclose(first_steps(teacher, 120)(rows[:20]), teacher(rows[:20]), atol=1e-8)
+    net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3, bias2=0.1), 2, 6, 3, 5, seed=0, dtype=torch.float64)
+    images = torch.randn(4, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(first_steps(net, 80)(images), net(images), atol=1e-8)
+
+
+def test_weights_trained_elsewhere_make_the_same_function(rows: Tensor) -> None:
+    generator = torch.Generator().manual_seed(2)
+    W, U, b = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) * size
+        for shape, size in (((16, 16), 0.15), ((16, 10), 0.6), ((16,), 0.3))
+    )
+    readout = nn.Linear(16, 3).double()
+    z = torch.zeros(50, 16, dtype=torch.float64)
+    for _ in range(300):
+        z = torch.relu(z @ W.T + rows[:50] @ U.T + b)
+    net = DEQNet.from_weights(W, U, b, "relu", readout)
+    assert torch.allclose(net(rows[:50]), readout(z), atol=1e-8)
+    assert net.spec.sigma_a2 == pytest.approx(float(W.square().sum()) / 16)
+    back = net.plain_weights()
+    for one, other in zip(back, (W, U, b, readout.weight, readout.bias), strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"W": torch.zeros(3, 4)}, "W must be square"),
+        ({"U": torch.zeros(2, 3)}, "It looks transposed"),
+        ({"b": torch.zeros(2)}, "a number for each of the 3 units"),
+        ({"readout": torch.zeros(2, 5)}, "a column for each of the 3 units"),
+        ({"readout": nn.Sequential()}, "readout must be linear"),
+        ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(change: dict, words: str) -> None:
+    good = {"W": torch.eye(3) / 2, "U": torch.ones(3, 2), "b": torch.zeros(3), "readout": torch.ones(1, 3)}
+    with pytest.raises(nsd.InputError, match=words):
+        DEQNet.from_weights(**{**good, **change})
+
+
+def test_fewer_units_are_enough_where_the_others_are_combinations_of_them(rows: Tensor) -> None:
+    """A cell whose units are doubled is the same cell."""
+    net = DEQNet(nsd.DEQ("tanh", 0.3), 10, 12, 2, seed=0, dtype=torch.float64)
+    one = net.plain_weights()
+    twice = DEQNet.from_weights(
+        torch.cat([torch.cat([one.recurrent, one.recurrent], 1)] * 2) / 2,
+        torch.cat([one.inputs] * 2),
+        None,
+        "tanh",
+        torch.cat([one.readout] * 2, 1) / 2,
+    )
+    assert torch.allclose(twice(rows[:30]), net(rows[:30]), atol=1e-8)
+    states = twice.features(rows[:200]) * 24**0.5
+    less = narrowed(twice.plain_weights(), twice.connection, states, 12)
+    student = StepsNet(less, twice.spec.activation, twice.connection, (10,), 60)
+    assert relative_error(student(rows[:30]), net(rows[:30])) < 1e-4
+    with pytest.raises(nsd.InputError, match="not between 1 and the 24"):
+        narrowed(twice.plain_weights(), twice.connection, states, 25)
+
+
+def test_the_readout_is_ridge_regression_whatever_the_batches(rows: Tensor) -> None:
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(2, 10, generator=generator, dtype=torch.float64)
+    targets = rows @ weights.T + 0.7
+    fits = [
+        fit_readout(lambda x: x, (rows[:800], targets[:800]), (rows[800:], targets[800:]), batch)
+        for batch in (800, 37)
+    ]
+    for found in fits:
+        assert found is not None
+        assert torch.allclose(found.weights, weights, atol=1e-6)
+        assert torch.allclose(found.bias, torch.full((2,), 0.7, dtype=torch.float64), atol=1e-6)
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_the_student_is_faithful_and_the_teacher_untouched(
+    teacher: DEQNet, rows: Tensor, small: Distilled
+) -> None:
+    assert small.fidelity.agreement > 0.95
+    assert small.reached == (small.fidelity.agreement >= 0.97)
+    assert small.fidelity.rows == 120
+    low, high = small.fidelity.interval
+    assert low < small.fidelity.agreement <= high
+    before = strange(teacher)
+    again = distill(teacher, rows, until=0.97, epochs=0)
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+    assert {one.kind for one in again.front} == {"cut", "readout"}
+    assert "DEQ cut after 1 step" in small.explain()
+
+
+def test_at_every_number_of_steps_fitting_is_better_than_cutting(small: Distilled) -> None:
+    errors = {one.name: one.fidelity.relative_error for one in small.front}
+    for count in ("1 step", "2 steps", "3 steps"):
+        cut = errors[f"DEQ cut after {count}"]
+        assert errors[f"{count} of its own, readout fitted"] < cut
+        assert errors[f"{count} of its own, all weights fitted"] < 0.8 * cut
+
+
+def test_equal_seeds_give_equal_students_and_an_interrupted_run_goes_on(
+    teacher: DEQNet, rows: Tensor, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int, news: object) -> None:
+        if "all weights" in news() and done > total // 2:  # type: ignore[operator]
+            raise Stop
+
+    file = tmp_path / "students.pt"
+    options = {"steps": (1,), "epochs": 3, "until": 0.5}
+    with pytest.raises(Stop):
+        distill(teacher, rows[:400], checkpoint=file, progress=stop, **options)
+    assert file.exists()
+    resumed = distill(teacher, rows[:400], checkpoint=file, **options)
+    straight = distill(teacher, rows[:400], **options)
+    for one in straight.front:
+        (other,) = (other for other in resumed.front if other.name == one.name)
+        assert torch.equal(one.network(rows[:10]), other.network(rows[:10]))
+    with pytest.raises(nsd.InputError, match="another teacher, other rows or other settings"):
+        distill(teacher, rows[:300], checkpoint=file, **options)
+
+
+def test_a_module_whose_weights_cannot_be_read_gets_random_steps(rows: Tensor) -> None:
+    module = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 3)).double()
+    with torch.no_grad():
+        module[2].weight.mul_(3.0)
+    found = distill(module, rows, width=60, steps=(1,), epochs=2, until=0.9)
+    assert "from_weights" in found.explain()
+    assert found.fidelity.agreement > 0.9
+
+
+def test_images_and_a_single_output(rows: Tensor) -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3), 1, 6, 3, 6, seed=0)
+    images = torch.randn(200, 1, 6, 6, generator=torch.Generator().manual_seed(5))
+    found = distill(net, images, steps=(2,), epochs=1, until=0.8)
+    assert found.network.sample_shape == (1, 6, 6)
+    assert found.fidelity.agreement > 0.8
+    scalar = DEQNet(nsd.DEQ("relu", 0.2), 10, 20, 1, seed=0, dtype=torch.float64)
+    one = distill(scalar, rows[:300], steps=(2,), epochs=1)
+    assert one.fidelity.agreement is None
+    assert one.fidelity.score == pytest.approx(1.0 - one.fidelity.relative_error**2)
+    assert one.expected_disagreement is None
+
+
+def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
+    net = DEQNet(
+        nsd.DEQ("relu", 0.5),
+        10,
+        30,
+        2,
+        seed=0,
+        dtype=torch.float64,
+        solver=SolverOptions(tolerance=1e-8, max_steps=9),
+    )
+    # Rows of zeros converge at once; of the others only few do in nine steps.
+    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    found = distill(net, few, steps=(1,), epochs=0, until=0.5)
+    assert 0.0 < found.left_out <= 0.2
+    assert "left out" in found.explain()
+    with pytest.raises(nsd.ConvergenceError, match="no converged, finite output"):
+        distill(net, rows[:200], steps=(1,), epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"X": np.full((100, 10), np.nan)}, "NaN"),
+        ({"X": np.zeros((20, 10))}, "too few"),
+        ({"X": np.zeros((100, 9))}, "10 columns"),
+        ({"until": 1.5}, "until is a share"),
+        ({"steps": ()}, "it is empty"),
+        ({"width": 41}, "not between 1 and the 40"),
+        ({"teacher": lambda x: x}, "takes a torch module"),
+    ],
+)
+def test_bad_input_is_refused_with_words(teacher: DEQNet, rows: Tensor, change: dict, words: str) -> None:
+    given = {"teacher": teacher, "X": rows[:200], "epochs": 0, **change}
+    with pytest.raises(nsd.InputError, match=words):
+        distill(**given)
+
+
+# --- doubt ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_guard_asks_where_the_student_is_wrong(teacher: DEQNet, rows: Tensor, small: Distilled) -> None:
+    generator = torch.Generator().manual_seed(9)
+    fresh = torch.randn(3000, 10, generator=generator, dtype=torch.float64) / 10**0.5
+    safe = guarded(small, teacher, share=0.05)
+    with torch.no_grad():
+        wanted = teacher(fresh).argmax(1)
+        alone = float((small.network(fresh).argmax(1) == wanted).double().mean())
+        guarded_ = float((safe(fresh).argmax(1) == wanted).double().mean())
+    assert 0.01 < safe.last_share < 0.15
+    assert 1.0 - guarded_ < 0.35 * (1.0 - alone)
+    assert torch.equal(guarded(small, teacher, tolerance=2.0)(fresh), small.network(fresh))
+    assert torch.allclose(guarded(small, teacher, share=1.0)(fresh[:50]), teacher(fresh[:50]))
+    with pytest.raises(nsd.InputError, match="one of the two"):
+        guarded(small, teacher)
+
+
+def test_the_expected_disagreement_is_the_observed_one(teacher: DEQNet, small: Distilled) -> None:
+    generator = torch.Generator().manual_seed(10)
+    fresh = torch.randn(4000, 10, generator=generator, dtype=torch.float64) / 10**0.5
+    safe = guarded(small, teacher, share=0.0)
+    with torch.no_grad():
+        expected = float(safe.doubts(fresh).mean())
+        observed = float((small.network(fresh).argmax(1) != teacher(fresh).argmax(1)).double().mean())
+    assert expected == pytest.approx(observed, rel=0.6, abs=0.005)
+
+
+def test_the_doubt_of_normal_errors_is_right() -> None:
+    """Outputs with independent normal errors: the estimate finds their size, and the share of changed classes."""
+    generator = torch.Generator().manual_seed(11)
+    X, error = torch.randn(20_000, 3, generator=generator, dtype=torch.float64), 0.1
+    wanted = X + error * torch.randn(X.shape, generator=generator, dtype=torch.float64)
+    doubt = doubt_of(lambda x: x, lambda x: x, X, wanted, None)
+    assert doubt.floor == pytest.approx(error**2, rel=0.03)
+    assert doubt.unit == pytest.approx(1.0, abs=0.1)
+    changed = float((X.argmax(1) != wanted.argmax(1)).double().mean())
+    assert float(doubt.disagreement(X, X).mean()) == pytest.approx(changed, rel=0.02)
+
+
+def test_intervals_of_shares() -> None:
+    """Wilson's interval at 0 and 1, and its textbook value at 8 of 10."""
+    assert wilson(1.0, 100)[1] == 1.0
+    assert wilson(1.0, 100)[0] == pytest.approx(0.963, abs=1e-3)
+    assert wilson(0.8, 10) == (pytest.approx(0.490, abs=1e-3), pytest.approx(0.943, abs=1e-3))
+
+
+@pytest.mark.slow
+def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: Tensor) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    file = small.export(tmp_path / "twin.onnx")
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"X": rows[:11].numpy()})
+    with torch.no_grad():
+        assert np.allclose(found, small.network(rows[:11]).numpy(), atol=1e-9)
+    with pytest.raises(nsd.InputError, match="exists"):
+        small.export(file)
