@@ -49,6 +49,8 @@ _HOMES = {
     "DEQEquivalentRidge": "estimators",
     "RowScaler": "estimators",
     "learning_curve": "learning",
+    "best_ridge": "learning",
+    "compare": "learning",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }

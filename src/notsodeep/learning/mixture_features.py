@@ -98,9 +98,9 @@ class _Inputs:
             values = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1) / p
             return cls._grouped(values, means)
         matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / p
-        basis, values = common_basis(matrices)
-        if values is not None:
-            return cls._grouped(values, means @ basis)
+        basis, eigenvalues = common_basis(matrices)
+        if eigenvalues is not None:
+            return cls._grouped(eigenvalues, means @ basis)
         return cls(means, matrices, np.zeros((0, len(means))), np.zeros(0))
 
     @classmethod

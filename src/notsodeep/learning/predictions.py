@@ -12,13 +12,14 @@ from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.mixture_curve import mixture_curve
+from notsodeep.learning.sample_curve import Pool, sample_curve
 from notsodeep.models import Model
 from notsodeep.validation import IntArray, as_count, as_number
 
 
 def learning_curve(
     model: Model,
-    source: GaussianMixture,
+    source: GaussianMixture | tuple[Any, ArrayLike],
     n: ArrayLike,
     ridge: float | str = 0.1,
     width: int | None = None,
@@ -30,7 +31,9 @@ def learning_curve(
 
     Args:
         model: the model, as it will see the samples.
-        source: a `GaussianMixture`: the prediction then is theory alone, docs/theory.md (11.10)–(11.14).
+        source: a `GaussianMixture`: the prediction then is theory alone, docs/theory.md (11.10)–(11.14). Or (X, y),
+            N labelled samples: for n ≤ N from samples that are left out, in closed form; beyond by theory, marked as
+            extrapolated, (11.15)–(11.18). Labels that are floats, not all whole, are targets of a regression.
         n: one number of training samples, or several.
         ridge: λ, added to the diagonal of the kernel matrix (K + λI); "best" takes, for each n, the one with the least
             squared error.
@@ -52,7 +55,10 @@ def learning_curve(
         )
     if isinstance(source, GaussianMixture):
         return mixture_curve(model, source, sizes, penalty, features, name, intercept=intercept)
-    raise InputError(f"source must be a GaussianMixture, not {type(source).__name__}.")
+    if isinstance(source, tuple) and len(source) == 2:
+        pool = Pool(model, *source, name, intercept=intercept)
+        return sample_curve(pool, sizes, penalty, features, kernel=name, model=model)
+    raise InputError(f"source must be a GaussianMixture or (X, y), not {type(source).__name__}.")
 
 
 def as_sizes(n: ArrayLike) -> IntArray:

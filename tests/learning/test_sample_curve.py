@@ -1,0 +1,136 @@
+"""Learning curves from labelled samples, against regressions and random networks that are really trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep.learning import best_ridge, compare, learning_curve
+from notsodeep.learning.pool import TrainedKernel
+from notsodeep.learning.sample_curve import Pool
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(3).permutation(len(X))
+    rows = X[order] - X.mean(axis=0)
+    return rows / np.sqrt(np.mean(np.sum(rows**2, axis=1))), y[order]
+
+
+X, Y = digits()
+RELU = nsd.Explicit(["relu"])
+
+
+def trained_kernel(n: int) -> tuple[TrainedKernel, np.ndarray, np.ndarray]:
+    kernel, targets = nsd.conjugate_kernel(RELU, X[:n]), np.eye(10)[Y[:n]]
+    return TrainedKernel.of(kernel, targets, intercept=False), kernel, targets
+
+
+def test_left_out_scores_are_those_of_regressions_without_the_sample():
+    trained, kernel, targets = trained_kernel(40)
+    scores = trained.left_out(0.05).mean
+    for i in (0, 17, 39):
+        rest = np.delete(np.arange(40), i)
+        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest])
+        assert_close(scores[i], kernel[i, rest] @ solved, Oracle.QUADRATURE)
+
+
+def test_lengths_of_left_out_samples_are_those_of_new_ones():
+    trained, kernel, targets = trained_kernel(40)
+    rest = np.arange(1, 40)
+    without = TrainedKernel.of(kernel[np.ix_(rest, rest)], targets[rest], intercept=False)
+    penalty = trained.network_ridge(0.05, 30)
+    # At the same λ': that of 39 samples differs from that of 40.
+    ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
+    new = without.at(kernel[:1, 1:], kernel[:1, 0], ridge, 30)
+    left = trained.left_out(0.05, 30)
+    assert_close(left.lengths[0], new.lengths[0], Oracle.QUADRATURE)
+    assert_close(left.mean[0], new.mean[0], Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize(("width", "ridge"), [(120, 0.1), (150, 0.01), (600, 1.0)])
+def test_mean_and_variance_over_random_networks(width, ridge):
+    trained, _, targets = trained_kernel(150)
+    others = slice(150, 400)
+    cross = nsd.conjugate_kernel(RELU, X[others], X[:150])
+    diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
+    predicted = trained.at(cross, diagonal, ridge, width)
+    draws = []
+    for seed in range(40):
+        weights = np.random.default_rng(seed).standard_normal((64, width))
+        features, new = (np.maximum(rows @ weights, 0.0) / np.sqrt(width) for rows in (X[:150], X[others]))
+        solved = np.linalg.solve(features @ features.T + ridge * np.eye(150), targets)
+        draws.append(new @ (features.T @ solved))
+    draws = np.array(draws)
+    errors = np.mean((draws - np.eye(10)[Y[others]]) ** 2)
+    assert np.mean(predicted.squared_errors(np.eye(10)[Y[others]])) == pytest.approx(errors, rel=0.06)
+    hits = np.mean(draws.argmax(axis=2) == Y[others])
+    assert np.mean(predicted.hits(Y[others])) == pytest.approx(hits, abs=0.015)
+
+
+def test_within_the_pool_and_four_times_beyond():
+    model = nsd.DEQ("relu", 0.2)
+    curve = learning_curve(model, (X[:300], Y[:300]), [75, 150, 300, 1200], ridge=0.1)
+    assert curve.extrapolated.tolist() == [False, False, False, True]
+    test = slice(1300, None)
+    for row, n in enumerate(curve.n):
+        solved = np.linalg.solve(
+            nsd.conjugate_kernel(model, X[:n]) + 0.1 * np.eye(n), np.eye(10)[Y[:n]] - 0.1
+        )
+        found = (nsd.conjugate_kernel(model, X[test], X[:n]) @ solved).argmax(axis=1)
+        # Pool and test set have a few hundred samples each.
+        assert abs(curve.accuracy[row] - np.mean(found == Y[test])) < 0.035
+    assert np.all(np.diff(curve.accuracy) > 0.0)
+    assert np.all(np.diff(curve.mse) < 0.0)
+    widths = curve.interval[:, 1] - curve.interval[:, 0]
+    assert np.all(widths > 0.0)
+
+
+def test_regression_has_no_accuracy():
+    target = X[:, 10] + 0.3 * X[:, 20] ** 2
+    curve = learning_curve(nsd.DEQ("tanh", 0.2), (X[:120], target[:120]), [40, 120, 400], ridge="best")
+    assert np.isnan(curve.accuracy).all()
+    assert np.all(np.diff(curve.mse) < 0.0)
+    assert curve.to_dict()["accuracy"] is None
+    assert "mse" in str(curve)
+
+
+def test_best_ridge_has_the_least_left_out_error():
+    source = (X[:120], Y[:120])
+    best = best_ridge(RELU, source)
+    pool = Pool(RELU, *source, "ck")
+    errors = [pool.inside(120, factor * best, None).mse for factor in (1.0, 0.3, 3.0)]
+    assert errors[0] == min(errors)
+    assert best_ridge(RELU, source, n=1000) > 0.0
+
+
+def test_a_factor_of_the_kernel_is_no_difference():
+    twice = nsd.Explicit(["relu"], weights=[4.0])
+    found = compare({"relu": RELU, "twice": twice}, (X[:100], Y[:100]))
+    assert not found.matters
+    assert max(found.behind) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_worse_model_is_found():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 8)) / np.sqrt(8)
+    labels = (np.sum(rows**2, axis=1) > 1.0).astype(int)
+    # An odd activation has an odd predictor: it cannot see norms.
+    found = compare({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))
+    assert found.matters
+    assert found.names[0] == "relu"
+    assert "matters" in str(found)
+    assert found.verdict in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [(X[:10], Y[:10]), (X[:40], np.zeros(40, dtype=int)), (X[:40], np.arange(40)), (X[:40], Y[:39]), X[:40]],
+    ids=["few", "one class", "all different", "lengths", "no labels"],
+)
+def test_refused(source):
+    with pytest.raises(nsd.InputError):
+        learning_curve(RELU, source, [20])
