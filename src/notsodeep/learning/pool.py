@@ -131,8 +131,8 @@ def _right(scores: Array, classes: IntArray) -> Array:
 class PoolCurves:
     """Population quantities along the effective ridge κ, as a pool of N samples shows them: docs/theory.md (11.17).
 
-    They are read off where df₁ is at most three fifths of N, and continued by power laws fitted from a fifth on. Nearer to
-    N the smallest eigenvalues of the matrix decide, and those are not the population's.
+    They are read off where df₁ is at most three fifths of N, and continued by power laws fitted from a fifth on. Nearer
+    to N the smallest eigenvalues of the matrix decide, and those are not the population's.
 
     Attributes:
         log_kappa: logarithms of κ, ascending.
