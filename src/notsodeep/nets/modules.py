@@ -79,13 +79,9 @@ class Net(nn.Module):
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
         self.out_features = as_count(out_features, "out_features")
-<<<<<<< HEAD
         self.sample_shape = (self.in_features,)
         self.layer_size = self.hidden_fan_in = self.width
-=======
-        self.sample_shape, self.layer_size = (self.in_features,), self.width
         self.register_buffer("readout_bias", None)
->>>>>>> 3da68bc (A trained DEQ into a few explicit steps: distill, guarded, weights trained elsewhere, ONNX)
 
     def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
