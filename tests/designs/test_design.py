@@ -416,7 +416,7 @@ def test_a_custom_activation_can_be_designed_for() -> None:
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
         ({"X": np.ones((8, 3)), "samples": 0}, "samples"),
         ({"X": np.ones((8, 3)), "samples": 2.5}, "samples"),
-        ({"X": np.ones((8, 3)), "samples": None}, "samples"),
+        ({"X": np.ones((8, 3)), "samples": "all"}, "samples"),
         ({"family": ["smooth"]}, "no family"),
         (
             {"layers": 2, "family": Family("f", lambda p: [activation("tanh", gain=p[0])], [(0.1, 1.0)])},

@@ -114,7 +114,9 @@ def design(
     one_of(kernel, KERNELS, "kernel")
     one_of(infeasible, ("return", "raise"), "infeasible")
     if not isinstance(model, DEQ | Explicit | ConvDEQ):
-        raise InputError(f"design takes a DEQ, an Explicit or a ConvDEQ, not {type(model).__name__}.")
+        raise InputError(
+            f"design takes a DEQ or an Explicit, and of images a ConvDEQ, not {type(model).__name__}."
+        )
     options = _options(family, layers, kernel, model)
     centre = all(option.centres for option in options)
     task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
@@ -132,13 +134,12 @@ def design(
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
         if X is None:
             return made
-        usual = _IMAGES if isinstance(task.model, ConvDEQ) else _ROWS
-        parts = split_samples(task.model.check_samples(X), usual if samples is None else samples)
+        parts = _split(model, X, samples)
         if family == "auto" and _can_be_injected(task):
             found, made = _closer_on_rows(task, found, made, parts[1])
             if found.misfit is None:
                 return made
-        return _with_samples(task, found, made, parts)
+        return _with_samples(task, found, made, *parts)
 
 
 def _norm(model: Model, tau0: Any) -> float:
@@ -310,9 +311,15 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
     return other, _matched_to_kernels(task, other, attempts)
 
 
-def _with_samples(task: Task, found: Solution, made: Design, parts: tuple[Array, Array]) -> Design:
-    """The design fitted to samples, and what that did on others."""
-    model, (some, others) = task.model, parts
+def _split(model: Model, X: ArrayLike, count: int | None) -> tuple[Array, Array]:
+    """Samples to fit to, and others to judge by."""
+    usual = _IMAGES if isinstance(model, ConvDEQ) else _ROWS
+    return split_samples(model.check_samples(X), usual if count is None else count)
+
+
+def _with_samples(task: Task, found: Solution, made: Design, some: Array, others: Array) -> Design:
+    """The design fitted to some samples, and what that did on others."""
+    model = task.model
     better = found.fitted_to(task, some)
     if better is None:
         return fit_to_data(made, found.around, some, others)

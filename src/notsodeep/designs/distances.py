@@ -15,7 +15,7 @@ from notsodeep.designs.result import Design
 from notsodeep.equivalents.error import KernelDistance, kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, ConvDEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.models.protocol import Model
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array
@@ -32,17 +32,18 @@ class TwinDistances:
 
     Attributes:
         kernel: which kernel, "ck", "ntk" or "ntk_paper".
-        samples: number of rows.
+        samples: number of samples.
         twin: of the designed network.
         plain: of the model's own activation in plain layers, by their number: one, and as many as the design has.
-        agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`).
+        agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`); None for a design
+            without such numbers, as that of images.
     """
 
     kernel: str
     samples: int
     twin: KernelDistance
     plain: Mapping[int, KernelDistance]
-    agree: bool
+    agree: bool | None
 
     @property
     def gain(self) -> float:
@@ -56,7 +57,10 @@ class TwinDistances:
         return self.gain >= _WORTH
 
     def __str__(self) -> str:
-        numbers = "The four numbers agree" if self.agree else "The four numbers do not all agree"
+        where = f"On these {self.samples} samples"
+        if self.agree is not None:
+            numbers = "agree" if self.agree else "do not all agree"
+            where = f"The four numbers {numbers}; on these {self.samples} rows"
         layers = (f"{depth} layer{'s' * (depth > 1)} {found}" for depth, found in self.plain.items())
         closeness, value = ("closer", "nothing") if self.gain < 1.0 / _WORTH else ("about as close", "little")
         gain = float(f"{self.gain:.2g}")
@@ -66,7 +70,7 @@ class TwinDistances:
             else f"Up to a factor a plain network is {closeness}: here the design is worth {value}."
         )
         return (
-            f"{numbers}; on these {self.samples} rows the {self.kernel.upper()} kernels differ by {self.twin}.\n"
+            f"{where} the {self.kernel.upper()} kernels differ by {self.twin}.\n"
             f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{worth}"
         )
 
@@ -90,7 +94,7 @@ class TwinDistances:
 
 def kernel_on_rows(made: Design, rows: Array, kernel: str) -> Array:
     """The exact kernel of a designed network, trained with the multipliers of the design if it has any."""
-    if kernel == "ntk" and made.multipliers is not None and isinstance(made.network, Explicit):
+    if kernel == "ntk" and made.multipliers is not None:
         return tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
     return np.asarray(exact_kernel(made.network, rows, kernel=kernel))
 
@@ -136,7 +140,7 @@ def twin_distances(
         for number, depth in enumerate(depths, 2):
             network = plain_layers(model, depth, made.tau0)
             plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
-    return TwinDistances(which, len(rows), twin, plain, made.exact)
+    return TwinDistances(which, len(rows), twin, plain, None if made.target is None else made.exact)
 
 
 __all__ = ["ExactKernel", "TwinDistances", "kernel_on_rows", "twin_distances"]
