@@ -13,6 +13,7 @@ from notsodeep.interfaces.cli import (  # noqa: F401
     certify_command,
     demo_command,
     design_command,
+    distill_command,
     explore_command,
     kernel_command,
     report_command,
