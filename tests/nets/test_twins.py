@@ -9,7 +9,7 @@ import torch
 import notsodeep as nsd
 from notsodeep.designs import twin_distances
 from notsodeep.gaussian.activations import BUILDERS
-from notsodeep.nets import DEQNet, ExplicitNet, explicit_twin, plain_network
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin, plain_network
 
 # Parameters of the activations that have none by default.
 PARAMETERS = {
@@ -159,3 +159,39 @@ def test_an_injected_twin_is_fitted_and_takes_the_activation_as_it_is(
     assert found.held_out.fitted[0].plain < 5e-3
     assert twin(torch.tensor(X)).shape == (80, 2)
     assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+def images(n: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((n, *shape)) / np.sqrt(shape[0])
+
+
+@pytest.mark.parametrize("readout", ["flatten", "pool"])
+def test_the_twin_of_a_convolutional_network_and_its_evidence(readout: str) -> None:
+    model, X = nsd.ConvDEQ("relu", 0.3, readout=readout), images(24, 2, 4, 4)
+    net = ConvDEQNet(model, 2, 8, 3, 4, scaling="ntk", seed=0)
+    found = explicit_twin(net, X, family="injected", layers=2, samples=8, batch=4, seed=1)
+    twin, made = found
+    assert isinstance(twin, ConvExplicitNet)
+    assert twin.spec == made.network
+    assert (len(made.network.layers), made.kernel, made.model) == (2, "ntk", model)
+    assert (twin.sample_shape, twin.channels, twin.out_features, twin.scaling) == ((2, 4, 4), 8, 3, "ntk")
+    chosen = X[np.random.default_rng(0).permutation(24)[:8]]
+    exact = [nsd.tangent_kernel(one, chosen) for one in (model, made.network)]
+    distance = np.linalg.norm(exact[0] - exact[1], 2) / np.linalg.norm(exact[0], 2)
+    assert found.evidence.distance == pytest.approx(distance, rel=1e-6)
+    assert found.evidence.distance < 0.01 < found.evidence.plain_distance
+    assert found.evidence.batch == 4
+    assert found.evidence.forward_ratio > 1.0
+    assert found.evidence.training_ratio > 1.0
+
+
+def test_the_twin_of_a_convolutional_readout_has_the_conjugate_kernel() -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3), 1, 4, 2, 4, train="readout")
+    twin, made = explicit_twin(net, images(12, 1, 4, 4), evidence=False)
+    assert made.kernel == "ck"
+    assert twin.train_mode == "readout"
+    with pytest.raises(nsd.InputError, match="They have 2 channels and the network in_channels=1"):
+        explicit_twin(net, images(12, 2, 4, 4))

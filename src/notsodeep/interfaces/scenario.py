@@ -17,11 +17,13 @@ from notsodeep.data import (
     Preprocessing,
     Table,
     UnitSphere,
+    as_images,
     inspect_rows,
     load,
     open_table,
     parse_spec,
 )
+from notsodeep.data.datasets import IMAGES
 from notsodeep.data.table_files import is_table, open_labels
 from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
@@ -225,7 +227,41 @@ class Data:
             )
             test = load(name, classes=classes, split="test", data_dir=self.data_dir, dtype="float32")
             return (train.X, train.y), (test.X, test.y)
-        found = self.samples() if self.is_drawn else self._read()
+        return self._split(self.samples() if self.is_drawn else self._read())
+
+    def image_parts(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
+        """Training and test part as images (n, channels, height, width), not scaled.
+
+        Of a data set of images by name, or of a .npy or .zarr file whose labels are in a file of their own.
+        """
+        if not self.is_drawn and not self.is_file:
+            name = parse_spec(self.source)[0]
+            train, test = ((as_images(name, part[0]), part[1]) for part in self.parts())
+            return train, test
+        if Path(self.source).suffix not in (".npy", ".zarr"):
+            raise InputError(
+                f"{self.source} has no images: name a data set of images ({', '.join(IMAGES)}), or a .npy or .zarr "
+                "file of the shape (n, channels, height, width) with --labels."
+            )
+        values = open_rows(self.source).read(slice(0, self.n))
+        if values.ndim not in (3, 4):
+            raise InputError(
+                f"{self.source} has the shape {values.shape}; images are (n, channels, height, width), sequences "
+                "(n, channels, length)."
+            )
+        if self.labels is None:
+            raise InputError(
+                f"{self.source} comes without labels: name a file with one for each image (--labels)."
+            )
+        labels = open_labels(self.labels, len(values))
+        if len(labels) != len(values):
+            raise InputError(f"{self.labels} has {len(labels)} labels for {len(values)} images.")
+        return self._split(Table(values, labels))
+
+    def _split(
+        self, found: Table | Samples
+    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
+        """A fifth of each class, drawn by `seed`, apart from the rest."""
         rows, labels = found.rows, self.needed_labels(found)
         if labels.dtype.kind == "f":
             raise InputError(

@@ -126,7 +126,7 @@ class FilterMap:
 
     @torch.no_grad()
     def norm(self) -> float:
-        """||W||₂ by the singular values of Σ_δ weights(δ) e^{iωδ} at all frequencies ω.
+        """||W||₂ by the singular values of Σ_δ weights(δ) e^{iωδ} at all frequencies ω, docs/theory.md (10.9).
 
         Exact for circular padding.  With zeros beyond the border W is a part of the circular convolution on a grid that
         is longer by half a filter, whose norm is a bound from above, and the closer the larger the image.

@@ -2,7 +2,8 @@
 
 The twin is designed for the kernel that training follows: the conjugate kernel where only the readout is trained, the
 tangent kernel where all weights are. The plain network has the twin's depth and the DEQ's own activation, centred: what
-one would take without a design.
+one would take without a design.  A convolutional DEQ races its convolutional twin on images; its activations are taken
+as they are.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from torch.nn import functional
 
 from notsodeep.data import Preprocessing
 from notsodeep.designs import Design, design
+from notsodeep.designs.baselines import plain_layers
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
@@ -148,7 +150,7 @@ class RaceSettings:
 
     Attributes:
         models: which of "deq", "twin", "plain".
-        width: of all networks.
+        width: of all networks; of convolutional ones their channels.
         mode: "readout" or "all": what is trained.
         seeds: the number of seeds; 0, 1, … are the seeds of weights and shuffling.
         epochs: as in `fit`, like the next four.
@@ -189,7 +191,7 @@ class RaceSettings:
 
 
 def race(
-    deq: DEQ,
+    deq: DEQ | ConvDEQ,
     train: tuple[ArrayLike, ArrayLike],
     test: tuple[ArrayLike, ArrayLike],
     settings: RaceSettings | None = None,
@@ -199,11 +201,12 @@ def race(
 ) -> Race:
     """Train several models on the same data, in the same way, from several seeds.
 
-    Samples are centred and scaled as the training part says; the DEQ is centred at their norm, docs/theory.md (2.11).
+    Samples are centred and scaled as the training part says; a DEQ of rows is centred at their norm, docs/theory.md
+    (2.11).
 
     Args:
         deq: the model; the other two are made from it.
-        train: (X, y): samples in rows before any scaling, and their labels.
+        train: (X, y): samples before any scaling, rows or for a `ConvDEQ` images, and their labels.
         test: (X, y) of the test samples; their labels must occur in the training part.
         settings: how the models are built and trained.
         checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call continues.
@@ -231,7 +234,7 @@ def race(
 class _Contest:
     """The prepared data, the design of the twin and the settings that all models of a race share."""
 
-    deq: DEQ
+    deq: DEQ | ConvDEQ
     design: Design
     tau0: float
     train: tuple[Tensor, Tensor]
@@ -242,33 +245,32 @@ class _Contest:
     @classmethod
     def of(
         cls,
-        deq: DEQ,
+        deq: DEQ | ConvDEQ,
         train: tuple[ArrayLike, ArrayLike],
         test: tuple[ArrayLike, ArrayLike],
         settings: RaceSettings,
     ) -> _Contest:
         names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
         y_test = _renumbered(as_labels(test[1], None), names)
-        preprocessing = Preprocessing.named(settings.scale, train[0])
-        X_train = preprocessing.apply(train[0])
-        tau0 = sqrt(float(np.mean(np.einsum("ij,ij->i", X_train, X_train, dtype=np.float64))))
-        centred = deq.centred(tau0)
-        parts = [(X_train, y_train), (preprocessing.apply(test[0]), y_test)]
+        X_train, X_test = _scaled(settings.scale, train[0], test[0], images=isinstance(deq, ConvDEQ))
+        tau0 = sqrt(float(np.mean(deq.squared_norms(X_train.astype(np.float64)))))
+        centred = deq.centred(tau0) if isinstance(deq, DEQ) else deq
+        parts = [(X_train, y_train), (X_test, y_test)]
         ready = [(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)) for X, y in parts]
         made = design(centred, tau0, KERNEL[settings.mode], X=X_train)
         return cls(centred, made, tau0, ready[0], ready[1], len(names), settings)
 
-    def network(self, model: str) -> DEQ | Explicit:
+    def network(self, model: str) -> DEQ | ConvDEQ | Explicit | ConvExplicit:
         """The specification of a model."""
         if model == "deq":
             return self.deq
         if model == "twin":
             return self.design.network
-        return Explicit([self.deq.activation] * len(self.design.network.layers)).centred(self.tau0)
+        return plain_layers(self.deq, len(self.design.network.layers), self.tau0)
 
     @property
     def largest_norm(self) -> float:
-        """The largest norm of a sample of either part."""
+        """The largest norm of a sample of either part, of images at one position."""
         return max(float(X.norm(dim=1).max()) for X, _ in (self.train, self.test))
 
     def build(self, model: str, seed: int) -> Net:
@@ -323,6 +325,23 @@ class _Contest:
             inference_seconds(net, self.test[0]),
             training_memory(net, self.train[0][rows], target, wanted.loss),
         )
+
+
+def _scaled(how: str, *parts: ArrayLike, images: bool) -> list[NDArray[Any]]:
+    """Both parts, shifted and scaled as the first one says; images are scaled to |x(s)|² = 1 at their positions."""
+    given = [np.asarray(part) for part in parts]
+    if not images:
+        scaling = Preprocessing.named(how, parts[0])
+        return [scaling.apply(part) for part in parts]
+    if any(part.ndim not in (3, 4) for part in given):
+        raise InputError(
+            "A convolutional model takes images (n, channels, height, width) or sequences (n, channels, length); got "
+            f"the shapes {' and '.join(str(part.shape) for part in given)}."
+        )
+    rows = [part.reshape(len(part), -1) for part in given]
+    scaling = Preprocessing.named(how, rows[0])
+    factor = 1.0 if how == "none" else sqrt(np.prod(given[0].shape[2:]))
+    return [factor * scaling.apply(one).reshape(part.shape) for one, part in zip(rows, given, strict=True)]
 
 
 def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:

@@ -17,13 +17,13 @@ from notsodeep.designs import Design, Family, TwinDistances, design, twin_distan
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.nets.dense_modules import DEQNet
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
-from notsodeep.validation import Array
+from notsodeep.validation import Array, root_mean_square
 
 _ROUNDS = 7
 # Samples whose exact kernels are compared, and those on which networks are timed: an image costs as much as many rows.
@@ -135,10 +135,9 @@ def explicit_twin(
     """
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")
-    spec: Any = net.spec
-    rows: Array = spec.check_samples(X)
+    spec, rows = net.spec, net.spec.check_samples(X)
     net.check_shape(rows.shape)
-    tau0 = sqrt(float(np.mean(spec.squared_norms(rows))))
+    tau0 = root_mean_square(spec.squared_norms(rows))
     wanted = kernel or ("ck" if net.train_mode == "readout" else "ntk")
     chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
     if family == "auto" and not centred and not net.spec.bias2:
@@ -207,18 +206,18 @@ def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.devic
     return median(ratios)
 
 
-def _is_centred(spec: DEQ, tau0: float) -> bool:
+def _is_centred(spec: DEQ | ConvDEQ, tau0: float) -> bool:
     """Whether the mean of the activation on rows of norm τ0 is no more than rounding or sampling of τ0."""
     mean, size = _mean_and_size(spec, tau0)
     return abs(mean) <= _CENTRED * size
 
 
-def _mean_and_size(spec: DEQ, tau0: float) -> tuple[float, float]:
+def _mean_and_size(spec: DEQ | ConvDEQ, tau0: float) -> tuple[float, float]:
     phi, q = spec.activation, spec.preactivation_variance(tau0)
     return float(mean_derivative(phi, q, 0)), sqrt(float(second_moment(phi, q)))
 
 
-def _warn_not_centred(spec: DEQ, tau0: float) -> None:
+def _warn_not_centred(spec: DEQ | ConvDEQ, tau0: float) -> None:
     mean, _ = _mean_and_size(spec, tau0)
     warnings.warn(
         f"The activation {spec.activation} has mean {mean:.3g} on these data, and this family is about mean zero: "

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from notsodeep.interfaces.cli import main
@@ -92,6 +93,61 @@ def test_mistakes_get_a_sentence_and_exit_code_two(run: Run, arguments: tuple[st
     assert done.code == 2
     assert words in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_convolutional_networks_of_a_data_set_and_of_a_file(run: Run, tmp_path: Path) -> None:
+    small = (
+        "--model",
+        "conv,deq,twin",
+        "--width",
+        "4",
+        "--epochs",
+        "1",
+        "--seeds",
+        "1",
+        "--threads",
+        "1",
+        "--json",
+    )
+    done = run("--data", "digits", "--samples", "60", "--readout", "flatten", *small)
+    assert done.code == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["model"] for row in rows] == ["deq", "twin"]
+    assert rows[0]["network"] == "ConvDEQ(relu, sigma_a2=0.2, sigma_b2=0.8, filter_size=3, zeros, flatten)"
+    assert rows[1]["network"].startswith("ConvExplicit([relu, relu")
+    assert rows[0]["width"] == 4
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "X.npy", rng.standard_normal((60, 2, 4, 4)))
+    np.save(tmp_path / "y.npy", np.arange(60) % 2)
+    own = run("--data", "X.npy", "--labels", "y.npy", "--filter-size", "1", *small)
+    assert own.code == 0, own.stderr
+    assert "filter_size=1" in json.loads(own.stdout)[0]["network"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "conv", "--data", "mixture"), "mixture has no images"),
+        (("--model", "conv", "--data", "X.npy"), "comes without labels"),
+        (("--model", "conv", "--data", "X.npy", "--labels", "short.npy"), "2 labels for 6 images"),
+        (
+            ("--model", "conv", "--data", "rows.npy", "--labels", "y.npy"),
+            "images are (n, channels, height, width)",
+        ),
+        (("--model", "conv", "--data", "digits", "--filter-size", "9"), "fewer than the 9 taps"),
+        (("--model", "conv", "--data", "digits", "--filter-size", "4"), "must be odd"),
+        (("--readout", "pool"), "Add --model conv"),
+    ],
+)
+def test_mistakes_with_images(run: Run, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    np.save(tmp_path / "X.npy", np.ones((6, 1, 4, 4)))
+    np.save(tmp_path / "rows.npy", np.ones((6, 4)))
+    np.save(tmp_path / "y.npy", np.arange(6) % 2)
+    np.save(tmp_path / "short.npy", np.arange(2))
+    done = run("--threads", "1", "--samples", "20", *arguments)
+    assert done.code == 2
+    assert words in " ".join(done.stderr.split())
 
 
 def test_help_teaches(run: Run) -> None:

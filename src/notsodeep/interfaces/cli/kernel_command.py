@@ -40,12 +40,8 @@ def kernel(
             "fashion_mnist, cifar10, or a .npy or .zarr file of the shape n, channels, height, width).",
         ),
     ] = "rows",
-    readout: Annotated[
-        str | None, typer.Option(help="With --model conv: flatten (the default) or pool, over all positions.")
-    ] = None,
-    filter_size: Annotated[
-        int | None, typer.Option(help="With --model conv: taps of a filter along each axis; 3 if not given.")
-    ] = None,
+    readout: options.Readout = None,
+    filter_size: options.FilterSize = None,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Cut after so many layers; infinite if not given.", show_default=False),
@@ -96,13 +92,15 @@ def kernel(
     Example: notsodeep kernel cifar10 --samples 200 --model conv --ntk
     """
     from notsodeep.data.table_files import check_writable
+    from notsodeep.validation import one_of
 
-    model = _model(kind, activation, sigma_a2, {"readout": readout, "filter_size": filter_size})
+    conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
+    model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     if out is None:
         check_writable(new_path(save, overwrite))
     start = time.perf_counter()
-    rows, record = (_rows if kind == "rows" else _images)(data, whole=out is None, quiet=as_json)
+    rows, record = (_images if conv else _rows)(data, whole=out is None, quiet=as_json)
     if out is None:
         target = save
         matrix, info = _in_memory(model, rows, tangent, depth, target)
@@ -121,21 +119,6 @@ def kernel(
         print_json(facts)
     else:
         _print_facts(facts)
-
-
-def _model(kind: str, activation: str, sigma_a2: float, geometry: dict[str, Any]) -> Any:
-    from notsodeep.interfaces.scenario import read_model
-    from notsodeep.models import ConvDEQ
-    from notsodeep.validation import one_of
-
-    given = {name: value for name, value in geometry.items() if value is not None}
-    model = read_model(activation, sigma_a2)
-    if one_of(kind, ("rows", "conv"), "--model") == "conv":
-        return ConvDEQ(model.activation, sigma_a2, **given)
-    if given:
-        options_given = " and ".join("--" + name.replace("_", "-") for name in given)
-        raise InputError(f"{options_given}: for convolutional models. Add --model conv.")
-    return model
 
 
 def _print_facts(facts: dict[str, Any]) -> None:

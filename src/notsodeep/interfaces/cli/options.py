@@ -26,6 +26,18 @@ Activation = Annotated[
 Variance = Annotated[
     float, typer.Option("--sigma-a2", metavar="NUMBER", help="Variance of the recurrent weights, 0 to 1.")
 ]
+Readout = Annotated[
+    str | None,
+    typer.Option(
+        help="With --model conv: flatten (the default) or pool, over all positions.", show_default=False
+    ),
+]
+FilterSize = Annotated[
+    int | None,
+    typer.Option(
+        help="With --model conv: taps of a filter along each axis; 3 if not given.", show_default=False
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA).", show_default=False),
@@ -35,6 +47,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, a
 Figure = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw a figure (png, svg or pdf).", show_default=False)
 ]
+
+
+def chosen_model(conv: bool, activation: str, sigma_a2: float, **geometry: Any) -> Any:
+    """The DEQ of rows that was asked for, or the convolutional one with --readout and --filter-size."""
+    from notsodeep.errors import InputError
+    from notsodeep.interfaces.scenario import read_model
+    from notsodeep.models import ConvDEQ
+
+    given = {name: value for name, value in geometry.items() if value is not None}
+    model = read_model(activation, sigma_a2)
+    if conv:
+        return ConvDEQ(model.activation, sigma_a2, **given)
+    if given:
+        options_given = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise InputError(f"{options_given}: for convolutional models. Add --model conv.")
+    return model
 
 
 def _data_parameters(n: int | None, p: int, scale: str, samples_help: str) -> dict[str, tuple[Any, Any]]:

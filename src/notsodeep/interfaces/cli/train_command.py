@@ -13,6 +13,8 @@ from notsodeep.interfaces.cli import options
 from notsodeep.interfaces.cli.common import app, console, errors, print_json, say
 from notsodeep.interfaces.value_formats import scaled, seconds
 
+_WIDTH, _CHANNELS = 1024, 32
+
 if TYPE_CHECKING:
     from notsodeep.interfaces.scenario import Data
     from notsodeep.nets.race import Race
@@ -24,10 +26,24 @@ def train(
     data: Data,
     activation: options.Activation = "relu",
     sigma_a2: options.Variance = 0.2,
-    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of all networks.")] = 1024,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, show_default=False,
+            help="Width of all networks, 1024 if not given; with --model conv channels, 32 if not given.",
+        ),
+    ] = None,
     model: Annotated[
-        str, typer.Option(metavar="NAMES", help="Which to train, with commas.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Which to train, with commas. conv: convolutional ones, on images (digits, mnist, fashion_mnist, "
+            "cifar10, or a .npy or .zarr file of the shape n, channels, height, width): conv for all three, or "
+            "conv,deq,twin.",
+        ),
     ] = "deq,twin,plain",
+    readout: options.Readout = None,
+    filter_size: options.FilterSize = None,
     mode: Annotated[
         str,
         typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
@@ -61,7 +77,7 @@ def train(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")
     ] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Train a DEQ, its explicit twin and a plain network alike, and compare them.
 
     **deq**: z = φ(σ_a A z + σ_b B x)/√m, solved for its equilibrium at every
@@ -79,24 +95,30 @@ def train(
     Example: notsodeep train --data X.csv --label-column diagnosis
 
     Example: notsodeep train --data mnist:6,8 --train all --width 256 --epochs 5
+
+    Example: notsodeep train --model conv --data fashion_mnist --samples 1000
     """
     torch = needed("torch", "Training")
     if threads is not None:
         torch.set_num_threads(threads)
     from notsodeep.data import Preprocessing, inspect_rows
-    from notsodeep.interfaces.scenario import read_model
-    from notsodeep.nets.race import RaceSettings, race
+    from notsodeep.nets.race import MODELS, RaceSettings, race
 
-    deq = read_model(activation, sigma_a2)
+    names = [one.strip() for one in model.split(",")]
+    conv, names = "conv" in names, [one for one in names if one != "conv"]
+    deq = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
     scale = "none" if data.is_drawn else data.scale
+    width = width or (_CHANNELS if conv else _WIDTH)
     settings = RaceSettings(
-        models=[one.strip() for one in model.split(",")], width=width, mode=mode, seeds=seeds, epochs=epochs,
+        models=names or MODELS, width=width, mode=mode, seeds=seeds, epochs=epochs,
         optimizer=optimizer, lr=lr, batch_size=batch_size, loss=loss, contractive=contractive, scale=scale,
     )  # fmt: skip
-    parts = data.parts()
-    seen = inspect_rows(Preprocessing.named(scale, parts[0][0]).apply(parts[0][0]))
+    parts = data.image_parts() if conv else data.parts()
+    # Images are scaled like rows, and then by the root of the number of positions.
+    rows = parts[0][0].reshape(len(parts[0][0]), -1)
+    seen = inspect_rows(Preprocessing.named(scale, rows).apply(rows))
     if data.is_file or data.scale != "auto":
-        before = inspect_rows(parts[0][0]).summary
+        before = inspect_rows(rows).summary
         say(
             f"{data.source}: Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before}).",
             errors,
@@ -119,7 +141,9 @@ def train(
     else:
         _print(result, seeds)
     # What keeps the table from meaning what it says.
-    if not result.design.exact:
+    if result.design.held_out is not None:
+        say(f"note: the twin sees the input again in every layer; {result.design.held_out}.", errors)
+    elif not result.design.exact:
         say(f"note: the twin's four numbers do not all agree. {result.design.reason}", errors)
     for standing in result.standings:
         if standing.stopped is not None:
