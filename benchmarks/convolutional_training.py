@@ -1,0 +1,345 @@
+"""Do explicit twins of convolutional equilibrium models train as these do, and how much faster?
+
+    python benchmarks/convolutional_training.py --minutes 20
+    python benchmarks/convolutional_training.py --only speed --channels 32 64
+    python benchmarks/convolutional_training.py --n 5000 --test 10000 --shrink 1 --epochs 20        # hours
+
+readout   hidden weights as drawn; the readout by ridge regression on one-hot targets, its ridge the best of seven on
+          the held-out images
+all       every weight trained by Adam, cross-entropy, batches of 64; each network with the best of two learning rates
+          (that of `fit`, and three times as much), chosen on the held-out images of the first seed
+speed     milliseconds of a batch of 64, forward and forward and backward, the DEQ at residuals 1e-3 and 1e-6 beside the
+          twin, taken in turn, medians of seven; iterations, and half of them: what products alone would give
+
+Networks: the convolutional DEQ (σ_a² = 0.3, 3 × 3, zeros, weights for every position); its injected twin, fitted to
+unlabelled training images; plain layers with the DEQ's own activation, as many as the twin has and one; the DEQ cut
+after as many steps.  Fashion-MNIST and the CIFAR-10 subset, images averaged over `--shrink` × `--shrink` pixels, less
+the mean image, |x(s)|² = 1 on average.  Accuracy on test images in percent, mean ± standard error over seeds;
+"agrees" is the share of test images with the class of the DEQ of the same seed (for the DEQ: of another seed).
+
+Every finished training is kept in a file of lines in `--out`; a second call goes on where the first one ended, and
+`--minutes` ends a call between two trainings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import Provenance, Row, interleave, markdown_provenance, markdown_table, write_atomically
+from rich.console import Console
+from torch.nn.functional import one_hot
+
+from notsodeep.data import as_images, load
+from notsodeep.designs import design
+from notsodeep.files import atomic_append
+from notsodeep.models import ConvDEQ, ConvExplicit
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, compute_features, default_lr, fit
+
+CONSOLE = Console()
+RESULTS = Path(__file__).parent / "results"
+DATA = ("fashion_mnist", "cifar10")
+SECTIONS = ("readout", "all", "speed")
+SIGMA_A2, BATCH = 0.3, 64
+RIDGES = 10.0 ** np.arange(-6.0, 1.0)
+RATES = (1.0, 3.0)
+NAMES = {
+    "deq": "ConvDEQ",
+    "twin": "twin",
+    "cut": "cut DEQ",
+    "plain": "plain, the twin's depth",
+    "plain 1": "plain, one layer",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all trainings of a call share, and rows of other calls must agree with."""
+
+    n: int
+    held_out: int
+    test: int
+    shrink: int
+    layers: int
+    epochs: int
+    readout: str
+    activation: str
+
+    def as_row(self) -> Row:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Images and labels for training, for choosing rates and ridges, and for the test."""
+
+    train: tuple[torch.Tensor, torch.Tensor]
+    held_out: tuple[torch.Tensor, torch.Tensor]
+    test: tuple[torch.Tensor, torch.Tensor]
+
+
+@lru_cache(maxsize=2)
+def parts_of(data: str, setting: Setting) -> Parts:
+    """The images, less the mean of the training part, with |x(s)|² = 1 on average there."""
+
+    def images(split: Any, n: int) -> tuple[np.ndarray, torch.Tensor]:
+        loaded = load(data, n=n, split=split, dtype="float32")
+        X, step = as_images(data, loaded.X), setting.shrink
+        sides = [side // step for side in X.shape[2:]]
+        small = X.reshape(len(X), X.shape[1], sides[0], step, sides[1], step).mean(axis=(3, 5))
+        return small, torch.as_tensor(loaded.y)
+
+    X, y = images("train", setting.n + setting.held_out)
+    X_test, y_test = images("test", setting.test)
+    order = torch.as_tensor(np.random.default_rng(0).permutation(len(X)))
+    mean = X[order[: setting.n]].mean(axis=0)
+    scale = float(np.sqrt(np.mean(np.sum((X[order[: setting.n]] - mean) ** 2, axis=1))))
+    ready, ready_test = (torch.as_tensor((one - mean) / scale) for one in (X, X_test))
+    first, rest = order[: setting.n], order[setting.n :]
+    return Parts((ready[first], y[first]), (ready[rest], y[rest]), (ready_test, y_test))
+
+
+@lru_cache(maxsize=8)
+def networks(data: str, section: str, setting: Setting) -> dict[str, ConvDEQ | ConvExplicit]:
+    """The models to compare; the twin has the kernel that the training sees."""
+    deq = ConvDEQ(setting.activation, SIGMA_A2, readout=setting.readout)
+    images = parts_of(data, setting).train[0][:200].double().numpy()
+    kernel = "ck" if section == "readout" else "ntk"
+    made = design(deq, kernel=kernel, family="injected", layers=setting.layers, X=images)
+
+    def plain(depth: int) -> ConvExplicit:
+        return ConvExplicit([deq.activation] * depth, readout=setting.readout)
+
+    twin, cut = made.network, deq.unrolled(setting.layers)
+    return {"deq": deq, "twin": twin, "cut": cut, "plain": plain(setting.layers), "plain 1": plain(1)}
+
+
+def built(spec: Any, parts: Parts, channels: int, train: str, seed: int, tolerance: float = 1e-4) -> Net:
+    """A network with finitely many channels."""
+    shape = parts.train[0].shape[1:]
+    sizes = (shape[0], channels, 10, tuple(shape[1:]))
+    if isinstance(spec, ConvDEQ):
+        return ConvDEQNet(spec, *sizes, train=train, seed=seed, solver=SolverOptions(tolerance=tolerance))
+    return ConvExplicitNet(spec, *sizes, train=train, seed=seed)
+
+
+# --- trainings --------------------------------------------------------------------------------------------------------
+
+
+def by_ridge(net: Net, parts: Parts) -> Row:
+    """The best ridge readout on held-out images, by the Gram matrix of the training images: features are more."""
+    began = time.perf_counter()
+    features = compute_features(net, parts.train[0])
+    seconds = time.perf_counter() - began
+    targets = one_hot(parts.train[1], 10).double() - 0.1
+    values, vectors = torch.linalg.eigh((features @ features.T).double())
+    held_out = (compute_features(net, parts.held_out[0]) @ features.T).double()
+    best, dual = -1.0, targets
+    for ridge in RIDGES:
+        weights = vectors @ ((vectors.T @ targets) / (values.clamp(min=0.0) + ridge * len(targets))[:, None])
+        hit = share((held_out @ weights).argmax(1), parts.held_out[1])
+        if hit > best:
+            best, dual = hit, weights
+    scores = (compute_features(net, parts.test[0]) @ features.T).double() @ dual
+    return {"held_out_accuracy": best, "seconds": seconds} | judged(scores.argmax(1), parts)
+
+
+def by_training(spec: Any, parts: Parts, channels: int, seed: int, rate: float, epochs: int) -> Row:
+    """All weights trained; seconds of a median epoch."""
+    net = built(spec, parts, channels, "all", seed)
+    lr = rate * default_lr(net, parts.train[0], "adam", "cross_entropy", BATCH)
+    history = fit(net, parts.train, optimizer="adam", lr=lr, epochs=epochs, batch_size=BATCH, seed=seed)
+    hit = share(predicted(net, parts.held_out[0]), parts.held_out[1])
+    row: Row = {"held_out_accuracy": hit, "rate": rate, "lr": lr, "stopped": history.stopped}
+    row["seconds"] = statistics.median(epoch.seconds for epoch in history.rows) if history.rows else None
+    row["contraction"] = history.rows[-1].contraction if history.rows else None
+    return row | judged(predicted(net, parts.test[0]), parts)
+
+
+@torch.no_grad()
+def predicted(net: Net, X: torch.Tensor) -> torch.Tensor:
+    return torch.cat([net(block).argmax(1) for block in X.split(256)])
+
+
+def judged(classes: torch.Tensor, parts: Parts) -> Row:
+    """Accuracy, and the classes of all test images as one text of digits."""
+    return {"accuracy": share(classes, parts.test[1]), "classes": "".join(map(str, classes.tolist()))}
+
+
+def share(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one == other).double().mean())
+
+
+def measured(key: Row, setting: Setting, done: list[Row]) -> Row:
+    """One training, or one regression."""
+    parts = parts_of(key["data"], setting)
+    spec = networks(key["data"], key["section"], setting)[key["model"]]
+    if key["section"] == "readout":
+        return by_ridge(built(spec, parts, key["channels"], "readout", key["seed"]), parts)
+    known = [row["rate"] for row in done if all(row[k] == key[k] for k in key if k != "seed")]
+    rates = known[:1] or RATES
+    found = [by_training(spec, parts, key["channels"], key["seed"], rate, setting.epochs) for rate in rates]
+    return max(found, key=lambda row: float(row["held_out_accuracy"]))
+
+
+def tasks(section: str, wanted: argparse.Namespace) -> Iterator[Row]:
+    """What is to be trained; few channels and one seed of everything first."""
+    for channels in wanted.channels:
+        for seed in range(wanted.seeds):
+            for data in wanted.data:
+                for model in NAMES:
+                    yield {
+                        "section": section, "data": data, "channels": channels, "seed": seed, "model": model,
+                    }  # fmt: skip
+
+
+def trainings(section: str, wanted: argparse.Namespace, setting: Setting, until: float) -> list[Row]:
+    """All rows of a section and setting, those of earlier calls included."""
+    file = wanted.out / "convolutional_training.jsonl"
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    mine = {"section": section, **setting.as_row()}
+    done = [row for row in lines if all(row.get(name) == value for name, value in mine.items())]
+    for key in tasks(section, wanted):
+        if any(all(row[name] == value for name, value in key.items()) for row in done):
+            continue
+        if time.monotonic() > until:
+            CONSOLE.print(f"{section}: out of time; the same command goes on.")
+            break
+        row = mine | key | measured(key, setting, done)
+        done.append(row)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_append(file, (json.dumps(row) + "\n").encode())
+        words = f"{key['data']}, {key['channels']} channels, seed {key['seed']}, {key['model']}"
+        CONSOLE.print(f"{section}: {words}: {100 * row['accuracy']:.1f} %")
+    return done
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """One line for each data set, number of channels and model."""
+    lines: list[Row] = []
+    for data, channels in dict.fromkeys((row["data"], row["channels"]) for row in rows):
+        here = [row for row in rows if (row["data"], row["channels"]) == (data, channels)]
+        reference = {row["seed"]: row["classes"] for row in here if row["model"] == "deq"}
+        for name, words in NAMES.items():
+            own = [row for row in here if row["model"] == name]
+            if not own:
+                continue
+            if name == "deq":
+                pairs = list(combinations(reference.values(), 2))
+            else:
+                pairs = [(row["classes"], reference[row["seed"]]) for row in own if row["seed"] in reference]
+            agree = [100.0 * statistics.mean(a == b for a, b in zip(*pair, strict=True)) for pair in pairs]
+            hits = [100.0 * row["accuracy"] for row in own]
+            error = statistics.stdev(hits) / len(hits) ** 0.5 if len(hits) > 1 else float("nan")
+            lines.append(
+                {
+                    "data": data,
+                    "channels": channels,
+                    "network": words,
+                    "accuracy, %": f"{statistics.mean(hits):.1f} ± {error:.1f}",
+                    "agrees, %": f"{statistics.mean(agree):.1f}" if agree else "",
+                    "seconds": f"{statistics.median(row['seconds'] for row in own if row['seconds']):.2f}",
+                    "seeds": len(own),
+                }
+            )
+    return lines
+
+
+# --- speed ------------------------------------------------------------------------------------------------------------
+
+
+def speed(wanted: argparse.Namespace, setting: Setting, until: float) -> list[Row]:
+    """Milliseconds of the DEQ over those of the twin, with the steps that the solver took."""
+    rows: list[Row] = []
+    for data in wanted.data:
+        parts, specs = parts_of(data, setting), networks(data, "all", setting)
+        batch = parts.train[0][:BATCH]
+        for channels in wanted.channels:
+            if time.monotonic() > until:
+                return rows
+            twin = built(specs["twin"], parts, channels, "all", 0)
+            for residual in (1e-3, 1e-6):
+                nets = {"deq": built(specs["deq"], parts, channels, "all", 0, residual), "twin": twin}
+                line: Row = {"data": data, "channels": channels, "residual": f"{residual:g}"}
+                for name, work in (("forward", forward), ("forward and backward", training)):
+                    found = interleave({key: partial(work, net, batch) for key, net in nets.items()}, 7)
+                    line[f"{name}: DEQ, ms"] = f"{1e3 * found['deq'].median:.0f}"
+                    line[f"{name}: twin, ms"] = f"{1e3 * found['twin'].median:.1f}"
+                    line[f"{name}: ratio"] = f"{found['deq'].median / found['twin'].median:.1f}"
+                solve, back = nets["deq"].last_solve, nets["deq"].last_adjoint
+                line["steps"] = f"{solve.steps} + {back.steps}"
+                line["steps over layers"] = f"{solve.steps / setting.layers:.1f}"
+                rows.append(line)
+                CONSOLE.print(line)
+    return rows
+
+
+def forward(net: Net, batch: torch.Tensor) -> None:
+    with torch.no_grad():
+        net(batch)
+
+
+def training(net: Net, batch: torch.Tensor) -> None:
+    net.zero_grad()
+    net(batch).square().mean().backward()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", default=list(SECTIONS), choices=SECTIONS)
+    parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
+    parser.add_argument("--channels", nargs="+", type=int, default=[32, 64, 128])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--n", type=int, default=1000, help="training images")
+    parser.add_argument(
+        "--held-out", type=int, default=500, help="images that rates and ridges are chosen on"
+    )
+    parser.add_argument("--test", type=int, default=1000, help="test images")
+    parser.add_argument("--shrink", type=int, default=2, help="pixels that are averaged along each axis")
+    parser.add_argument("--layers", type=int, default=2, help="of the twin")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--readout", default="flatten", choices=["flatten", "pool"])
+    parser.add_argument("--activation", default="relu")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    wanted = parser.parse_args()
+    setting = Setting(
+        wanted.n, wanted.held_out, wanted.test, wanted.shrink, wanted.layers, wanted.epochs, wanted.readout,
+        wanted.activation,
+    )  # fmt: skip
+    provenance, until = Provenance(), time.monotonic() + 60.0 * wanted.minutes
+    words = {
+        "readout": "Readout by ridge; seconds: the features of the training images",
+        "all": f"All weights trained by Adam, {setting.epochs} epochs; seconds: an epoch",
+        "speed": f"A batch of {BATCH}",
+    }
+    texts = []
+    for section in wanted.only:
+        rows = (
+            speed(wanted, setting, until)
+            if section == "speed"
+            else table(trainings(section, wanted, setting, until))
+        )
+        if rows:
+            texts.append(f"### {words[section]}\n\n{markdown_table(rows)}\n")
+            CONSOLE.print(texts[-1])
+    setup = ", ".join(f"{name} {value}" for name, value in setting.as_row().items())
+    head = ["# Convolutional equilibrium models and their twins, trained\n", f"{setup}.\n"]
+    head.append(markdown_provenance(provenance.record()) + "\n")
+    write_atomically(wanted.out / "convolutional_training.md", "\n".join([*head, *texts]))
+
+
+if __name__ == "__main__":
+    main()
