@@ -1,0 +1,231 @@
+"""Explicit twins of convolutional DEQs on held-out images, beside the DEQ cut and a plain layer.
+
+  python benchmarks/convolutional_twins.py                          everything that is not done yet (hours on one core)
+  python benchmarks/convolutional_twins.py --data mnist --sigma 0.3 some of it
+  python benchmarks/convolutional_twins.py --minutes 3              as much as fits; the next call goes on
+  python benchmarks/convolutional_twins.py --summary                the tables from what is done, and the worst rows
+  python benchmarks/convolutional_twins.py --publish                the same into docs/convolutional.md
+  NOTSODEEP_DATA names the folder with the data sets
+
+A task is a data set, an activation, σ_a² and a readout. Images lose their mean image, are scaled to |x(s)|² = 1 on
+average, and made smaller by averages over blocks of pixels: to at most --side positions along an axis for "flatten",
+--pool-side for "pool". `design` fits to --images of them and judges on as many others: two and three layers for CK, NTK
+and both. A distance is relative, in the operator norm: as it is, and with the best constant factor.
+Results: convolutional_twins.jsonl in --out, one line for each distance, finished tasks in one piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from cases import ACTIVATIONS
+from harness import RESULTS, ROOT, Row, filled, markdown_table, write_atomically
+
+from notsodeep.data import as_images, load
+from notsodeep.designs import design
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import atomic_append
+from notsodeep.gaussian import activation
+from notsodeep.models import ConvDEQ
+
+DATA = ("cifar10", "fashion_mnist", "mnist")
+# The strongest feedback first: it is where the targets are hardest.
+VARIANCES = (0.3, 0.2, 0.1)
+READOUTS = ("flatten", "pool")
+GOALS = ("ck", "ntk", "both")
+# The targets of two and three layers.
+TARGETS = {2: 5e-3, 3: 1e-3}
+PAGE = ROOT / "docs" / "convolutional.md"
+MARKS = "<!-- twins -->", "<!-- end: twins -->"
+TASK = ("data", "activation", "sigma_a2", "readout")
+
+
+@lru_cache(maxsize=4)
+def images(name: str, count: int, most: int) -> np.ndarray:
+    """Images with at most so many positions along an axis, less their mean, with |x(s)|² = 1 on average."""
+    found = as_images(name, load(name, n=count, seed=0).X)
+    side = found.shape[-1]
+    step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= most)
+    shape = (len(found), found.shape[1], side // step, step, side // step, step)
+    small = found.reshape(shape).mean(axis=(3, 5))
+    small = small - small.mean(axis=0)
+    return np.asarray(small / math.sqrt(np.mean(np.sum(small**2, axis=1))))
+
+
+def task_rows(
+    options: argparse.Namespace, data: str, name: str, sigma_a2: float, readout: str
+) -> Iterator[Row]:
+    """All distances of one task."""
+    most = options.side if readout == "flatten" else options.pool_side
+    X = images(data, 2 * options.images, most)
+    model = ConvDEQ(activation(name, **ACTIVATIONS[name]), sigma_a2, readout=readout)
+    for layers in TARGETS:
+        for goal in GOALS:
+            start = time.process_time()
+            evidence = design(
+                model, X=X, kernel=goal, family="injected", layers=layers, samples=options.images
+            ).held_out
+            seconds = time.process_time() - start
+            about = {
+                "layers": layers,
+                "for": goal,
+                "side": X.shape[-1],
+                "images": len(X) // 2,
+                "seconds": seconds,
+            }
+            for network in ("fitted", "unfitted", "cut", "plain"):
+                for kernel, distance in zip(evidence.kernels, getattr(evidence, network), strict=True):
+                    yield {**about, "network": network, "kernel": kernel, **vars(distance)}
+
+
+# --- running and reading ------------------------------------------------------------------------------------------
+
+
+def done(path: Path) -> list[Row]:
+    """The rows of finished tasks."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run(options: argparse.Namespace, path: Path) -> None:
+    """The tasks that are not done yet, until time is up."""
+    finished = {tuple(row[key] for key in TASK) for row in done(path)}
+    limit = time.monotonic() + 60.0 * options.minutes
+    for sigma in options.sigma:
+        for name in options.activation:
+            for data in options.data:
+                for readout in options.readout:
+                    task = (data, name, sigma, readout)
+                    if task in finished or time.monotonic() > limit:
+                        continue
+                    about = dict(zip(TASK, task, strict=True))
+                    try:
+                        rows = [{**about, **row} for row in task_rows(options, *task)]
+                    except (ConvergenceError, InputError) as error:
+                        rows = [{**about, "network": "none", "verdict": str(error)}]
+                    atomic_append(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+                    print(*task, flush=True)
+
+
+def per_cent(value: float) -> str:
+    return f"{100.0 * value:.2g} %"
+
+
+def worst_of(rows: list[Row], field: str) -> Row:
+    return max(rows, key=lambda row: float(row[field]))
+
+
+def where(row: Row) -> str:
+    """The task of a row in words."""
+    return f"{row['activation']}, {row['sigma_a2']}, {row['data']}, {row['readout']}"
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """Medians and worst distances by number of layers and what was matched."""
+    shown = []
+    for layers in TARGETS:
+        for goal in GOALS:
+            part = [row for row in rows if (row["layers"], row["for"]) == (layers, goal)]
+            by = {
+                name: [row for row in part if row["network"] == name]
+                for name in ("fitted", "unfitted", "cut", "plain")
+            }
+            if not part:
+                continue
+            top = worst_of(by["fitted"], "plain")
+            shown.append(
+                {
+                    "layers": layers,
+                    "matched": {"ck": "CK", "ntk": "NTK", "both": "both, one network"}[goal],
+                    "twin, median": per_cent(statistics.median(row["plain"] for row in by["fitted"])),
+                    "twin, worst": f"{per_cent(top['plain'])} ({where(top)})",
+                    "× factor": per_cent(worst_of(by["fitted"], "scaled")["scaled"]),
+                    "without images": per_cent(worst_of(by["unfitted"], "plain")["plain"]),
+                    "DEQ cut": per_cent(worst_of(by["cut"], "plain")["plain"]),
+                    "cut × factor": per_cent(worst_of(by["cut"], "scaled")["scaled"]),
+                    "plain layer × factor": per_cent(worst_of(by["plain"], "scaled")["scaled"]),
+                }
+            )
+    return shown
+
+
+def summary(every: list[Row]) -> str:
+    """The table, what misses its target, and where cutting is closer."""
+    rows = [row for row in every if row["network"] != "none"]
+    tasks = {tuple(row[key] for key in TASK) for row in rows}
+    if not tasks:
+        return "Nothing is measured yet.\n"
+    names, sigmas, data, readouts = (sorted({task[k] for task in tasks}) for k in (1, 2, 0, 3))
+    lines = [
+        f"{len(tasks)} tasks: {len(names)} activations; σ_a² {', '.join(map(str, sigmas))}; {', '.join(data)}; "
+        f"{', '.join(readouts)}. All columns but the first of the twin are the worst of all tasks.",
+        "",
+        markdown_table(table(rows)).rstrip(),
+        "",
+    ]
+    for layers, target in TARGETS.items():
+        ours = [row for row in rows if row["network"] == "fitted" and row["layers"] == layers]
+        missed = [row for row in ours if row["plain"] > target]
+        worse = "; ".join(
+            sorted(f"{where(row)}, {row['for']}: {row['kernel']} {per_cent(row['plain'])}" for row in missed)
+        )
+        words = f" Beyond it: {worse}." if missed else ""
+        lines.append(
+            f"{layers} layers are within the target of {100 * target:g} % in {len(ours) - len(missed)} of {len(ours)} "
+            f"distances.{words}"
+        )
+    key = (*TASK, "layers", "for", "kernel")
+    cuts = {tuple(row[name] for name in key): row["plain"] for row in rows if row["network"] == "cut"}
+    ours = [row for row in rows if row["network"] == "fitted"]
+    # Where the cut has the kernel to rounding, there is nothing left to gain.
+    behind = [row for row in ours if row["plain"] > max(cuts[tuple(row[name] for name in key)], 1e-7)]
+    lines.append(
+        f"The twin is further away than the DEQ cut after as many steps in {len(behind)} of {len(ours)} distances."
+    )
+    lines += [
+        f"- {where(row)}, {row['layers']} layers, {row['for']}: {row['kernel']} {per_cent(row['plain'])}"
+        for row in behind
+    ]
+    lines += [f"- not done: {where(row)}: {row['verdict']}" for row in every if row["network"] == "none"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
+    parser.add_argument("--activation", nargs="+", choices=list(ACTIVATIONS), default=list(ACTIVATIONS))
+    parser.add_argument("--sigma", nargs="+", type=float, choices=VARIANCES, default=VARIANCES)
+    parser.add_argument("--readout", nargs="+", choices=READOUTS, default=READOUTS)
+    parser.add_argument("--images", type=int, default=20, help="images to fit to, and as many to judge by")
+    parser.add_argument("--side", type=int, default=32, help="most positions along an axis, flatten")
+    parser.add_argument("--pool-side", type=int, default=8, help="most positions along an axis, pool")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no task after so many")
+    parser.add_argument("--summary", action="store_true", help="only show what is done")
+    parser.add_argument(
+        "--publish", action="store_true", help="write what is done into docs/convolutional.md"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    path = options.out / "convolutional_twins.jsonl"
+    warnings.simplefilter("ignore")
+    if not (options.summary or options.publish):
+        options.out.mkdir(parents=True, exist_ok=True)
+        run(options, path)
+    found = summary(done(path))
+    print(found)
+    if options.publish:
+        write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), *MARKS, found))
+
+
+if __name__ == "__main__":
+    main()
