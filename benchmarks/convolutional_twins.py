@@ -23,42 +23,26 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 from cases import ACTIVATIONS
 from harness import RESULTS, ROOT, Row, filled, markdown_table, write_atomically
 
-from notsodeep.data import as_images, load
 from notsodeep.designs import design
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import atomic_append
 from notsodeep.gaussian import activation
 from notsodeep.models import ConvDEQ
+from notsodeep.papers.conv_twins import TARGETS, small_images
 
 DATA = ("cifar10", "fashion_mnist", "mnist")
 # The strongest feedback first: it is where the targets are hardest.
 VARIANCES = (0.3, 0.2, 0.1)
 READOUTS = ("flatten", "pool")
 GOALS = ("ck", "ntk", "both")
-# The targets of two and three layers.
-TARGETS = {2: 5e-3, 3: 1e-3}
 PAGE = ROOT / "docs" / "convolutional.md"
 MARKS = "<!-- twins -->", "<!-- end: twins -->"
 TASK = ("data", "activation", "sigma_a2", "readout")
-
-
-@lru_cache(maxsize=4)
-def images(name: str, count: int, most: int) -> np.ndarray:
-    """Images with at most so many positions along an axis, less their mean, with |x(s)|² = 1 on average."""
-    found = as_images(name, load(name, n=count, seed=0).X)
-    side = found.shape[-1]
-    step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= most)
-    shape = (len(found), found.shape[1], side // step, step, side // step, step)
-    small = found.reshape(shape).mean(axis=(3, 5))
-    small = small - small.mean(axis=0)
-    return np.asarray(small / math.sqrt(np.mean(np.sum(small**2, axis=1))))
 
 
 def task_rows(
@@ -66,7 +50,7 @@ def task_rows(
 ) -> Iterator[Row]:
     """All distances of one task."""
     most = options.side if readout == "flatten" else options.pool_side
-    X = images(data, 2 * options.images, most)
+    X = small_images(data, 2 * options.images, most)
     model = ConvDEQ(activation(name, **ACTIVATIONS[name]), sigma_a2, readout=readout)
     for layers in TARGETS:
         for goal in GOALS:

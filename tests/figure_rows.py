@@ -233,6 +233,30 @@ def twins() -> list[Row]:
     ]
 
 
+def conv_twins() -> list[Row]:
+    starts = {"twin": 0.02, "without-images": 0.03, "cut": 0.1, "plain-layer": 0.04}
+    gains = {"twin": 0.04, "without-images": 0.1, "cut": 0.2, "plain-layer": 1.0}
+    return [
+        {
+            "kind": "image-twin",
+            "data": "cifar10",
+            "activation": activation,
+            "readout": readout,
+            "kernel": kernel,
+            "network": network,
+            "layers": layers,
+            "seed": 0,
+            "relative": 2.0 * starts[network] * gains[network] ** (layers - 1),
+            "up_to_factor": starts[network] * gains[network] ** (layers - 1),
+        }
+        for activation in ("relu", "tanh")
+        for readout in ("flatten", "pool")
+        for layers in (1, 2, 3)
+        for network in starts
+        for kernel in ("features", "ntk")
+    ]
+
+
 def width() -> list[Row]:
     generator = np.random.default_rng(7)
     rows: list[Row] = [
@@ -282,5 +306,6 @@ SAMPLES = {
     "refined": errors(("asymptotic", "refined-order-1", "refined", "refined-exact-square"), ("features",)),
     "spectrum": spectrum(),
     "twins": twins(),
+    "conv-twins": conv_twins(),
     "width": width(),
 }

@@ -24,6 +24,7 @@ from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
 from notsodeep.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep.papers.aistats import Aistats1Spec
+from notsodeep.papers.conv_twins import ConvTwinsSpec
 from notsodeep.papers.drawings import draw
 from notsodeep.papers.hld import Hld1Spec
 from notsodeep.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
@@ -56,6 +57,7 @@ TINY: dict[str, Spec] = {
     "refined": RefinedSpec(0.2, ("tanh", "relu"), 2, 0.8, ("features",), FORMS, (30, 60), "digits", (40,)),
     "spectrum": SpectrumSpec(0.2, ("tanh",), 2, ("features",), ("asymptotic", "refined"), 120, (0.8, 1.25)),
     "twins": TwinsSpec(0.2, ("tanh",), 2, "digits", 300, ("readout", "all"), 16, 2),
+    "conv-twins": ConvTwinsSpec(0.3, ("relu",), 1, "digits", 4, 4, ("flatten", "pool"), (1, 2)),
     "width": WidthSpec(0.2, ("relu",), 2, "digits", 30, (40, 80), 40, (1, 4)),
 }
 
@@ -82,6 +84,17 @@ FIELDS: dict[str, set[str]] = {
     "prediction": {"activation", "kernel", "form", "kolmogorov", "isolated", "isolated_exact", "edges"},
     "race": {"data", "activation", "mode", "width", "seed", "model", "accuracy", "agreement", "memory"}
     | {"epoch_seconds", "feature_seconds", "inference_seconds", "network", "fingerprint"},
+    "image-twin": {
+        "data",
+        "activation",
+        "readout",
+        "kernel",
+        "network",
+        "layers",
+        "seed",
+        "relative",
+        "up_to_factor",
+    },
     "width": {"activation", "model", "kernel", "width", "seed", "relative", "absolute", "norm"},
     "draws": {"activation", "kernel", "width", "draws", "seed", "relative"},
 }
@@ -97,6 +110,7 @@ KINDS = {
     "refined": {"error"},
     "spectrum": {"spectrum", "prediction"},
     "twins": {"race"},
+    "conv-twins": {"image-twin"},
     "width": {"width", "draws"},
 }
 

@@ -8,6 +8,7 @@ from notsodeep.figures.bar_plots import plot_race
 from notsodeep.figures.design_plots import plot_design
 from notsodeep.figures.line_plots import (
     plot_accuracy,
+    plot_depths,
     plot_draws,
     plot_epochs,
     plot_errors,
@@ -40,6 +41,7 @@ __all__ = [
     "new_figure",
     "plot_accuracy",
     "plot_activations",
+    "plot_depths",
     "plot_design",
     "plot_draws",
     "plot_eigenvalues",

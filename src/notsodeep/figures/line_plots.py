@@ -77,6 +77,21 @@ def _mark_sizes(axes: Axes, sizes: Array) -> None:
 
 
 @styled
+def plot_depths(rows: Rows, ax: Axes | None = None) -> Axes:
+    """How far networks are from a DEQ against their number of layers, each with its best constant factor."""
+    axes = panel(ax)
+    found = needed(rows, "image-twin")
+    for number, ((network,), group) in enumerate(grouped(found, "network").items()):
+        place, mean, _ = averaged(group, "layers", "up_to_factor")
+        axes.plot(place, mean, label=title(network), **point_style(number))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(yscale="log", xlabel="layers", ylabel="distance, best factor")
+    tidy_log(axes.yaxis)
+    axes.legend()
+    return axes
+
+
+@styled
 def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
     """Test accuracy against the width for each model, with bars of one standard deviation over seeds."""
     axes = panel(ax)

@@ -14,6 +14,7 @@ from typing import Any
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.papers.aistats import Aistats1
+from notsodeep.papers.conv_twins import ConvTwins
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.hld import Hld1
@@ -57,6 +58,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     Refined,
     Spectrum,
     Twins,
+    ConvTwins,
     Width,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}

@@ -15,6 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.figures.bar_plots import plot_race
 from notsodeep.figures.line_plots import (
     plot_accuracy,
+    plot_depths,
     plot_draws,
     plot_errors,
     plot_losses,
@@ -165,6 +166,12 @@ def _draw_width(rows: Rows) -> Figure:
     return arrange(panels, columns=2)
 
 
+def _draw_conv_twins(rows: Rows) -> Figure:
+    found = needed(rows, "image-twin")
+    columns = len(grouped(found, "readout")) * len(grouped(found, "kernel"))
+    return arrange(_panels(found, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4))
+
+
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
     "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
@@ -177,6 +184,7 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "refined": partial(_draw_errors, fields=("data", "kernel", "activation"), by="form", columns=2),
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
+    "conv-twins": _draw_conv_twins,
     "width": _draw_width,
 }
 
