@@ -23,6 +23,7 @@ from notsodeep.fingerprint import fingerprint
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.models import model_from_dict
+from notsodeep.models.mixing import Convolution
 
 FEEDBACK = 0.3
 Dual = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -465,6 +466,26 @@ def test_callables_are_told_apart() -> None:
         for wrap in (nsd.ConvDEQ, lambda phi: nsd.ConvExplicit([phi, phi], bias2=0.3))
     ]
     assert len({fingerprint(model, 2.0) for model in models}) == 4
+
+
+@pytest.mark.parametrize("padding", ["zeros", "circular"])
+def test_eigenvalues_of_a_layer_over_positions(padding: str) -> None:
+    """docs/theory.md (10.10) and (10.11): those of 𝒜, and of 𝒜D for gains between 0 and r_max."""
+    mixing = Convolution((5, 6), 3, padding)
+    matrix = mixing.diagonal(np.eye(30))
+    found = np.linalg.eigvalsh(matrix)
+    frequencies = [
+        2 * np.pi * np.arange(n) / n if padding == "circular" else np.pi * np.arange(1, n + 1) / (n + 1)
+        for n in (5, 6)
+    ]
+    factors = [(1 + 2 * np.cos(k)) / 3 for k in frequencies]
+    assert_close(found, np.sort(np.multiply.outer(*factors).reshape(-1)), Oracle.CLOSED_FORM)
+    assert found.min() >= -1 / 3 - 1e-12
+    assert found.max() <= 1 + 1e-12
+    gains = 0.3 * np.random.default_rng(0).random(30)
+    with_gains = np.linalg.eigvals(matrix * gains)
+    assert np.abs(with_gains.imag).max() < 1e-12
+    assert -gains.max() / 3 <= with_gains.real.min() <= with_gains.real.max() <= gains.max()
 
 
 def test_centred() -> None:

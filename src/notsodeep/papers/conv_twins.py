@@ -99,7 +99,8 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
 
 def small_images(name: str, count: int, most: int, seed: int = 0, data_dir: Path | None = None) -> Array:
     """Images with at most `most` positions along an axis, less their mean image, with |x(s)|² = 1 on average."""
-    found = as_images(name, load(name, n=count, seed=seed, data_dir=data_dir).X)
+    pixels = load(name, n=count, seed=seed, data_dir=data_dir).X
+    found = as_images(name, np.asarray(pixels, dtype=np.float64))
     side = found.shape[-1]
     step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= most)
     blocks = found.reshape(len(found), found.shape[1], side // step, step, side // step, step)
