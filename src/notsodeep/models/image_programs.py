@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,18 +15,19 @@ from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
 from notsodeep.pairs.compiled_fields import (
-    STRIP,
     contracted,
     equilibrium_images,
     equilibrium_pooled,
     explicit_images,
 )
+from notsodeep.pairs.compiled_powers import FEW_LANES, LANES
+from notsodeep.pairs.field_series import Strips, strip_places
 from notsodeep.pairs.fields import FieldTable, Method, PairField, Positions, energy, in_strips, method_for
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), at which a solver stops.
-TOLERANCE = 1e-12
+# Residual of a covariance, relative to √(q q'), that is accepted, and at which compiled solvers stop.
+TOLERANCE, AIM = 1e-12, 1e-13
 MAX_STEPS = 60
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
@@ -33,6 +36,12 @@ SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
 # Samples of a tile; more share the table of a row, fewer keep threads busy where there are few samples.
 TILE_SIDE, TILE_SIDE_TABLE, TILE_SIDE_POOL = 32, 64, 8
 TOGETHER = 8
+
+# Sets of samples whose Mehler series are kept: rows and columns of a tile of each of two threads.
+KEPT = 4
+
+# Coefficients, starts and tails of one sample, of others, the first power of ρ and the step to the next.
+PairedPowers = tuple[tuple[Array, IntArray, Array], tuple[Array, IntArray, Array], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class ImageProgram:
             method_for(layer.phi, found) for layer, found in zip(layers, both, strict=True)
         ]
         self.prepared = [side.prepared(layers) for side in self.sides[: 1 if right is None else 2]]
-        side = TILE_SIDE_TABLE if any(method.table for method in self.methods) else TILE_SIDE
+        side = TILE_SIDE_TABLE if any(method.table or method.series for method in self.methods) else TILE_SIDE
         self.tile_side = side if self.readout.flatten else TILE_SIDE_POOL
         self.shape = len(left.values), len((right or left).values)
 
@@ -264,8 +273,10 @@ class ImageEquilibrium(ImageProgram):
             )
         needed = np.log(SWEEP_GAIN) / np.log(max(self.rate, 1e-12))
         self.sweeps = int(np.clip(np.ceil(needed), 1, MOST_SWEEPS))
+        self.kept: OrderedDict[tuple[int, ...], Strips] = OrderedDict()
+        self.lock = threading.Lock()
         method = self.methods[0]
-        self.compiled = method.bent is not None or method.covers_all
+        self.compiled = method.bent is not None or method.covers_all or method.series is not None
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
         """The kernels of these pairs, by compiled loops where a closed form or a table serves."""
@@ -285,7 +296,8 @@ class ImageEquilibrium(ImageProgram):
         if table is not None:
             tables = self._column_tables(table, columns)
             together = TOGETHER if self.readout.flatten else int(np.prod(self.mixing.positions))
-            buffer = np.empty((together, tables.shape[1], table.orders, STRIP))
+            buffer = np.empty((together, tables.shape[1], table.orders, tables.shape[3]))
+        powers = self._powers(0, rows), self._powers(-1, columns)
         for i in range(len(start)):
             count = i + 1 if diagonal else start.shape[1]
             row = None if table is None else self._row_table(table, rows.start + i)
@@ -294,15 +306,17 @@ class ImageEquilibrium(ImageProgram):
             for part in _chunks(count) if self.readout.flatten else ():
                 taken, left = equilibrium_images(
                     images, others[part], moments, theirs[part], grid, equation, slopes,
-                    self._series(row, tables, part, buffer), coordinate, self.readout.weight, self.rate, self.sweeps,
-                    TOLERANCE, self.tangent, values[i, part], tangents[i, part],
+                    self._series(row, tables, part, buffer), coordinate, _paired(*powers, i, part),
+                    self.readout.weight,
+                    AIM, self.tangent, values[i, part], tangents[i, part],
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
             for j in range(0 if self.readout.flatten else count):
                 values[i, j], tangents[i, j], taken, left = equilibrium_pooled(
                     images, others[j], moments, theirs[j], grid, equation, slopes,
                     self._series(row, tables, slice(j, j + 1), buffer),
-                    coordinate, self.readout.weight, self.rate, self.sweeps, TOLERANCE, self.tangent,
+                    coordinate, _paired(*powers, i, j), self.readout.weight, AIM,
+                    self.tangent,
                 )  # fmt: skip
                 steps, residual = max(steps, taken), max(residual, left)
         if residual > TOLERANCE:
@@ -317,7 +331,10 @@ class ImageEquilibrium(ImageProgram):
     def _column_tables(self, table: FieldTable, columns: slice) -> Array:
         """What tables of rows are multiplied with, for each sample of the columns: (samples, strips, rank, STRIP)."""
         variances = self.layers[0].phi.gain ** 2 * self.sides[-1].variances[0][columns]
-        return np.stack([in_strips(table.columns_of(q)) for q in variances])
+        if self.readout.flatten:
+            return np.stack([in_strips(table.columns_of(q)) for q in variances])
+        places = strip_places(variances.shape[1], FEW_LANES, self.mixing.positions[-1])
+        return np.stack([in_strips(table.columns_of(q)[places], FEW_LANES) for q in variances])
 
     def _series(self, row: Array | None, tables: Array | None, part: slice, buffer: Array) -> Array:
         """The table at the variances of a sample with some others (flatten), or with one (pool), in the buffer."""
@@ -328,6 +345,27 @@ class ImageEquilibrium(ImageProgram):
         series = buffer[: part.stop - part.start]
         contracted(row, tables[part], series)
         return series
+
+    def _powers(self, number: int, part: slice) -> Strips | None:
+        """The Mehler series of these samples; those of the last few are kept, because tiles share them."""
+        series, moments = self.methods[0].series, self.prepared[number][0]
+        if series is None:
+            return None
+        width, row = LANES, None
+        if not self.readout.flatten:
+            width, row = (FEW_LANES, self.mixing.positions[-1]) if number else (1, None)
+        key = id(moments), part.start, part.stop, width
+        with self.lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
+        known = np.stack([moments.inner[part], moments.energy[part], moments.steep[part]])
+        found = series.in_strips(known, width, row).scaled(self.layers[0].phi.amplitude)
+        with self.lock:
+            self.kept[key] = found
+            while len(self.kept) > KEPT:
+                self.kept.popitem(last=False)
+        return found
 
     def _evidence(self, steps: int, residual: float) -> KernelInfo:
         method, phi = self.methods[0], self.layers[0].phi
@@ -386,6 +424,16 @@ class ImageEquilibrium(ImageProgram):
             if change * self.rate <= TOLERANCE * (1.0 - self.rate) * float(np.abs(adjoint).max()):
                 break
         return self.readout.total(features) + self.readout.total(adjoint * covariance)
+
+
+def _paired(left: Strips | None, right: Strips | None, i: int, others: slice | int) -> PairedPowers:
+    """The series of one sample and those of others, as compiled loops want them."""
+    if left is None or right is None:
+        none: IntArray = np.zeros(0, dtype=np.intp)
+        empty = np.zeros(0), none, np.zeros((0, 0))
+        several = np.zeros((0, 0)), none[:, None], np.zeros((0, 0, 0))
+        return empty, several if isinstance(others, slice) else empty, (0, 1)
+    return left.of(i), right.of(others), left.powers
 
 
 def _chunks(count: int) -> Iterator[slice]:

@@ -10,13 +10,22 @@ import numpy as np
 from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 
+from notsodeep.pairs.compiled_powers import power_sums, power_sums_of_pairs
 from notsodeep.pairs.compiled_series import FAST
+from notsodeep.pairs.field_series import TRUNCATION
 from notsodeep.validation import Array
 
 # Newton steps of one pair.
 MAX_STEPS = 60
 # Positions that are worked on at once.
 STRIP = 64
+# What a power series may leave out in the first, the second and all later Newton steps: residuals are about 1e-1,
+# 1e-4 and 1e-8 before they are zero to rounding.
+LEFT_OUT = (1e-5, 1e-9, TRUNCATION)
+# Below this residual F and F' follow the last step by their derivatives.
+CARRIED = 1e-7
+# A Newton step solves its linear equation to this factor, the last one about to rounding, by at most so many sweeps.
+SWEEP_GAIN, SOLVED, MOST_SWEEPS = 1e-5, 2e-15, 1200
 # Correlations closer to ±1 than this are taken for ±1.
 ROUNDING = 4e-15
 
@@ -133,11 +142,12 @@ def _interpolate(covariance, inverse, energy, steep, lift, series, coordinate, v
     epsilon, start, stop, odd = coordinate
     count = series.shape[1] // 2
     square = epsilon * epsilon
-    place, sign = np.zeros(STRIP), np.zeros(STRIP)
-    later, latest, second, first = np.zeros(STRIP), np.zeros(STRIP), np.zeros(STRIP), np.zeros(STRIP)
+    lanes = series.shape[2]
+    place, sign, work = np.zeros(lanes), np.zeros(lanes), np.zeros((4, lanes))
+    later, latest, second, first = work[0], work[1], work[2], work[3]
     for p in range(len(series)):
-        begin = p * STRIP
-        here = min(STRIP, len(covariance) - begin)
+        begin = p * lanes
+        here = min(lanes, len(covariance) - begin)
         end = begin + here
         entry, over = covariance[begin:end], inverse[begin:end]
         for s in range(here):
@@ -148,15 +158,14 @@ def _interpolate(covariance, inverse, energy, steep, lift, series, coordinate, v
             # (3.28): the coordinate in which F is smooth up to both ends.
             t = np.log((np.sqrt(near) + np.sqrt(near + square)) / (np.sqrt(far) + np.sqrt(far + square)))
             place[s] = (2.0 * t - start - stop) / (stop - start)
-        # All of a strip, filled up or not: a fixed length vectorises best.
-        for s in range(STRIP):
+        for s in range(lanes):
             later[s] = 0.0
             latest[s] = 0.0
             second[s] = 0.0
             first[s] = 0.0
         for k in range(count - 1, 0, -1):
             values, rises = series[p, k], series[p, count + k]
-            for s in range(STRIP):
+            for s in range(lanes):
                 twice = 2.0 * place[s]
                 moved = values[s] + twice * later[s] - latest[s]
                 latest[s] = later[s]
@@ -231,10 +240,10 @@ def _equal(first, second):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, result):  # type: ignore[no-untyped-def]
-    """The average over the taps of a field over all pairs of positions, both shifted together: result = 𝒜 field.
+    """The average over the taps of a field over pairs of positions, both shifted together: result = 𝒜 field.
 
-    Fields are laid out (y, y', x, x'), so that all sums run along contiguous memory; `work` holds twice the square of
-    the padded width, zero where borders are zero.
+    Fields are laid out (y, x, x'), y' being y and a fixed distance, so that all sums run along contiguous memory;
+    `work` holds twice the square of the padded width, zero where borders are zero.
     """
     wide, area = width + 2 * horizontal, width * width
     padded, total = work[: wide * wide], work[wide * wide :]
@@ -243,81 +252,77 @@ def _mixed_pairs(field, height, width, vertical, horizontal, circular, work, res
     middle = padded[begin : begin + run]
     # Views, because loops vectorise where an index is a plain counter.
     for y in range(height):
-        for other in range(height):
-            base = (y * height + other) * area
-            block, own = result[base : base + area], field[base : base + area]
-            for k in range(area):
-                block[k] = own[k]
-            for shift in range(-vertical, vertical + 1):
-                first, second = y + shift, other + shift
-                if circular:
-                    first, second = first % height, second % height
-                inside = min(first, second) >= 0 and max(first, second) < height
-                if shift != 0 and inside:
-                    start = (first * height + second) * area
-                    source = field[start : start + area]
-                    for k in range(area):
-                        block[k] += source[k]
-            _pad(block, width, width, horizontal, horizontal, circular, padded)
+        block, own = result[y * area : (y + 1) * area], field[y * area : (y + 1) * area]
+        for k in range(area):
+            block[k] = own[k]
+        for shift in range(-vertical, vertical + 1):
+            other = (y + shift) % height if circular else y + shift
+            if shift != 0 and 0 <= other < height:
+                source = field[other * area : (other + 1) * area]
+                for k in range(area):
+                    block[k] += source[k]
+        _pad(block, width, width, horizontal, horizontal, circular, padded)
+        for k in range(run):
+            total[k] = middle[k]
+        for shift in range(1, horizontal + 1):
+            step = shift * (wide + 1)
+            before, after = (
+                padded[begin - step : begin - step + run],
+                padded[begin + step : begin + step + run],
+            )
             for k in range(run):
-                total[k] = middle[k]
-            for shift in range(1, horizontal + 1):
-                step = shift * (wide + 1)
-                before, after = (
-                    padded[begin - step : begin - step + run],
-                    padded[begin + step : begin + step + run],
-                )
-                for k in range(run):
-                    total[k] += before[k] + after[k]
-            for x in range(width):
-                line, found = block[x * width : (x + 1) * width], total[x * wide : x * wide + width]
-                for k in range(width):
-                    line[k] = taps * found[k]
+                total[k] += before[k] + after[k]
+        for x in range(width):
+            line, found = block[x * width : (x + 1) * width], total[x * wide : x * wide + width]
+            for k in range(width):
+                line[k] = taps * found[k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _gathered(field, position, height, width, part):  # type: ignore[no-untyped-def]
-    """The entries of one position of the first sample with all of the second, in a row."""
-    y, x = position // width, position % width
-    for other in range(height):
-        base = ((y * height + other) * width + x) * width
-        for k in range(width):
-            part[other * width + k] = field[base + k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _scattered(part, position, height, width, field):  # type: ignore[no-untyped-def]
-    """Put a row of entries back to its place: the inverse of `_gathered`."""
-    y, x = position // width, position % width
-    for other in range(height):
-        base = ((y * height + other) * width + x) * width
-        for k in range(width):
-            field[base + k] = part[other * width + k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _look_up(covariance, fixed, series, coordinate, grid, value, slope):  # type: ignore[no-untyped-def]
-    """F and F' from the table, of the diagonal at once or of all pairs row by row; `fixed` holds what stays."""
+def _look_up(covariance, fixed, series, coordinate, grid, lines, value, slope):  # type: ignore[no-untyped-def]
+    """F and F' from the table, of the diagonal at once or of pairs strip by strip; `fixed` holds what stays."""
     if not grid[5]:
         _interpolate(covariance, fixed[0], fixed[1], fixed[2], fixed[3], series[0], coordinate, value, slope)
         return
-    height, width = grid[0], grid[1]
-    size = height * width
-    rows, found = np.empty((5, size)), np.empty((2, size))
-    for position in range(size):
-        _gathered(covariance, position, height, width, rows[0])
-        for number in range(4):
-            _gathered(fixed[number], position, height, width, rows[number + 1])
+    width, lanes = grid[1], series.shape[3]
+    parts = -(-width // lanes)
+    for run in range(len(lines) * width * parts):
+        part, column, row = run % parts, run // parts % width, run // (parts * width)
+        position, strip = lines[row, 0] * width + column, lines[row, 1] * parts + part
+        begin = (row * width + column) * width + part * lanes
+        end = begin + min(lanes, width - part * lanes)
         _interpolate(
-            rows[0], rows[1], rows[2], rows[3], rows[4], series[position], coordinate, found[0], found[1]
+            covariance[begin:end], fixed[0, begin:end], fixed[1, begin:end], fixed[2, begin:end], fixed[3, begin:end],
+            series[position, strip : strip + 1], coordinate, value[begin:end], slope[begin:end],
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _sum_up(covariance, fixed, powers, grid, lines, truncation, value, slope, bend):  # type: ignore[no-untyped-def]
+    """F, F' and F'' from Mehler series, of the diagonal or of pairs; see `equilibrium_images` for `powers`."""
+    left, right, orders = powers
+    if grid[5]:
+        power_sums_of_pairs(
+            covariance,
+            fixed[0],
+            fixed[3],
+            left,
+            right,
+            orders,
+            truncation,
+            grid[1],
+            lines,
+            value,
+            slope,
+            bend,
         )
-        _scattered(found[0], position, height, width, value)
-        _scattered(found[1], position, height, width, slope)
+    else:
+        power_sums(covariance, fixed[0], fixed[3], left, right, orders, truncation, value, slope, bend)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _mix(field, grid, padded, rows, result):  # type: ignore[no-untyped-def]
-    """𝒜 of a field over the diagonal, or over all pairs of positions if `grid` says so."""
+    """𝒜 of a field over the diagonal, or over pairs of positions if `grid` says so."""
     height, width, vertical, horizontal, circular, pairs = grid
     if pairs:
         _mixed_pairs(field, height, width, vertical, horizontal, circular, padded, result)
@@ -326,25 +331,75 @@ def _mix(field, grid, padded, rows, result):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _resolve(target, weight, slope, grid, padded, rows, feedback, goal, work, found):  # type: ignore[no-untyped-def]
+    """Solve (I - σ_a² 𝒜F') found = target by Chebyshev's iteration, up to a residual of `goal`, weighted.
+
+    With F' ≥ 0 the eigenvalues of σ_a² 𝒜F' are real and between -r/3 and r, r = σ_a² max F': those of the average over
+    an odd number of taps are between -1/3 and 1.  Otherwise all that is known is that they are within a circle of
+    radius r, and the iteration is the Neumann series.
+    """
+    count = len(target)
+    scaled, mixed, move = work[0], work[1], work[2]
+    least, most = 0.0, 0.0
+    for s in range(count):
+        most = max(most, slope[s])
+    for s in range(count):
+        least = min(least, slope[s])
+    rate = feedback * max(most, -least)
+    middle, half = (1.0 - rate / 3.0, 2.0 * rate / 3.0) if least >= 0.0 else (1.0, 0.0)
+    last = half / middle
+    for s in range(count):
+        move[s] = target[s] / middle
+        found[s] = move[s]
+    for _ in range(MOST_SWEEPS):
+        for s in range(count):
+            scaled[s] = slope[s] * found[s]
+        _mix(scaled, grid, padded, rows, mixed)
+        left = 0.0
+        for s in range(count):
+            mixed[s] = target[s] - found[s] + feedback * mixed[s]
+        for s in range(count):
+            left = max(left, abs(mixed[s]) * weight[s])
+        if left <= goal:
+            break
+        share = 1.0 / (2.0 * middle - half * last)
+        keep = half * share * last
+        last = half * share
+        for s in range(count):
+            move[s] = keep * move[s] + 2.0 * share * mixed[s]
+            found[s] += move[s]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _solve(  # type: ignore[no-untyped-def]
-    forcing, covariance, scale, fixed, rest, own, grid, padded, rows,
-    feedback, slopes, series, coordinate, rate, sweeps, tolerance, want_tangent,
+    forcing, covariance, scale, fixed, rest, own, grid, lines, padded, rows,
+    feedback, slopes, series, coordinate, powers, tolerance, want_tangent,
 ):  # fmt: skip
     """ΣF and Σ(F + BΛ) over the entries of one field, Newton steps and residual: (10.1) to (10.3) in units of R.
 
     `fixed` (4, entries) holds 1/√(q q'), √(S S'), √(E1 E1') and the constant part of F; `own` lists entries where a
     position meets itself; `rest` (2, entries) has F and F' of entries without signal, or is empty; `series` is the
-    table, one for the diagonal or one for each position of the first sample, or empty.
+    table, one for the diagonal or one for each position of the first sample, or empty; `powers` the Mehler series, or
+    empty; `lines` the rows of positions that meet, where the field is over pairs.
     """
     linear, bent = slopes
     count = len(forcing)
     over, energy, steep, lift = fixed[0], fixed[1], fixed[2], fixed[3]
-    mixed, value, slope = np.empty(count), np.empty(count), np.empty(count)
-    step, gap = np.empty(count), np.empty(count)
-    residual, steps = np.inf, 0
+    mixed, value, slope, bend = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
+    step, gap, work = np.empty(count), np.empty(count), np.empty((3, count))
+    residual, steps, carried = np.inf, 0, False
+    summed = len(powers[0][0]) > 0
+    last = len(LEFT_OUT) - 1 if summed else 0
     for number in range(MAX_STEPS):
-        if len(series):
-            _look_up(covariance, fixed, series, coordinate, grid, value, slope)
+        if carried:
+            # F along so small a step: what Taylor's formula leaves out is smaller than rounding.
+            for s in range(count):
+                value[s] += step[s] * (slope[s] + 0.5 * bend[s] * step[s])
+                slope[s] += bend[s] * step[s]
+        elif len(series):
+            _look_up(covariance, fixed, series, coordinate, grid, lines, value, slope)
+        elif summed:
+            _sum_up(covariance, fixed, powers, grid, lines, LEFT_OUT[min(number, last)], value, slope, bend)
         else:
             _evaluate(covariance, over, scale, linear, bent, lift, value, slope)
         # A position with itself: moments of one variable.  From ρ = 1 to rounding, F' of a kinked activation would have
@@ -360,48 +415,39 @@ def _solve(  # type: ignore[no-untyped-def]
                     value[s] = rest[0, s]
                     slope[s] = rest[1, s]
         _mix(value, grid, padded, rows, mixed)
-        residual = 0.0
         for s in range(count):
             gap[s] = feedback * mixed[s] + forcing[s] - covariance[s]
+        residual = 0.0
+        for s in range(count):
             residual = max(residual, abs(gap[s]) * over[s])
-        if residual <= tolerance or len(own) == count:
+        if (residual <= tolerance and number >= last) or len(own) == count:
             break
         steps = number + 1
+        carried = summed and number >= last and residual <= CARRIED and not carried
+        goal = SWEEP_GAIN * residual if residual > CARRIED else 10.0 * SOLVED
+        _resolve(gap, over, slope, grid, padded, rows, feedback, goal, work, step)
         for s in range(count):
-            step[s] = gap[s]
-        for _ in range(sweeps):
-            for s in range(count):
-                value[s] = slope[s] * step[s]
-            _mix(value, grid, padded, rows, mixed)
-            for s in range(count):
-                step[s] = gap[s] + feedback * mixed[s]
-        for s in range(count):
-            covariance[s] = min(max(covariance[s] + step[s], -scale[s]), scale[s])
+            moved = min(max(covariance[s] + step[s], -scale[s]), scale[s])
+            step[s] = moved - covariance[s]
+            covariance[s] = moved
     features = 0.0
     for s in range(count):
         features += value[s]
     tangent = features
     if want_tangent:
-        # B = F' (1 + σ_a² 𝒜B).
+        # B = F' C with C = 1 + σ_a² 𝒜F'C.
         for s in range(count):
-            step[s] = slope[s]
-        change = 1.0
-        while feedback > 0.0 and change * rate > tolerance * (1.0 - rate):
-            _mix(step, grid, padded, rows, mixed)
-            change = 0.0
-            for s in range(count):
-                moved = slope[s] * (1.0 + feedback * mixed[s])
-                change = max(change, abs(moved - step[s]))
-                step[s] = moved
+            gap[s] = 1.0
+        _resolve(gap, gap, slope, grid, padded, rows, feedback, SOLVED, work, step)
         for s in range(count):
-            tangent += step[s] * covariance[s]
+            tangent += slope[s] * step[s] * covariance[s]
     return features, tangent, steps, residual
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def equilibrium_images(  # type: ignore[no-untyped-def]
-    first, others, side, sides, grid, equation, slopes, series, coordinate,
-    weight, rate, sweeps, tolerance, want_tangent, features, tangents,
+    first, others, side, sides, grid, equation, slopes, series, coordinate, powers,
+    weight, tolerance, want_tangent, features, tangents,
 ):  # fmt: skip
     """G and Θ with the readout "flatten" of one sample with others, docs/theory.md (10.1) to (10.3).
 
@@ -410,8 +456,9 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
     M_1 in this order, (8, positions) and (samples, 8, positions).  `grid` holds height, width, taps beyond the middle,
     whether borders wrap, and whether fields are over all pairs of positions; `equation` feedback, gain and constant.
     F is linear · c + bent · √(q q') J(ρ) + constants with (linear, bent) = `slopes`, or, where `series` (samples,
-    strips, 2K, STRIP) is not empty, the table.  Returns Newton steps and the largest residual, which is above the
-    tolerance if some pair did not converge.
+    strips, 2K, STRIP) is not empty, the table, or, where `powers` is not empty, the Mehler series: coefficients, starts
+    and tails of the first sample, the same of the others, and the first power with the step to the next (`Strips`).
+    Returns Newton steps and the largest residual, which is above the tolerance if some pair did not converge.
     """
     height, width, vertical, horizontal = grid[0], grid[1], grid[2], grid[3]
     feedback, gain, constant = equation
@@ -421,6 +468,8 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
     forcing, covariance = np.empty(count), np.empty(count)
     scale, fixed, rest = np.empty(count), np.empty((4, count)), np.empty((2, count))
     everywhere = np.arange(count)
+    left, right, orders = powers
+    nothing = np.zeros((0, 2), dtype=np.int64)
     steps, worst = 0, 0.0
     for j in range(len(others)):
         for s in range(count):
@@ -444,9 +493,10 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
             rest[0, s] = side[6, s] * sides[j, 6, s]
             rest[1, s] = side[7, s] * sides[j, 7, s]
         own = everywhere if _equal(first, others[j]) else everywhere[:0]
+        theirs = (right[0][j], right[1][j], right[2][j]) if len(left[0]) else left
         total, tangent, taken, residual = _solve(
-            forcing, covariance, scale, fixed, rest if still else rest[:, :0], own, grid, padded, rows, feedback,
-            slopes, series[j : j + 1], coordinate, rate, sweeps, tolerance, want_tangent,
+            forcing, covariance, scale, fixed, rest if still else rest[:, :0], own, grid, nothing, padded, rows,
+            feedback, slopes, series[j : j + 1], coordinate, (left, theirs, orders), tolerance, want_tangent,
         )  # fmt: skip
         features[j], tangents[j] = weight * total, weight * tangent
         steps, worst = max(steps, taken), max(worst, residual)
@@ -455,51 +505,66 @@ def equilibrium_images(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def equilibrium_pooled(  # type: ignore[no-untyped-def]
-    first, second, side, other, grid, equation, slopes, series, coordinate,
-    weight, rate, sweeps, tolerance, want_tangent,
+    first, second, side, other, grid, equation, slopes, series, coordinate, powers,
+    weight, tolerance, want_tangent,
 ):  # fmt: skip
     """G, Θ, Newton steps and residual with the readout "pool" of two samples, over all pairs of their positions.
 
-    The arguments are those of `equilibrium_images` for one sample instead of others; `series` (positions, strips, 2K,
-    STRIP) has the table for each position of the first sample with those of the second.
+    𝒜 shifts both positions together, so that y' - y stays what it is: each distance of rows is a system of its own,
+    small enough for the cache.  The arguments are those of `equilibrium_images` for one sample instead of others;
+    `series` (positions, strips, 2K, lanes) has the table for each position of the first sample with those of the
+    second; `powers` the Mehler series of the positions of the first sample and of the strips of the second.
     """
     feedback, gain, constant = equation
-    channels, positions = first.shape
-    count = positions * positions
-    height, width = grid[0], grid[1]
-    forcing, covariance, scale = np.empty(count), np.zeros(count), np.empty(count)
-    fixed, rest = np.empty((4, count)), np.empty((2, count))
-    work, rows = np.zeros(2 * (width + 2 * grid[3]) ** 2), np.empty(0)
-    own = np.empty(positions, dtype=np.int64)
-    for s in range(positions):
-        for t in range(positions):
-            k = ((s // width * height + t // width) * width + s % width) * width + t % width
-            for channel in range(channels):
-                covariance[k] += first[channel, s] * second[channel, t]
-            scale[k] = side[0, s] * other[0, t]
-            fixed[0, k] = side[1, s] * other[1, t]
-            fixed[1, k] = side[4, s] * other[4, t]
-            fixed[2, k] = side[5, s] * other[5, t]
-            fixed[3, k] = side[2, s] + other[2, t]
-            rest[0, k] = side[6, s] * other[6, t]
-            rest[1, k] = side[7, s] * other[7, t]
-            if s == t:
-                own[s] = k
-    _mix(covariance, grid, work, rows, forcing)
-    still = False
-    for s in range(positions):
-        for t in range(positions):
-            k = ((s // width * height + t // width) * width + s % width) * width + t % width
-            forcing[k] = gain * forcing[k] + constant
-            begin = forcing[k] * side[3, s] * other[3, t]
-            covariance[k] = min(max(begin, -scale[k]), scale[k])
-            still = still or fixed[0, k] == 0.0
-    total, tangent, steps, residual = _solve(
-        forcing, covariance, scale, fixed, rest if still else rest[:, :0],
-        own if _equal(first, second) else own[:0], grid, work, rows, feedback, slopes, series, coordinate, rate, sweeps,
-        tolerance, want_tangent,
-    )  # fmt: skip
-    return weight * total, weight * tangent, steps, residual
+    height, width, vertical, horizontal, circular, _ = grid
+    channels = len(first)
+    same = _equal(first, second)
+    work, rows = np.zeros(2 * (width + 2 * horizontal) ** 2), np.empty(0)
+    features, tangents, steps, worst = 0.0, 0.0, 0, 0.0
+    for distance in range(0 if circular else 1 - height, height):
+        top = 0 if circular else max(0, -distance)
+        bottom = height if circular else min(height, height - distance)
+        lines = np.empty((bottom - top, 2), dtype=np.int64)
+        for row in range(bottom - top):
+            lines[row, 0], lines[row, 1] = top + row, (top + row + distance) % height
+        count = len(lines) * width * width
+        part = (len(lines), width, vertical, horizontal, circular, True)
+        forcing, covariance, scale = np.empty(count), np.zeros(count), np.empty(count)
+        fixed, rest = np.empty((4, count)), np.empty((2, count))
+        for row in range(len(lines)):
+            for x in range(width):
+                s, t, k = lines[row, 0] * width + x, lines[row, 1] * width, (row * width + x) * width
+                for channel in range(channels):
+                    for z in range(width):
+                        covariance[k + z] += first[channel, s] * second[channel, t + z]
+                for z in range(width):
+                    scale[k + z] = side[0, s] * other[0, t + z]
+                    fixed[0, k + z] = side[1, s] * other[1, t + z]
+                    fixed[1, k + z] = side[4, s] * other[4, t + z]
+                    fixed[2, k + z] = side[5, s] * other[5, t + z]
+                    fixed[3, k + z] = side[2, s] + other[2, t + z]
+                    rest[0, k + z] = side[6, s] * other[6, t + z]
+                    rest[1, k + z] = side[7, s] * other[7, t + z]
+        _mix(covariance, part, work, rows, forcing)
+        still = False
+        for row in range(len(lines)):
+            for x in range(width):
+                s, t, k = lines[row, 0] * width + x, lines[row, 1] * width, (row * width + x) * width
+                for z in range(width):
+                    forcing[k + z] = gain * forcing[k + z] + constant
+                    begin = forcing[k + z] * side[3, s] * other[3, t + z]
+                    covariance[k + z] = min(max(begin, -scale[k + z]), scale[k + z])
+                    still = still or fixed[0, k + z] == 0.0
+        own = np.arange(len(lines) * width if same and distance == 0 else 0)
+        # The places (row, x, x) of the field.
+        own = own * width + own % width
+        total, tangent, taken, residual = _solve(
+            forcing, covariance, scale, fixed, rest if still else rest[:, :0], own, part, lines, work, rows, feedback,
+            slopes, series, coordinate, powers, tolerance, want_tangent,
+        )  # fmt: skip
+        features, tangents = features + total, tangents + tangent
+        steps, worst = max(steps, taken), max(worst, residual)
+    return weight * features, weight * tangents, steps, worst
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

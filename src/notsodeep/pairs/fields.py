@@ -20,6 +20,7 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.compiled_fields import ROUNDING, STRIP
 from notsodeep.pairs.compiled_series import FAST
+from notsodeep.pairs.field_series import TRUNCATION, FieldSeries, field_series
 from notsodeep.pairs.solution_table import SolutionTable, solution_table
 from notsodeep.pairs.table_range import END, Range, coordinate
 from notsodeep.validation import Array, IntArray
@@ -121,6 +122,7 @@ class Method:
         linear, bent: F = linear · c + bent · √(q q') J(ρ), if it is of this form, (3.20).
         table: the table of F and F', if there is one.
         covers_all: no variance is too small for the table.
+        series: the Mehler series, if it serves all correlations.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Method:
     bent: float | None = None
     table: FieldTable | None = None
     covers_all: bool = False
+    series: FieldSeries | None = None
 
 
 def method_for(phi: Activation, variances: list[Array]) -> Method:
@@ -144,6 +147,14 @@ def method_for(phi: Activation, variances: list[Array]) -> Method:
         )
     if shape.kinked_pieces is None:
         inner = np.concatenate([phi.gain**2 * part[part > 0.0] for part in variances])
+        series = field_series(shape, inner) if len(inner) else None
+        if series is not None:
+            return Method(
+                "series",
+                TRUNCATION,
+                lambda left, right: _Powers(series, left, right),
+                series=series,
+            )
         table = _table(shape, inner) if len(inner) else None
         if table is not None:
             everything = bool(inner.min() >= table.smallest)
@@ -202,11 +213,11 @@ class FieldTable:
         return self.solution.column_vectors(logs, 1)[:, :, 0]
 
 
-def in_strips(values: Array) -> Array:
-    """(positions, …) as (strips, …, STRIP), which compiled loops read in order; the last strip is filled up."""
-    missing = -len(values) % STRIP
+def in_strips(values: Array, width: int = STRIP) -> Array:
+    """(positions, …) as (strips, …, width), which compiled loops read in order; the last strip is filled up."""
+    missing = -len(values) % width
     filled = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) if missing else values
-    return np.ascontiguousarray(np.moveaxis(filled.reshape(-1, STRIP, *values.shape[1:]), 1, -1))
+    return np.ascontiguousarray(np.moveaxis(filled.reshape(-1, width, *values.shape[1:]), 1, -1))
 
 
 class _Homogeneous:
@@ -251,6 +262,46 @@ class _Careful:
     def __call__(self, covariance: Array, want_slope: bool) -> tuple[Array, Array | None]:
         value, slope = shape_dual(self.shape, self.first, self.second, covariance.reshape(-1))
         return value.reshape(covariance.shape), slope.reshape(covariance.shape)
+
+
+class _Powers:
+    """The Mehler series, (3.13), added up pair by pair."""
+
+    def __init__(self, series: FieldSeries, left: Positions, right: Positions) -> None:
+        self.powers = series.powers
+        self.inverse = left.inverse * right.inverse
+        self.rows = series.coefficients(left.inner.reshape(-1))
+        columns = series.coefficients(right.inner.reshape(-1))
+        # Position by position, or the same columns for all rows.
+        beside = right.inner.shape[0] == left.inner.shape[0]
+        self.columns = columns.reshape(*(right.inner.shape if beside else (1, -1)), series.terms)
+
+    def __call__(self, covariance: Array, want_slope: bool) -> tuple[Array, Array | None]:
+        rho = np.clip(covariance * self.inverse, -1.0, 1.0)
+        value, slope = np.empty_like(rho), np.empty_like(rho)
+        _add_powers(self.rows, self.columns, rho, *self.powers, value, slope)
+        slope *= self.inverse
+        return value, slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_powers(left, right, rho, first, stride, value, slope):  # type: ignore[no-untyped-def]
+    """Σ_k left[i, k] right[i, j, k] ρ^(first + k stride) and its derivative, for every entry."""
+    terms = left.shape[1]
+    for i in range(rho.shape[0]):
+        own = left[i]
+        for j in range(rho.shape[1]):
+            other, r = right[i if len(right) > 1 else 0, j], rho[i, j]
+            x = r if stride == 1 else r * r
+            total, rise = 0.0, 0.0
+            for k in range(terms - 1, -1, -1):
+                rise = rise * x + total
+                total = total * x + own[k] * other[k]
+            if stride == 2:
+                rise = total + 2.0 * x * rise if first else 2.0 * r * rise
+                total = r * total if first else total
+            value[i, j] = total
+            slope[i, j] = rise
 
 
 class _Tabulated:
