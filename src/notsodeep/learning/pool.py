@@ -50,6 +50,17 @@ class TrainedKernel:
         """tr K(K + λI)⁻¹."""
         return float(np.sum(self.values / (self.values + ridge)))
 
+    def ridge_with(self, kappa: float) -> float:
+        """λ at which 1/tr(K + λI)⁻¹, the effective ridge of these samples, is κ."""
+
+        def excess(log_ridge: float) -> float:
+            return -float(np.log(np.sum(1.0 / (self.values + np.exp(log_ridge))))) - float(np.log(kappa))
+
+        # κ ≤ (λ + tr K)/n and κ ≥ λ/n.
+        high = float(np.log(kappa * len(self.values)))
+        low = high - 40.0
+        return float(np.exp(low if excess(low) >= 0.0 else brentq(excess, low, high, xtol=1e-10)))
+
     def network_ridge(self, ridge: float, width: int | None) -> float:
         """λ' with λ = λ' (1 - df₁(λ')/m), docs/theory.md (11.16); λ itself for the kernel."""
         if width is None:
@@ -183,6 +194,10 @@ class PoolCurves:
 
     def error(self, n: int, ridge: float, width: int | None) -> float:
         """The expected squared error, docs/theory.md (11.4) and (11.5)."""
+        return self.point(n, ridge, width)[1]
+
+    def point(self, n: int, ridge: float, width: int | None) -> tuple[float, float]:
+        """log κ (log ν₂ at finite width), and the expected squared error."""
         features = np.inf if width is None else float(width)
 
         def excess(log_kappa: float) -> float:
@@ -196,7 +211,7 @@ class PoolCurves:
         squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
         share = 0.0 if width is None else 1.0 / (width - squared)
         lost = (squared + share * (degrees - squared) ** 2) / n
-        return (bias + share * (degrees - squared) * penalty) / max(1.0 - lost, _STEP)
+        return place, (bias + share * (degrees - squared) * penalty) / max(1.0 - lost, _STEP)
 
 
 __all__ = ["PoolCurves", "Scores", "TrainedKernel"]

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
 from notsodeep.errors import InputError
@@ -15,7 +15,7 @@ from notsodeep.kernels import exact_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.pool import PoolCurves, Scores, TrainedKernel
 from notsodeep.models import Model
-from notsodeep.validation import Array, IntArray, as_labels, as_right_sides, frozen
+from notsodeep.validation import Array, IntArray, as_labels, as_right_sides, frozen, label_codes
 
 # Training sets for one n: a few that overlap little where n is small; the whole pool is one.
 _DRAWS = 4
@@ -34,10 +34,11 @@ class Labelled:
 
     targets: Array
     codes: IntArray | None
+    classes: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, y: ArrayLike, n: int) -> Labelled:
-        """Whole numbers and words are classes, other numbers are targets of a regression."""
+    def of(cls, y: ArrayLike, n: int, *, one_hot: bool = False) -> Labelled:
+        """Whole numbers and words are classes, other numbers are targets of a regression; `one_hot` for two as well."""
         values = np.asarray(y)
         if (values.dtype.kind == "f" and not np.array_equal(values, np.round(values))) or values.ndim == 2:
             right = as_right_sides(y, n, "y")
@@ -51,8 +52,19 @@ class Labelled:
                 "not all whole, or of shape (n, 1)."
             )
         codes = codes.astype(np.intp)
-        targets = 2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
-        return cls(np.asarray(targets, dtype=np.float64), codes)
+        one_column = len(classes) == 2 and not one_hot
+        targets = 2.0 * codes[:, None] - 1.0 if one_column else np.eye(len(classes))[codes]
+        return cls(np.asarray(targets, dtype=np.float64), codes, classes)
+
+    def matching(self, y: ArrayLike, n: int) -> Labelled:
+        """The labels of other samples, with the classes and the coding of these."""
+        if self.codes is None or self.classes is None:
+            right = as_right_sides(y, n, "y")
+            return Labelled(right[:, None] if right.ndim == 1 else right, None)
+        codes = label_codes(y, self.classes, n)
+        table = np.zeros((len(self.classes), self.targets.shape[1]))
+        table[self.codes] = self.targets
+        return Labelled(table[codes], codes, self.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +141,22 @@ class Pool:
             ridge = self._least(lambda penalty: self.curves.error(n, penalty, width))
         at_pool = self.curves.error(self.size, ridge, width)
         return self.curves.error(n, ridge, width) * self.inside(self.size, ridge, width).mse / at_pool, ridge
+
+    def rate_with_noise(self, log_kappa: float, mse: float) -> float:
+        """The error rate of a regression with this effective ridge and squared error: docs/theory.md (11.18).
+
+        The kernel on the whole pool, with the ridge that gives the same κ, has the same mean predictor. Its left-out
+        scores get the noise that is missing, or, where they have too much, the rate is continued to less.
+        """
+        trained, used, _ = self._training(self.size, 0)
+        scores = trained.left_out(trained.ridge_with(float(np.exp(log_kappa)))).mean
+        residuals = scores - self.labelled.targets[used]
+        shape = residuals.T @ residuals / np.mean(residuals**2) / self.size
+        missing = mse - float(np.mean(residuals**2))
+        codes = self.labelled.codes[used] if self.labelled.codes is not None else used
+        plain = 1.0 - float(Scores(scores, None, None).hits(codes).mean())
+        noisy = 1.0 - float(Scores(scores, np.full(self.size, abs(missing)), shape).hits(codes).mean())
+        return noisy if missing >= 0.0 else plain * plain / max(noisy, plain, 0.5 / self.size)
 
     @cached_property
     def curves(self) -> PoolCurves:
@@ -215,22 +243,36 @@ def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
 
 
 def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """Squared error by theory; the error rate follows it as it does within the pool, docs/theory.md (11.18)."""
+    """Squared error by theory; error rate by scores of the same effective ridge, or as it follows the squared error."""
     mse, chosen = pool.beyond(n, ridge, width)
+    # The kernel's own curve: networks have a peak where n is near the width, and no trend there.
     sizes = [pool.size // 4, pool.size // 2, pool.size]
-    inside = [pool.inside(size, ridge, width) for size in sizes]
+    inside = [pool.inside(size, ridge, None) for size in sizes]
+    last = pool.inside(pool.size, chosen, width)
     logs = np.log([found.mse for found in inside])
-    last = inside[-1]
-    direct = float(np.exp(logs[-1] + _slope(np.log(sizes), logs) * np.log(n / pool.size)))
+    by_power = _slope(np.log(sizes), logs) * np.log(n / pool.size)
     if pool.labelled.codes is None:
-        half = _NINETY * float(np.hypot(last.spread(last.errors) * mse / last.mse, mse - direct))
+        doubt = mse - last.mse * float(np.exp(by_power))
+        half = _NINETY * float(np.hypot(last.spread(last.errors) * mse / last.mse, doubt))
         return _Point(np.nan, mse, max(mse - half, 0.0), mse + half, chosen)
     # An error rate of zero would stay zero: half an error is the least that a pool can show.
-    rates = np.log([max(1.0 - found.accuracy, 0.5 / pool.size) for found in inside])
+    least = 0.5 / pool.size
+    rates = np.log([max(1.0 - found.accuracy, least) for found in inside])
     exponent = _slope(logs, rates) if abs(logs[-1] - logs[0]) > np.log(_CHANGE) else 1.0
-    rate = float(np.exp(rates[-1] + exponent * (np.log(mse) - logs[-1])))
-    by_power = float(np.exp(rates[-1] + _slope(np.log(sizes), rates) * np.log(n / pool.size)))
-    half = _NINETY * float(np.hypot(last.spread(last.hits), rate - by_power))
+    log_kappa, _ = pool.curves.point(n, chosen, width)
+    edge = float(pool.curves.log_kappa[0])
+    start = max(1.0 - last.accuracy, least)
+    if width is None and log_kappa < edge:
+        rate = start * (mse / last.mse) ** exponent
+    else:
+        # The bias that the pool does not reach is taken off afterwards.
+        unreached = pool.curves.at(max(log_kappa, edge))[1] - pool.curves.at(log_kappa)[1]
+        rate = (
+            pool.rate_with_noise(max(log_kappa, edge), mse + unreached)
+            * (mse / (mse + unreached)) ** exponent
+        )
+    doubt = rate - start * float(np.exp(_slope(np.log(sizes), rates) * np.log(n / pool.size)))
+    half = _NINETY * float(np.hypot(last.spread(last.hits), doubt))
     centre = min(max(1.0 - rate, 0.0), 1.0)
     return _Point(centre, mse, max(centre - half, 0.0), min(centre + half, 1.0), chosen)
 

@@ -93,7 +93,7 @@ class FieldSeries:
             missing = np.maximum(1.0 - behind[:, :1] - 2e-16 * np.sqrt(squares.shape[1]), 0.0)
             after = np.pad(behind, ((0, 0), (0, 1)))[:, GROUP::GROUP]
             found.append(after + missing)
-        return np.maximum(*found)
+        return np.asarray(np.maximum(*found))
 
     def _segment(self, variances: Array) -> tuple[Array, Array]:
         """The segment of each variance, and its place from -1 to 1 there, from the top downwards.
