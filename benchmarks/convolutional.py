@@ -1,8 +1,7 @@
-"""Kernels of convolutional equilibrium models: time, memory, errors at finite width, and accuracy.
+"""Kernels of convolutional equilibrium models: time, memory, and errors at finite width.
 
     python benchmarks/convolutional.py                                  # flatten 32×32 and pool 16×16: ms per entry
     python benchmarks/convolutional.py --widths --picture docs/images/convolutional_widths.png
-    python benchmarks/convolutional.py --results --n 500 1000           # ridge on CIFAR-10
 
 Times are for CK and NTK together. "core ms per pair" is the processor time of this process for each pair of images
 that is computed (half of the entries of a square kernel), which other programs on the machine disturb less.
@@ -25,17 +24,14 @@ ROOT = Path(__file__).resolve().parents[1]
 FEEDBACK = 0.3
 
 
-def cifar10(
-    n: int, split: str = "train", side: int = 32, mean: np.ndarray | None = None
-) -> tuple[np.ndarray, ...]:
-    """Images (n, 3, side, side) less their mean image, with |x(s)|² = 1 on average; labels; the mean image."""
-    data = nsd.data.load("cifar10", n=n, split=split)
+def cifar10(n: int, side: int = 32) -> np.ndarray:
+    """Images (n, 3, side, side) less their mean image, with |x(s)|² = 1 on average."""
+    data = nsd.data.load("cifar10", n=n)
     images = nsd.data.as_images("cifar10", data.X)
     step = 32 // side
     images = images.reshape(len(images), 3, side, step, side, step).mean(axis=(3, 5))
-    mean = images.mean(axis=0) if mean is None else mean
-    images = images - mean
-    return images / math.sqrt(np.mean(np.sum(images**2, axis=1))), data.y, mean
+    images = images - images.mean(axis=0)
+    return np.asarray(images / math.sqrt(np.mean(np.sum(images**2, axis=1))))
 
 
 def times(arguments: argparse.Namespace) -> None:
@@ -48,7 +44,7 @@ def times(arguments: argparse.Namespace) -> None:
         ("flatten", 32, arguments.n[0]),
         ("pool", 16, min(arguments.n[0], arguments.pooled)),
     ):
-        images = cifar10(n, side=side)[0]
+        images = cifar10(n, side)
         for name in arguments.activation:
             model = nsd.ConvDEQ(name, FEEDBACK, readout=readout)
             # Compiles, and makes the table of the activation.
@@ -121,88 +117,17 @@ def draw_widths(channels: tuple[int, ...], rows: list[tuple[str, list[float]]], 
         figures.save(figure, path)
 
 
-def accuracy(
-    square: np.ndarray, cross: np.ndarray, labels: np.ndarray, truth: np.ndarray
-) -> tuple[float, float]:
-    """Accuracy of ridge regression on ±1 targets, the ridge by leave-one-out, and that ridge over the mean diagonal."""
-    classes = np.unique(labels)
-    targets = np.where(labels[:, None] == classes, 1.0, -1.0)
-    mean = targets.mean(axis=0)
-    values, vectors = np.linalg.eigh(square)
-    scale, best = float(np.trace(square)) / len(square), (-1.0, 0.0)
-    turned = vectors.T @ (targets - mean)
-    for factor in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
-        inverse = 1.0 / (values + factor * scale)
-        dual = vectors @ (inverse[:, None] * turned)
-        diagonal = (vectors**2) @ inverse
-        held = (targets - mean) - dual / diagonal[:, None] + mean
-        best = max(best, (float(np.mean(classes[held.argmax(axis=1)] == labels)), factor))
-    factor = best[1]
-    dual = vectors @ (turned / (values + factor * scale)[:, None])
-    found = classes[(cross @ dual + mean).argmax(axis=1)]
-    return float(np.mean(found == truth)), factor
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of `count` trials."""
-    z = 1.96
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count**2)) / (1 + z * z / count)
-    return 100 * (middle - half), 100 * (middle + half)
-
-
-def results(arguments: argparse.Namespace) -> None:
-    """Ridge on CIFAR-10, flatten: convolutional kernels beside dense ones and the Gaussian one."""
-    print("| n | kernel | accuracy | 95 % interval | ridge | seconds |")
-    print("|---|---|---|---|---|---|")
-    for n in arguments.n:
-        images, labels, mean = cifar10(n)
-        others, truth, _ = cifar10(arguments.test, "test", mean=mean)
-        rows, more = (part.reshape(len(part), -1) / 32.0 for part in (images, others))
-        relu = nsd.activation("relu").scaled(math.sqrt(2.0))
-        models = {
-            "ConvDEQ relu 0.3": nsd.ConvDEQ("relu", FEEDBACK),
-            "ConvDEQ relu 0.8": nsd.ConvDEQ("relu", 0.8),
-            "conv, 5 layers": nsd.ConvExplicit([relu] * 5),
-            "dense DEQ relu 0.3": nsd.DEQ("relu", FEEDBACK),
-        }
-        chosen = {name: model for name, model in models.items() if arguments.only in name}
-        for name, model in chosen.items():
-            start = time.perf_counter()
-            plain = name.startswith("dense")
-            first, second = (rows, more) if plain else (images, others)
-            square, cross = nsd.both_kernels(model, first), nsd.both_kernels(model, second, first)
-            seconds = time.perf_counter() - start
-            for kernel, here, there in zip(("CK", "NTK"), square, cross, strict=True):
-                share, factor = accuracy(here, there, labels, truth)
-                low, high = wilson(share, len(truth))
-                found = f"{100 * share:.1f} | {low:.1f}–{high:.1f} | {factor:.0e} | {seconds:.0f}"
-                print(f"| {n} | {name} {kernel} | {found} |", flush=True)
-        norms, them = np.sum(rows**2, axis=1), np.sum(more**2, axis=1)
-        square = norms[:, None] + norms - 2 * rows @ rows.T
-        cross = them[:, None] + norms - 2 * more @ rows.T
-        width = np.median(square)
-        share, factor = accuracy(np.exp(-square / width), np.exp(-cross / width), labels, truth)
-        low, high = wilson(share, len(truth))
-        print(
-            f"| {n} | Gaussian (RBF), median width | {100 * share:.1f} | {low:.1f}–{high:.1f} | {factor:.0e} | 0 |"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--n", type=int, nargs="+", default=[100])
     parser.add_argument("--pooled", type=int, default=12, help="images for the readout pool, at most")
-    parser.add_argument("--test", type=int, default=1000, help="test images of --results")
-    parser.add_argument("--only", default="", help="models of --results with this word in their name")
     parser.add_argument("--activation", nargs="+", default=["relu", "tanh"])
     parser.add_argument("--widths", action="store_true", help="errors of random networks")
     parser.add_argument("--picture", type=Path, help="where the figure of --widths goes")
-    parser.add_argument("--results", action="store_true", help="ridge on CIFAR-10")
     arguments = parser.parse_args()
-    (width_errors if arguments.widths else results if arguments.results else times)(arguments)
+    (width_errors if arguments.widths else times)(arguments)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from harness import RESULTS, ROOT, filled, markdown_table, write_atomically
 import notsodeep as nsd
 
 BLOCK = 500
-RIDGES = 10.0 ** np.arange(-6.0, 0.5, 0.5)
+RIDGES = 10.0 ** np.arange(-5.0, 2.0, 0.5)
 FILE = RESULTS / "image_accuracy.json"
 PAGE = ROOT / "docs" / "convolutional.md"
 MARKS = "<!-- measured: accuracy -->", "<!-- end: accuracy -->"
@@ -83,7 +83,7 @@ def models(readout: str) -> dict[str, nsd.Model]:
         "ConvExplicit, 5 layers": nsd.ConvExplicit([layer] * 5, readout=readout),
         "ConvExplicit, 20 layers": nsd.ConvExplicit([layer] * 20, readout=readout),
         "DEQ of plain rows, σ_a² = 0.3": nsd.DEQ("relu", 0.3),
-        "Gaussian, exp(-|x - y|²/2)": None,
+        "Gaussian, width² = 2": None,
     }
 
 
@@ -103,7 +103,7 @@ def kernels(model: nsd.Model, left: np.ndarray, right: np.ndarray) -> Blocks:
 
 def stored(folder: Path, name: str, model: nsd.Model, parts: tuple[np.ndarray, np.ndarray]) -> Blocks:
     """A block of the kernels, from its file or computed and written there."""
-    path = folder / f"{name} {len(parts[0])} {len(parts[1])}.npz".replace("/", " over ")
+    path = folder / f"{name} {len(parts[0])} {len(parts[1])}.npz"
     if not path.exists():
         found = kernels(model, *parts)
         unfinished = path.with_suffix(".part.npz")

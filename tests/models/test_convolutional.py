@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -399,6 +400,24 @@ def test_evidence(name: str, way: str) -> None:
         assert 1 <= info.iterations < 20
         assert info.residual <= 1e-12
         assert info.residual <= info.error_bound < 1e-10
+
+
+def test_a_long_computation_is_announced() -> None:
+    many = np.random.default_rng(0).standard_normal((600, 1, 16, 16))
+    with pytest.warns(RuntimeWarning, match="integrated one by one, about .* (minutes|hours|days)"):
+        nsd.ConvDEQ("hard_tanh", FEEDBACK).prepare(Samples(many), None, (Kernel.CK,))
+
+
+def test_kinks_away_from_zero_are_not_tabulated() -> None:
+    """Their table, which nothing resolves, took minutes before the first pair."""
+    dead_zone = nsd.custom_activation(
+        lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0.0), kinks=(-0.5, 0.5)
+    )
+    samples = images(1, 1, 3)
+    start = time.process_time()
+    program = nsd.ConvDEQ(dead_zone, FEEDBACK).prepare(Samples(samples), None, (Kernel.CK,))
+    assert program.methods[0].name in {"quadrature", "integral"}
+    assert time.process_time() - start < 20.0
 
 
 def test_a_signal_that_grows_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,17 @@ from notsodeep.pairs.compiled_fields import (
 )
 from notsodeep.pairs.compiled_powers import FEW_LANES, LANES
 from notsodeep.pairs.field_series import Strips, strip_places
-from notsodeep.pairs.fields import FieldTable, Method, PairField, Positions, energy, in_strips, method_for
+from notsodeep.pairs.fields import (
+    FieldTable,
+    Method,
+    PairField,
+    Positions,
+    energy,
+    in_strips,
+    method_for,
+    seconds_for,
+)
+from notsodeep.pairs.tiles import threads
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
@@ -37,6 +48,8 @@ SWEEP_GAIN, MOST_SWEEPS = 1e-4, 80
 TILE_SIDE, TILE_SIDE_TABLE, TILE_SIDE_POOL = 32, 64, 8
 TOGETHER = 8
 
+# Seconds that are spent without a word beforehand.
+PATIENCE = 60.0
 # Sets of samples whose Mehler series are kept: rows and columns of a tile of each of two threads.
 KEPT = 4
 
@@ -94,8 +107,19 @@ class Side:
         return [Positions(layer.phi, q) for layer, q in zip(layers, self.variances, strict=True)]
 
 
+def _in_words(seconds: float) -> str:
+    """A duration in the largest unit that it exceeds twice."""
+    for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2.0 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
 class ImageProgram:
     """Base of the programs for convolutional models.
+
+    Attributes:
+        evaluations: how often F is evaluated for a pair of positions in a layer.
 
     Args:
         layers: the layers; of a DEQ the one layer that is repeated.
@@ -105,6 +129,8 @@ class ImageProgram:
         right: samples of the columns; None for the same.
         kernels: which kernels are wanted.
     """
+
+    evaluations = 1
 
     def __init__(
         self,
@@ -128,6 +154,32 @@ class ImageProgram:
         side = TILE_SIDE_TABLE if any(method.table or method.series for method in self.methods) else TILE_SIDE
         self.tile_side = side if self.readout.flatten else TILE_SIDE_POOL
         self.shape = len(left.values), len((right or left).values)
+        self._announce(right is None)
+
+    def _announce(self, symmetric: bool) -> None:
+        """Say beforehand when positions that are integrated one by one will take long."""
+        count = int(np.prod(self.mixing.positions))
+        rows, columns = self.shape
+        entries = rows * (rows + 1) // 2 if symmetric else rows * columns
+        entries *= count if self.readout.flatten else count * count
+        seconds = 0.0
+        for number, (layer, method) in enumerate(zip(self.layers, self.methods, strict=True)):
+            once = seconds_for(method, layer.phi, self.sides[0].variances[number], entries)
+            seconds += self.evaluations * once / threads()
+        if seconds > PATIENCE:
+            slow = [
+                str(one.phi)
+                for one, method in zip(self.layers, self.methods, strict=True)
+                if method.one_by_one
+            ]
+            warnings.warn(
+                f"F of {slow[0]} has neither a closed form nor a series or a table that serves all correlations: "
+                f"{entries:.1e} pairs of positions are integrated one by one, about {_in_words(seconds)}. "
+                "progress=True shows how far it is. Fewer samples or positions, or an activation that is smooth or "
+                "kinked at zero only, take less.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
@@ -242,6 +294,8 @@ class ImageProgram:
 
 class ImageEquilibrium(ImageProgram):
     """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
+
+    evaluations = 5
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances Λ_ii(s, s), by iteration over the positions of all samples."""

@@ -6,6 +6,7 @@ the variances alone is prepared once for a field; the covariance then changes fr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,6 +31,8 @@ CHUNK = 1 << 16
 # Longest range of log q of a table. Smaller variances of a smooth activation take a series of a few terms.
 LONGEST = 11.0
 FEW_TERMS = 10
+# Pairs of positions are timed before the others, until it took so long or there were so many.
+PROBE_SECONDS, MOST_PROBED = 0.05, 4096
 # Variances are floored here where they are divided by; a position without any signal is dealt with by itself.
 SMALLEST = 1e-200
 
@@ -123,6 +126,7 @@ class Method:
         table: the table of F and F', if there is one.
         covers_all: no variance is too small for the table.
         series: the Mehler series, if it serves all correlations.
+        one_by_one: every pair of positions is integrated by itself, which takes long.
     """
 
     name: str
@@ -133,6 +137,7 @@ class Method:
     table: FieldTable | None = None
     covers_all: bool = False
     series: FieldSeries | None = None
+    one_by_one: bool = False
 
 
 def method_for(phi: Activation, variances: list[Array]) -> Method:
@@ -155,7 +160,9 @@ def method_for(phi: Activation, variances: list[Array]) -> Method:
                 lambda left, right: _Powers(series, left, right),
                 series=series,
             )
-        table = _table(shape, inner) if len(inner) else None
+        # Kinks away from zero leave F without derivatives where q = q' and ρ = 1: no table resolves that.
+        tabulated = len(inner) > 0 and not any(shape.kinks)
+        table = _table(shape, inner) if tabulated else None
         if table is not None:
             everything = bool(inner.min() >= table.smallest)
             return Method(
@@ -169,7 +176,25 @@ def method_for(phi: Activation, variances: list[Array]) -> Method:
         if shape.pair_moments(probe, probe, 0.5 * probe) is not None:
             return Method("closed form", 1e-14, lambda left, right: _Careful(shape, left, right))
     way = "quadrature" if shape.kinked_pieces is None else "integral"
-    return Method(way, 1e-12, lambda left, right: _Careful(shape, left, right))
+    return Method(way, 1e-12, lambda left, right: _Careful(shape, left, right), one_by_one=True)
+
+
+def seconds_for(method: Method, phi: Activation, variances: Array, entries: int) -> float:
+    """How long it takes to evaluate F and F' once for so many pairs of positions, from a few of these variances."""
+    if not method.one_by_one:
+        return 0.0
+    usual, count, seconds = phi.gain**2 * variances[variances > 0.0], 1, 0.0
+    if not len(usual):
+        return 0.0
+    # More at a time cost less each.
+    while seconds < PROBE_SECONDS and count < MOST_PROBED:
+        count *= 8
+        left, right = np.resize(usual, count), np.resize(usual[::-1], count)
+        cross = np.linspace(-0.9, 0.9, count) * np.sqrt(left * right)
+        begin = time.perf_counter()
+        shape_dual(phi.shape, left, right, cross)
+        seconds = time.perf_counter() - begin
+    return seconds / count * entries
 
 
 def _table(shape: Shape, variances: Array) -> FieldTable | None:
@@ -448,4 +473,14 @@ class PairField:
         return value, slope
 
 
-__all__ = ["FieldTable", "Method", "PairField", "Positions", "energy", "in_strips", "method_for", "moment"]
+__all__ = [
+    "FieldTable",
+    "Method",
+    "PairField",
+    "Positions",
+    "energy",
+    "in_strips",
+    "method_for",
+    "moment",
+    "seconds_for",
+]
