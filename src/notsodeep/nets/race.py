@@ -322,7 +322,7 @@ class _Contest:
             float(np.mean(predictions == self.test[1].numpy())),
             predictions,
             history,
-            inference_seconds(net, self.test[0]),
+            inference_seconds(net, self.test[0][: evaluation_rows(net)]),
             training_memory(net, self.train[0][rows], target, wanted.loss),
         )
 
