@@ -141,6 +141,12 @@ def table(rows: list[Row]) -> list[Row]:
     return shown
 
 
+def _sizes(rows: list[Row]) -> str:
+    sides, counts = (sorted({row[key] for row in rows}) for key in ("side", "images"))
+    words = " and ".join(f"{side}×{side}" for side in sides)
+    return f"Images of {words}, {' or '.join(map(str, counts))} to fit to and as many to judge by"
+
+
 def summary(every: list[Row]) -> str:
     """The table, what misses its target, and where cutting is closer."""
     rows = [row for row in every if row["network"] != "none"]
@@ -150,7 +156,7 @@ def summary(every: list[Row]) -> str:
     names, sigmas, data, readouts = (sorted({task[k] for task in tasks}) for k in (1, 2, 0, 3))
     lines = [
         f"{len(tasks)} tasks: {len(names)} activations; σ_a² {', '.join(map(str, sigmas))}; {', '.join(data)}; "
-        f"{', '.join(readouts)}. All columns but the first of the twin are the worst of all tasks.",
+        f"{', '.join(readouts)}. {_sizes(rows)}. All columns but the first of the twin are the worst of all tasks.",
         "",
         markdown_table(table(rows)).rstrip(),
         "",
