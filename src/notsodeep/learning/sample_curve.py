@@ -243,7 +243,7 @@ def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
 
 
 def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """Squared error by theory; error rate by scores of the same effective ridge, or as it follows the squared error."""
+    """Squared error by theory; the error rate follows it, or for a network is that of scores with the same κ."""
     mse, chosen = pool.beyond(n, ridge, width)
     # The kernel's own curve: networks have a peak where n is near the width, and no trend there.
     sizes = [pool.size // 4, pool.size // 2, pool.size]
@@ -262,7 +262,7 @@ def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
     log_kappa, _ = pool.curves.point(n, chosen, width)
     edge = float(pool.curves.log_kappa[0])
     start = max(1.0 - last.accuracy, least)
-    if width is None and log_kappa < edge:
+    if width is None:
         rate = start * (mse / last.mse) ** exponent
     else:
         # The bias that the pool does not reach is taken off afterwards.

@@ -16,6 +16,7 @@ from notsodeep.interfaces.cli import (  # noqa: F401
     distill_command,
     explore_command,
     kernel_command,
+    predict_command,
     report_command,
     reproduce_command,
     spectrum_command,

@@ -65,7 +65,9 @@ def chosen_model(conv: bool, activation: str, sigma_a2: float, **geometry: Any) 
     return model
 
 
-def _data_parameters(n: int | None, p: int, scale: str, samples_help: str) -> dict[str, tuple[Any, Any]]:
+def _data_parameters(
+    n: int | None, p: int, scale: str, samples_help: str, count_names: tuple[str, ...]
+) -> dict[str, tuple[Any, Any]]:
     """The options by which data are chosen, apart from the source: annotation and default of each."""
 
     def option(kind: Any, *names: str, **settings: Any) -> Any:
@@ -73,7 +75,7 @@ def _data_parameters(n: int | None, p: int, scale: str, samples_help: str) -> di
 
     whole, number = {"metavar": "N"}, {"metavar": "NUMBER"}
     return {
-        "n": (option(int | None, "--n", "--samples", min=1, help=samples_help, **whole), n),
+        "n": (option(int | None, *count_names, min=1, help=samples_help, **whole), n),
         "scale": (
             option(
                 str, "--scale", metavar="HOW",
@@ -128,6 +130,7 @@ def takes_data(
     scale: str = "auto",
     argument: bool = False,
     samples_help: str = "Number of samples; of a file the first ones.",
+    count_names: tuple[str, ...] = ("--n", "--samples"),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that choose data; it is called with `data`, a `scenario.Data`, in their place.
 
@@ -138,6 +141,7 @@ def takes_data(
         scale: default of --scale.
         argument: the source is an argument of the command, not the option --data, and must be given.
         samples_help: help of --n.
+        count_names: how --n is called.
     """
     if argument:
         source: Any = Annotated[str, typer.Argument(help=SOURCES, metavar="DATA")]
@@ -149,7 +153,7 @@ def takes_data(
             ),
         ]
     start = inspect.Parameter.empty if argument else default
-    chosen = {"source": (source, start)} | _data_parameters(n, p, scale, samples_help)
+    chosen = {"source": (source, start)} | _data_parameters(n, p, scale, samples_help, count_names)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
