@@ -105,7 +105,7 @@ def _read_sizes(text: str) -> list[int]:
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            return np.unique(np.round(np.geomspace(first, last, _POINTS)).astype(int)).tolist()
+            return [int(size) for size in np.unique(np.round(np.geomspace(first, last, _POINTS)))]
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--n {text}: write 500, or 100,1000, or a range 100:10000.") from None
