@@ -147,7 +147,7 @@ def test_the_exact_tangent_kernels_agree(mixture: tuple[np.ndarray, float]) -> N
 
 def test_polishing_on_data_helps_and_says_by_how_much(mixture: tuple[np.ndarray, float]) -> None:
     X, tau0 = mixture
-    made = design(DEQ("tanh", 0.5), tau0, X=3.0 * X[:120], samples=50)
+    made = design(DEQ("tanh", 0.5), tau0, family="papers", X=3.0 * X[:120], samples=50)
     assert made.polish is not None
     assert made.polish.held_out_after < made.polish.held_out_before
     assert made.polish.after < made.polish.before

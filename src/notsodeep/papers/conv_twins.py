@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from notsodeep.data import as_images, load
+from notsodeep.errors import ConvergenceError
 from notsodeep.models import ConvDEQ, Model
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep.papers.experiment_settings import DEQSpec
@@ -75,7 +76,8 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
             model, X=images, kernel="both", family="injected", layers=task["layers"], samples=spec.n
         )
         evidence = found.held_out
-        assert evidence is not None
+        if evidence is None:
+            raise ConvergenceError("The design was not judged on held-out images.", "Give more images: --n.")
         return [
             {
                 "kind": "image-twin",
