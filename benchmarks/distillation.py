@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import RESULTS, Row, markdown_table
+from harness import RESULTS, Row, markdown_table, write_atomically
 from rich.console import Console
 from rich.progress import track
 from torch import nn
@@ -188,7 +188,16 @@ def main() -> None:
         atomic_append(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         done += rows
     if done:
-        CONSOLE.print(summary(done), soft_wrap=True)
+        text = summary(done)
+        CONSOLE.print(text, soft_wrap=True)
+        write_atomically(
+            wanted.out / "distillation.md",
+            "# Distillation\n\nAgreement of classes with the teacher on the test part in percent: the DEQ cut after "
+            "one, two and three steps, and as many steps of its own with all weights fitted; an undesigned network of "
+            "two steps; the chosen student guarded by the DEQ on 5 % of the rows. 'faster': the DEQ solved to 1e-3 and "
+            "1e-6 over two "
+            f"fitted steps.\n\n{text}",
+        )
 
 
 if __name__ == "__main__":

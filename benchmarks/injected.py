@@ -14,7 +14,8 @@ constant factor, and after centring rows and columns of the kernel.
 
 Networks: "injected" without data and "fitted"; the DEQ "cut" after as many steps, and after as many as cost the same at
 width 1024; "plain", one layer of the DEQ's own activation. On the centred DEQ: the "papers" design, and "fitted".
-Results: injected.jsonl in --out, one line for each distance, finished tasks in one piece.
+Results: injected.jsonl in --out, one line for each distance, finished tasks in one piece; injected.md, for each
+activation and σ_a² the worst of the data sets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from cases import ACTIVATIONS
-from harness import RESULTS, Row
+from harness import RESULTS, Row, markdown_table, write_atomically
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -261,6 +262,46 @@ def summary(rows: list[Row]) -> None:
     worse_than_cutting(rows)
 
 
+def written(rows: list[Row]) -> str:
+    """For each activation and σ_a² the worst data set, three layers for both kernels, beside cutting and one layer."""
+    rows = [row for row in rows if row["network"] != "none"]
+    cases = {
+        "one plain layer × best factor": ("plain", 1, "", "scaled"),
+        "DEQ cut after 3": ("cut", 3, "", "plain"),
+        "without data": ("injected", 3, "both", "plain"),
+        "fitted": ("fitted", 3, "both", "plain"),
+        "fitted, centred": ("fitted", 3, "both", "centred"),
+    }
+    lines: list[Row] = []
+    for name in ACTIVATIONS:
+        for sigma in VARIANCES:
+            found = [row for row in rows if row["activation"] == name and row["sigma_a2"] == sigma]
+            if not found:
+                continue
+            line: Row = {"φ": name, "σ_a²": sigma, "data sets": len({row["data"] for row in found})}
+            for words, (network, layers, goal, field) in cases.items():
+                cells = []
+                for kernel in KERNELS:
+                    chosen = [
+                        row
+                        for row in found
+                        if (row["network"], row["layers"], row["for"], row["kernel"])
+                        == (network, layers, goal, kernel)
+                    ]
+                    top = max(chosen, key=lambda row: row[field])
+                    cells.append(f"{top[field]:.0e}")
+                line[words] = ", ".join(cells)
+                line["worst on"] = top["data"]
+            lines.append(line)
+    return (
+        "# Injected twins\n\nRelative distance in the operator norm of CK, NTK of one network of three layers for "
+        f"both kernels, on {ROWS} rows that it has not seen: the worst of the data sets (mixture, digits, MNIST, "
+        "Fashion-MNIST, CIFAR-10, VGG-19 features of it). 'worst on' is that of the last column's NTK. 'centred': "
+        "after centring rows "
+        f"and columns of the kernels.\n\n{markdown_table(lines)}"
+    )
+
+
 def worse_than_cutting(rows: list[Row]) -> None:
     """Rows in which a designed network is further from the DEQ than the DEQ cut after as many steps."""
     key = ("data", "activation", "sigma_a2", "layers", "kernel")
@@ -293,7 +334,9 @@ def main() -> None:
         return
     if not options.summary:
         run(options, path)
-    summary(done(path))
+    found = done(path)
+    summary(found)
+    write_atomically(options.out / "injected.md", written(found))
 
 
 if __name__ == "__main__":

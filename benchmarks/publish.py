@@ -43,6 +43,17 @@ SECTIONS = (
     ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
     ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
     ("accuracy", "Networks: accuracy of DEQs, twins and plain networks", "`python benchmarks/accuracy.py`"),
+    (
+        "injected",
+        "Injected twins: distances on rows they have not seen",
+        "`python benchmarks/injected.py`",
+    ),
+    ("injected_accuracy", "Injected twins: accuracy", "`python benchmarks/injected_accuracy.py`"),
+    (
+        "distillation",
+        "A trained DEQ into a few of its own steps",
+        "`python benchmarks/distillation.py`",
+    ),
     ("convergence", "Training of wide DEQs", "`python benchmarks/convergence.py`"),
     ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
     ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
