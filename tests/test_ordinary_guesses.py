@@ -149,7 +149,7 @@ def _() -> None:
     images = ROWS.reshape(30, 3, 3)
     refused(lambda: nsd.conjugate_kernel(MODEL, images), r"X\.reshape\(len\(X\), -1\)")
     refused(lambda: nsd.DEQKernelClassifier().fit(images, LABELS), r"X\.reshape\(len\(X\), -1\)")
-    refused(lambda: _net()(torch.as_tensor(images)), r"X\.flatten\(1\)")
+    refused(lambda: _net()(torch.as_tensor(images)), r"X\.reshape\(len\(X\), -1\)")
 
 
 @guess("conjugate_kernel(deq, X, progress=True)")

@@ -23,7 +23,7 @@ FORMULA = re.compile(
     re.DOTALL,
 )
 PLACE = re.compile(r"(<[^>]+>)")
-CITATION = re.compile(r"\(([1-9A-Z]\.\d+)\)")
+CITATION = re.compile(r"\(((?:[1-9]\d?|[A-Z])\.\d+)\)")
 # In these a number in brackets is code, a link already, or a heading of its own.
 UNTOUCHED = ("a", "code", "pre", "math", "script", "style", "h1", "h2", "h3", "h4", "title")
 

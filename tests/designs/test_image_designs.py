@@ -60,8 +60,8 @@ def test_chosen_pairs_stand_for_the_whole_matrix(digits: np.ndarray) -> None:
         assert np.sum(chosen.rows == chosen.columns) == used
 
 
-@pytest.mark.parametrize("readout", ["flatten", "pool"])
-@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "readout"), [("relu", "pool"), ("tanh", "flatten")])
 def test_three_layers_have_both_kernels_on_images_they_have_not_seen(
     name: str, readout: str, digits: np.ndarray
 ) -> None:

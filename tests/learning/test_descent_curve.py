@@ -24,7 +24,7 @@ def test_against_training(mode, kernel, width):
     predicted = descent_curve(MODEL, TRAIN, TEST, steps, lr, kernel)
     rows = []
     for seed in range(3):
-        net = nsd.nets.DEQNet(MODEL, 64, width, 10, train=mode, seed=seed, dtype=torch.float64)
+        net = nsd.nets.DEQNet(MODEL, 64, width, 10, train=mode, seed=seed)
         history = nsd.nets.fit(net, TRAIN, TEST, optimizer="gd", lr=lr, epochs=20, loss="squared")
         rows.append([(history.rows[t - 1].test_loss, history.rows[t - 1].test_accuracy) for t in steps])
     loss, accuracy = np.mean(rows, axis=0).T
