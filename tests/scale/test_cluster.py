@@ -59,7 +59,8 @@ def test_two_processes_give_the_same_kernel(samples, expected, cluster, tmp_path
     with two_workers(cluster) as client:
         kernel = nsd.conjugate_kernel(DEQ, samples, out=tmp_path / "G.zarr", block=BLOCK, client=client)
         here = nsd.conjugate_kernel(DEQ, samples, out=tmp_path / "H.zarr", block=BLOCK)
-        np.testing.assert_array_equal(np.asarray(kernel), np.asarray(here))
+        # Rows arrive elsewhere in memory, and BLAS adds up in another order where they are aligned otherwise.
+        assert_close(np.asarray(kernel), np.asarray(here), Oracle.IDENTITY)
         assert kernel.info == here.info
         assert kernel.run == here.run
         # In memory, from rows in a file, between two sets of samples.

@@ -74,11 +74,12 @@ def _equation(
     if sigma_a2 == 0.0:
         return forcing - q, np.zeros_like(q), np.zeros_like(q)
     energy, slope = second_moment(phi, q), second_moment_slope(phi, q)
-    rounding = np.zeros_like(q)
+    # An offset is squared and taken off again: at small q what is left has few digits.
+    rounding = np.full_like(q, ROUNDING * sigma_a2 * phi.offset**2)
     if centred:
         mean = mean_derivative(phi, q, 0)
         # At small q both terms are φ(0)² and their difference is of order q.
-        rounding = ROUNDING * sigma_a2 * (energy + mean**2)
+        rounding += ROUNDING * sigma_a2 * (energy + mean**2)
         energy, slope = energy - mean**2, slope - mean * mean_derivative(phi, q, 2)
     return sigma_a2 * energy + forcing - q, sigma_a2 * slope, rounding
 
