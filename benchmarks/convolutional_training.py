@@ -1,24 +1,24 @@
-"""Do explicit twins of convolutional equilibrium models train as these do, and how much faster?
+"""Do explicit twins of convolutional equilibrium models train as these do, and how long does it take?
 
-    python benchmarks/convolutional_training.py --minutes 20
-    python benchmarks/convolutional_training.py --only speed --channels 32 64
+    python benchmarks/convolutional_training.py                  # everything that is not done yet, an hour or two
+    python benchmarks/convolutional_training.py --minutes 20     # as much as fits; the next call goes on
+    python benchmarks/convolutional_training.py --publish        # only write what is done into docs/results.md
     python benchmarks/convolutional_training.py --n 5000 --test 10000 --shrink 1 --epochs 20        # hours
 
 readout   hidden weights as drawn; the readout by ridge regression on one-hot targets, its ridge the best of seven on
           the held-out images
 all       every weight trained by Adam, cross-entropy, batches of 64; each network with the best of two learning rates
           (that of `fit`, and three times as much), chosen on the held-out images of the first seed
-speed     milliseconds of a batch of 64, forward and forward and backward, the DEQ at residuals 1e-3 and 1e-6 beside the
-          twin, taken in turn, medians of seven; iterations, and half of them: what products alone would give
 
 Networks: the convolutional DEQ (σ_a² = 0.3, 3 × 3, zeros, weights for every position); its injected twin, fitted to
 unlabelled training images; plain layers with the DEQ's own activation, as many as the twin has and one; the DEQ cut
 after as many steps.  Fashion-MNIST and the CIFAR-10 subset, images averaged over `--shrink` × `--shrink` pixels, less
 the mean image, |x(s)|² = 1 on average.  Accuracy on test images in percent, mean ± standard error over seeds;
-"agrees" is the share of test images with the class of the DEQ of the same seed (for the DEQ: of another seed).
+"twin − DEQ" is the difference of the same seed; "agree" the share of test images with the class of the DEQ of the same
+seed (for the DEQ: of the other seeds).  Seconds are processor time of one thread.
 
 Every finished training is kept in a file of lines in `--out`; a second call goes on where the first one ended, and
-`--minutes` ends a call between two trainings.
+`--minutes` ends a call between two trainings.  Times of a batch, beside TorchDEQ: peers/torchdeq/convolutional.py.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ import argparse
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import combinations
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from harness import Provenance, Row, interleave, markdown_provenance, markdown_table, write_atomically
+from harness import RESULTS, ROOT, Row, filled, markdown_table, write_atomically
 from rich.console import Console
 from torch.nn.functional import one_hot
 
@@ -47,10 +47,12 @@ from notsodeep.models import ConvDEQ, ConvExplicit
 from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, compute_features, default_lr, fit
 
 CONSOLE = Console()
-RESULTS = Path(__file__).parent / "results"
-DATA = ("fashion_mnist", "cifar10")
-SECTIONS = ("readout", "all", "speed")
-SIGMA_A2, BATCH = 0.3, 64
+PAGE = ROOT / "docs" / "results.md"
+MARKS = "<!-- measured: convolutional training -->", "<!-- end: convolutional training -->"
+TITLES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+DATA = tuple(TITLES)
+SECTIONS = ("readout", "all")
+SIGMA_A2, BATCH, TOLERANCE = 0.3, 64, 1e-4
 RIDGES = 10.0 ** np.arange(-6.0, 1.0)
 RATES = (1.0, 3.0)
 NAMES = {
@@ -124,12 +126,12 @@ def networks(data: str, section: str, setting: Setting) -> dict[str, ConvDEQ | C
     return {"deq": deq, "twin": twin, "cut": cut, "plain": plain(setting.layers), "plain 1": plain(1)}
 
 
-def built(spec: Any, parts: Parts, channels: int, train: str, seed: int, tolerance: float = 1e-4) -> Net:
+def built(spec: Any, parts: Parts, channels: int, train: str, seed: int) -> Net:
     """A network with finitely many channels."""
     shape = parts.train[0].shape[1:]
     sizes = (shape[0], channels, 10, tuple(shape[1:]))
     if isinstance(spec, ConvDEQ):
-        return ConvDEQNet(spec, *sizes, train=train, seed=seed, solver=SolverOptions(tolerance=tolerance))
+        return ConvDEQNet(spec, *sizes, train=train, seed=seed, solver=SolverOptions(tolerance=TOLERANCE))
     return ConvExplicitNet(spec, *sizes, train=train, seed=seed)
 
 
@@ -138,9 +140,9 @@ def built(spec: Any, parts: Parts, channels: int, train: str, seed: int, toleran
 
 def by_ridge(net: Net, parts: Parts) -> Row:
     """The best ridge readout on held-out images, by the Gram matrix of the training images: features are more."""
-    began = time.perf_counter()
+    began = time.process_time()
     features = compute_features(net, parts.train[0])
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     targets = one_hot(parts.train[1], 10).double() - 0.1
     values, vectors = torch.linalg.eigh((features @ features.T).double())
     held_out = (compute_features(net, parts.held_out[0]) @ features.T).double()
@@ -155,14 +157,17 @@ def by_ridge(net: Net, parts: Parts) -> Row:
 
 
 def by_training(spec: Any, parts: Parts, channels: int, seed: int, rate: float, epochs: int) -> Row:
-    """All weights trained; seconds of a median epoch."""
+    """All weights trained; seconds of an epoch."""
     net = built(spec, parts, channels, "all", seed)
     lr = rate * default_lr(net, parts.train[0], "adam", "cross_entropy", BATCH)
+    began = time.process_time()
     history = fit(net, parts.train, optimizer="adam", lr=lr, epochs=epochs, batch_size=BATCH, seed=seed)
+    seconds = time.process_time() - began
     hit = share(predicted(net, parts.held_out[0]), parts.held_out[1])
     row: Row = {"held_out_accuracy": hit, "rate": rate, "lr": lr, "stopped": history.stopped}
-    row["seconds"] = statistics.median(epoch.seconds for epoch in history.rows) if history.rows else None
+    row["seconds"] = seconds / len(history.rows) if history.rows else None
     row["contraction"] = history.rows[-1].contraction if history.rows else None
+    row["forward_steps"] = history.rows[-1].forward_steps if history.rows else None
     return row | judged(predicted(net, parts.test[0]), parts)
 
 
@@ -192,6 +197,20 @@ def measured(key: Row, setting: Setting, done: list[Row]) -> Row:
     return max(found, key=lambda row: float(row["held_out_accuracy"]))
 
 
+def compared(row: Row, done: list[Row]) -> Row:
+    """The row with the shares of test images on which it agrees with DEQs; only the classes of DEQs are kept."""
+    same = [
+        one for one in done if one["model"] == "deq" and all(one[k] == row[k] for k in ("data", "channels"))
+    ]
+    if row["model"] != "deq":
+        same = [one for one in same if one["seed"] == row["seed"]]
+    agrees = [
+        statistics.mean(a == b for a, b in zip(row["classes"], one["classes"], strict=True)) for one in same
+    ]
+    kept = row if row["model"] == "deq" else {name: row[name] for name in row if name != "classes"}
+    return kept | {"agrees": agrees}
+
+
 def tasks(section: str, wanted: argparse.Namespace) -> Iterator[Row]:
     """What is to be trained; few channels and one seed of everything first."""
     for channels in wanted.channels:
@@ -203,10 +222,14 @@ def tasks(section: str, wanted: argparse.Namespace) -> Iterator[Row]:
                     }  # fmt: skip
 
 
-def trainings(section: str, wanted: argparse.Namespace, setting: Setting, until: float) -> list[Row]:
-    """All rows of a section and setting, those of earlier calls included."""
-    file = wanted.out / "convolutional_training.jsonl"
-    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+def journal(file: Path) -> list[Row]:
+    """All finished trainings."""
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+
+def train(section: str, wanted: argparse.Namespace, setting: Setting, file: Path, until: float) -> None:
+    """The trainings of a section that are not done yet."""
+    lines = journal(file)
     mine = {"section": section, **setting.as_row()}
     done = [row for row in lines if all(row.get(name) == value for name, value in mine.items())]
     for key in tasks(section, wanted):
@@ -214,84 +237,82 @@ def trainings(section: str, wanted: argparse.Namespace, setting: Setting, until:
             continue
         if time.monotonic() > until:
             CONSOLE.print(f"{section}: out of time; the same command goes on.")
-            break
-        row = mine | key | measured(key, setting, done)
+            return
+        row = compared(mine | key | measured(key, setting, done), done)
         done.append(row)
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_append(file, (json.dumps(row) + "\n").encode())
         words = f"{key['data']}, {key['channels']} channels, seed {key['seed']}, {key['model']}"
         CONSOLE.print(f"{section}: {words}: {100 * row['accuracy']:.1f} %")
-    return done
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def table(rows: list[Row]) -> list[Row]:
-    """One line for each data set, number of channels and model."""
+    """One line for each data set and number of channels, the networks side by side."""
     lines: list[Row] = []
-    for data, channels in dict.fromkeys((row["data"], row["channels"]) for row in rows):
+    for data, channels in sorted({(row["data"], row["channels"]) for row in rows}):
         here = [row for row in rows if (row["data"], row["channels"]) == (data, channels)]
-        reference = {row["seed"]: row["classes"] for row in here if row["model"] == "deq"}
+        by = {name: {row["seed"]: row for row in here if row["model"] == name} for name in NAMES}
+        line: Row = {"data": TITLES[data], "channels": channels}
         for name, words in NAMES.items():
-            own = [row for row in here if row["model"] == name]
-            if not own:
-                continue
-            if name == "deq":
-                pairs = list(combinations(reference.values(), 2))
-            else:
-                pairs = [(row["classes"], reference[row["seed"]]) for row in own if row["seed"] in reference]
-            agree = [100.0 * statistics.mean(a == b for a, b in zip(*pair, strict=True)) for pair in pairs]
-            hits = [100.0 * row["accuracy"] for row in own]
-            error = statistics.stdev(hits) / len(hits) ** 0.5 if len(hits) > 1 else float("nan")
-            lines.append(
-                {
-                    "data": data,
-                    "channels": channels,
-                    "network": words,
-                    "accuracy, %": f"{statistics.mean(hits):.1f} ± {error:.1f}",
-                    "agrees, %": f"{statistics.mean(agree):.1f}" if agree else "",
-                    "seconds": f"{statistics.median(row['seconds'] for row in own if row['seconds']):.2f}",
-                    "seeds": len(own),
-                }
-            )
+            line[words] = mean_and_error([100.0 * row["accuracy"] for row in by[name].values()])
+        gains = [
+            100.0 * (row["accuracy"] - by["deq"][seed]["accuracy"])
+            for seed, row in by["twin"].items()
+            if seed in by["deq"]
+        ]
+        line["twin − DEQ"] = mean_and_error(gains, "+")
+        agreements = (
+            [100.0 * share for row in by[name].values() for share in row["agrees"]]
+            for name in ("twin", "plain", "deq")
+        )
+        line["agree with the DEQ: twin, plain, another DEQ"] = ", ".join(
+            f"{statistics.mean(found):.1f}" if found else "–" for found in agreements
+        )
+        times = (
+            statistics.median(row["seconds"] for row in by[name].values())
+            for name in ("deq", "twin", "plain")
+            if by[name]
+        )
+        line["seconds: DEQ, twin, plain"] = ", ".join(f"{seconds:.2g}" for seconds in times)
+        lines.append(line)
     return lines
 
 
-# --- speed ------------------------------------------------------------------------------------------------------------
+def mean_and_error(values: list[float], sign: str = "") -> str:
+    """Mean ± standard error."""
+    if len(values) < 2:
+        return f"{values[0]:{sign}.1f}" if values else "–"
+    return f"{statistics.mean(values):{sign}.1f} ± {statistics.stdev(values) / len(values) ** 0.5:.1f}"
 
 
-def speed(wanted: argparse.Namespace, setting: Setting, until: float) -> list[Row]:
-    """Milliseconds of the DEQ over those of the twin, with the steps that the solver took."""
-    rows: list[Row] = []
-    for data in wanted.data:
-        parts, specs = parts_of(data, setting), networks(data, "all", setting)
-        batch = parts.train[0][:BATCH]
-        for channels in wanted.channels:
-            if time.monotonic() > until:
-                return rows
-            twin = built(specs["twin"], parts, channels, "all", 0)
-            for residual in (1e-3, 1e-6):
-                nets = {"deq": built(specs["deq"], parts, channels, "all", 0, residual), "twin": twin}
-                line: Row = {"data": data, "channels": channels, "residual": f"{residual:g}"}
-                for name, work in (("forward", forward), ("forward and backward", training)):
-                    found = interleave({key: partial(work, net, batch) for key, net in nets.items()}, 7)
-                    line[f"{name}: DEQ, ms"] = f"{1e3 * found['deq'].median:.0f}"
-                    line[f"{name}: twin, ms"] = f"{1e3 * found['twin'].median:.1f}"
-                    line[f"{name}: ratio"] = f"{found['deq'].median / found['twin'].median:.1f}"
-                solve, back = nets["deq"].last_solve, nets["deq"].last_adjoint
-                line["steps"] = f"{solve.steps} + {back.steps}"
-                line["steps over layers"] = f"{solve.steps / setting.layers:.1f}"
-                rows.append(line)
-                CONSOLE.print(line)
-    return rows
-
-
-def forward(net: Net, batch: torch.Tensor) -> None:
-    with torch.no_grad():
-        net(batch)
-
-
-def training(net: Net, batch: torch.Tensor) -> None:
-    net.zero_grad()
-    net(batch).square().mean().backward()
+def sections(rows: list[Row]) -> str:
+    """The tables of all settings."""
+    words = {
+        "readout": "Readout by ridge regression; seconds: the features of the training images",
+        "all": "All weights trained by Adam; seconds: an epoch",
+    }
+    names = [entry.name for entry in fields(Setting)]
+    texts = []
+    for values in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
+        setting = Setting(*values)
+        for section in SECTIONS:
+            mine = {"section": section, **setting.as_row()}
+            part = [row for row in rows if all(row[name] == value for name, value in mine.items())]
+            if not part:
+                continue
+            seeds = len({row["seed"] for row in part})
+            head = (
+                f"{words[section]}. {setting.activation}, {setting.readout}, twin of {setting.layers} layers; "
+                f"{setting.n} images, {setting.held_out} to choose on, {setting.test} to test, averaged over "
+                f"{setting.shrink}×{setting.shrink} pixels"
+                + (f"; {setting.epochs} epochs" if section == "all" else "")
+                + f"; {seeds} seeds:"
+            )
+            texts += [head, "", markdown_table(table(part)).rstrip(), ""]
+    return "\n".join(texts)
 
 
 def main() -> None:
@@ -302,43 +323,34 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--channels", nargs="+", type=int, default=[32, 64, 128])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--n", type=int, default=1000, help="training images")
+    parser.add_argument("--n", type=int, default=2000, help="training images")
     parser.add_argument(
         "--held-out", type=int, default=500, help="images that rates and ridges are chosen on"
     )
-    parser.add_argument("--test", type=int, default=1000, help="test images")
+    parser.add_argument("--test", type=int, default=2000, help="test images")
     parser.add_argument("--shrink", type=int, default=2, help="pixels that are averaged along each axis")
     parser.add_argument("--layers", type=int, default=2, help="of the twin")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--readout", default="flatten", choices=["flatten", "pool"])
     parser.add_argument("--activation", default="relu")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so many")
+    parser.add_argument("--publish", action="store_true", help="only write what is done into docs/results.md")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     wanted = parser.parse_args()
     setting = Setting(
         wanted.n, wanted.held_out, wanted.test, wanted.shrink, wanted.layers, wanted.epochs, wanted.readout,
         wanted.activation,
     )  # fmt: skip
-    provenance, until = Provenance(), time.monotonic() + 60.0 * wanted.minutes
-    words = {
-        "readout": "Readout by ridge; seconds: the features of the training images",
-        "all": f"All weights trained by Adam, {setting.epochs} epochs; seconds: an epoch",
-        "speed": f"A batch of {BATCH}",
-    }
-    texts = []
-    for section in wanted.only:
-        rows = (
-            speed(wanted, setting, until)
-            if section == "speed"
-            else table(trainings(section, wanted, setting, until))
-        )
-        if rows:
-            texts.append(f"### {words[section]}\n\n{markdown_table(rows)}\n")
-            CONSOLE.print(texts[-1])
-    setup = ", ".join(f"{name} {value}" for name, value in setting.as_row().items())
-    head = ["# Convolutional equilibrium models and their twins, trained\n", f"{setup}.\n"]
-    head.append(markdown_provenance(provenance.record()) + "\n")
-    write_atomically(wanted.out / "convolutional_training.md", "\n".join([*head, *texts]))
+    torch.set_num_threads(1)
+    # That a trained map need not contract is a column of the rows.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    file, until = wanted.out / "convolutional_training.jsonl", time.monotonic() + 60.0 * wanted.minutes
+    for section in [] if wanted.publish else wanted.only:
+        train(section, wanted, setting, file, until)
+    found = sections(journal(file))
+    print(found)
+    if wanted.publish:
+        write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), *MARKS, found))
 
 
 if __name__ == "__main__":
