@@ -3,6 +3,7 @@
 from notsodeep.data.covariances import Covariance, Dense, Diagonal, Factor, Isotropic
 from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
 from notsodeep.data.mixtures import GaussianMixture, UnitSphere
+from notsodeep.data.patches import PatchMoments
 from notsodeep.data.preprocessing import SCALES, Preprocessing
 from notsodeep.data.row_inspection import RowInspection, inspect_rows
 from notsodeep.data.statistics import ClassStatistics, MixtureStatistics, StatisticsAccumulator
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianMixture",
     "Isotropic",
     "MixtureStatistics",
+    "PatchMoments",
     "Preprocessing",
     "RowInspection",
     "StatisticsAccumulator",

@@ -3,7 +3,8 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`), and in nothing else.
+a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`), and in one number more
+for images where the activation has slopes of both signs: a linear part of the first layer, (10.13).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from notsodeep.designs.families import NetworkFamily, Solution, Task
 from notsodeep.designs.pair_kernels import PairKernels
 from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernels import exact_kernel
@@ -36,6 +38,8 @@ _FURTHEST = 15.0
 NORMS, COSINES = (0.7, 1.0, 1.4), (-0.2, 0.0, 0.2, 0.5, 0.8)
 # The smallest variance that a fit starts from: its logarithm is what moves.
 _SMALLEST = 1e-6
+# What the linear part of a first layer adds to F' where a fit starts.
+_LINEAR_START = 0.1
 
 
 # --- what a network is to match ---------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ def samples_target(model: Model, samples: Array, kernel: str) -> Target:
 
 
 class Fit:
-    """Least squares for the logarithms of (output scale, weights, inject), from a start.
+    """Least squares for the logarithms of (output scale, weights, inject, linear part if any), from a start.
 
     Args:
         model: the model, whose activation and bias the networks have.
@@ -171,9 +175,9 @@ class Fit:
 
     def _found(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
-        numbers, layers = np.exp(logs), len(logs) // 2
-        both = self.kernels.kernels(numbers[1 : layers + 1], numbers[layers + 1 :])
-        return [numbers[0] * both[0 if name == "ck" else 1] for name in self.target.kernels]
+        numbers = _Numbers.of(logs)
+        both = self.kernels.kernels(numbers.weights, numbers.inject, numbers.linear)
+        return [numbers.output * both[0 if name == "ck" else 1] for name in self.target.kernels]
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
@@ -191,6 +195,36 @@ class Fit:
         return rescaled
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of an injected network, whose logarithms are fitted.
+
+    Attributes:
+        output: the scale g of the output, as a variance.
+        weights, inject: w_l and c_l.
+        linear: what the linear part of the first layer adds to F'; 0 without one.
+    """
+
+    output: float
+    weights: Array
+    inject: Array
+    linear: float
+
+    @classmethod
+    def of(cls, logs: Array) -> _Numbers:
+        numbers, layers = np.exp(logs), len(logs) // 2
+        linear = float(numbers[-1]) if len(numbers) % 2 else 0.0
+        return cls(float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 : 2 * layers], linear)
+
+
+def has_linear_part(model: DEQ | ConvDEQ, layers: int) -> bool:
+    """Whether the first layer has a linear part: for images, where slopes of both signs let loop gains change sign."""
+    shape = model.activation.shape
+    if not (isinstance(model, ConvDEQ) and layers > 1 and shape.is_homogeneous and shape.pieces):
+        return False
+    return min(shape.pieces.slopes) < 0.0 < max(shape.pieces.slopes)
+
+
 def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
     """The DEQ cut after as many steps: w_1 = σ_b², then w_l = σ_a² and c_l = σ_b²."""
     recurrent, injected = max(model.sigma_a2, _SMALLEST), model.sigma_b2
@@ -198,13 +232,24 @@ def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
 
 
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
-    """The network with these logarithms of (output scale, weights, inject), its layers centred at `centre`."""
-    numbers, layers = np.exp(logs).tolist(), len(logs) // 2
-    weights, inject = numbers[1 : layers + 1], numbers[layers + 1 :]
-    plain = model.network([model.activation] * layers, weights=weights, inject=inject)
+    """The network with these logarithms of its numbers, its layers centred at `centre`."""
+    numbers = _Numbers.of(logs)
+    layers = [model.activation] * len(numbers.weights)
+    if numbers.linear:
+        layers[0] = _with_linear_part(model.activation, numbers.linear)
+    plain = model.network(layers, weights=numbers.weights.tolist(), inject=numbers.inject.tolist())
     shifted = plain if centre is None else plain.centred(centre)
     *hidden, last = shifted.layers
-    return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers[0]))])
+    return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers.output))])
+
+
+def _with_linear_part(phi: Activation, more: float) -> Activation:
+    """φ(x) + t x for a φ of two rays, with t > 0 such that F' is larger by `more`: t² + (sum of the slopes) t."""
+    below, at_zero, above = phi(np.array([-1.0, 0.0, 1.0])).tolist()
+    right, left = above - at_zero, at_zero - below
+    mean = 0.5 * (left + right)
+    slope = math.sqrt(mean**2 + more) - mean
+    return activation("leaky_relu", a=right + slope, b=left + slope).shifted(at_zero)
 
 
 # --- the family -------------------------------------------------------------------------------------------------------
@@ -256,7 +301,7 @@ class InjectedFamily(NetworkFamily):
         self, model: DEQ | ConvDEQ, centre: float | None, logs: Array, distance: float
     ) -> InjectedSolution:
         network = network_at(model, logs, centre)
-        reason = f"{2 * self.layers} numbers are matched to whole kernels, which they meet to {distance:.1e}"
+        reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
         return InjectedSolution(self, network, distance, 0.0, reason, logs=logs, centre=centre)
 
 
@@ -281,6 +326,8 @@ class InjectedSolution(Solution):
         fit = Fit(model, target, self.centre)
         # The fit only comes closer, so that it ends closer than the DEQ cut after as many steps.
         start = min((self.logs, cut_start(model, family.layers)), key=fit.distance)
+        if has_linear_part(model, family.layers):
+            start = np.append(start, math.log(_LINEAR_START))
         logs = fit.closest(start)
         distance = fit.distance(logs)
         if isinstance(model, DEQ):

@@ -45,8 +45,11 @@ class PairKernels:
         self._closed = shape.kinked_pieces is None and shape.pair_moments(flat, flat, 0.5 * flat) is not None
         self._range, self._series = LogInterval(0.0, 0.0), np.empty((0, 0))
 
-    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
-        """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1."""
+    def kernels(self, weights: Array, inject: Array, linear: float = 0.0) -> tuple[Array, Array]:
+        """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1.
+
+        `linear` is what a linear part of the first layer adds to F' (and times Λ to F), docs/theory.md (10.13).
+        """
         q, c, diagonal, tangent = self._squares, self.pairs.cross, self._squares, self.pairs.cross
         energy, features = q, c
         for number, (weight, again) in enumerate(zip(weights, (0.0, *inject), strict=True)):
@@ -57,6 +60,9 @@ class PairKernels:
                 self._enter(one, self.pairs.cross, weight, again, number) for one in (features, tangent)
             )
             features, slopes, energy, steepness = self._layer(q, c)
+            if linear and number == 0:
+                features, slopes = features + linear * c, slopes + linear
+                energy, steepness = energy + linear * q, steepness + linear
             tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
         return self.pairs.read(features, energy[:-1]), self.pairs.read(tangent, diagonal[:-1])
 
