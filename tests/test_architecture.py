@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("operators", "estimators"),
     ("figures",),
     ("learning",),
+    ("verdicts",),
     ("papers",),
     ("interfaces", "__main__"),
 )

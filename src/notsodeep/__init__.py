@@ -51,6 +51,8 @@ _HOMES = {
     "learning_curve": "learning",
     "best_ridge": "learning",
     "compare": "learning",
+    "verdict": "verdicts",
+    "Verdict": "verdicts",
     "InputError": "errors",
     "ConvergenceError": "errors",
 }
@@ -67,6 +69,7 @@ _ROOMS = (
     "operators",
     "estimators",
     "learning",
+    "verdicts",
 )
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
