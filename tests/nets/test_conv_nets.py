@@ -140,8 +140,11 @@ def test_both_solvers_and_kinked_activations(phi: str, method: str) -> None:
         assert float((found[name] - value).norm() / value.norm()) <= 1e-10, name
 
 
-def test_gradients_are_central_differences() -> None:
-    net, X = deq(padding="circular", readout="pool"), images(3, 2, 4, 5)
+@PADDING
+@READOUT
+@SIZE
+def test_gradients_are_central_differences(padding: str, readout: str, size: tuple[int, ...]) -> None:
+    net, X = deq(size=size, padding=padding, readout=readout), images(3, 2, *size)
     found = gradients(net, X, net)
     generator = torch.Generator().manual_seed(0)
     for name, tensor in {"X": X, **{key: value.data for key, value in net.named_parameters()}}.items():

@@ -108,6 +108,7 @@ def peer_with(
     threads: int,
     program: Sequence[str] = (),
     environment_variables: Mapping[str, str] | None = None,
+    sigma_a2: float = SIGMA_A2,
 ) -> Iterator[Peer]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -115,7 +116,7 @@ def peer_with(
             np.save(folder / f"{key}.npy", value, allow_pickle=False)
         process = Peer(folder, threads, program, environment_variables)
         try:
-            process.order("load", folder=name, activation=activation, sigma_a2=SIGMA_A2, threads=threads)
+            process.order("load", folder=name, activation=activation, sigma_a2=sigma_a2, threads=threads)
             yield process
         finally:
             process.close()

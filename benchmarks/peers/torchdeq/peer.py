@@ -82,13 +82,19 @@ class Network(torch.nn.Module):
 
         return apply, self.phi(injected) if self.ahead else torch.zeros_like(injected)
 
-    def features(self, x: torch.Tensor) -> torch.Tensor:
+    def equilibrium(self, x: torch.Tensor) -> torch.Tensor:
+        """√m z."""
         apply, start = self.step(x)
         states, _ = self.solver(apply, start)
-        return states[-1] / self.width**0.5
+        state: torch.Tensor = states[-1]
+        return state
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.features(x) @ self.readout.T
+        return self.equilibrium(x) / self.width**0.5 @ self.readout.T
+
+    def pull(self, cotangent: torch.Tensor) -> torch.Tensor:
+        """What a gradient in the outputs is in √m z."""
+        return cotangent @ self.readout / self.width**0.5
 
 
 def read(path: Path) -> torch.Tensor:
@@ -137,9 +143,13 @@ class Desk:
         self._original = [parameter.detach().clone() for parameter in self.network.parameters()]
         return {"versions": versions()}
 
+    def truth(self) -> Exact:
+        """Residuals in float64."""
+        return Exact(self.network, self.x)
+
     def trace(self, solver: str, ahead: bool) -> Answer:
         """What the solver could return after each of its steps: its own criterion and the true residual."""
-        network, truth = self.network, Exact(self.network, self.x)
+        network, truth = self.network, self.truth()
         network.ahead = ahead
         apply, start = network.step(self.x)
         with torch.no_grad():
@@ -149,11 +159,11 @@ class Desk:
 
     def trace_adjoint(self, solver: str, forward: Answer) -> Answer:
         """The same for the backward solve, at the equilibrium that the forward settings give."""
-        network, truth = self.network, Exact(self.network, self.x)
+        network, truth = self.network, self.truth()
         state = self.solve(**forward).requires_grad_()
         apply, _ = network.step(self.x)
         image = apply(state)
-        seed = (self.cotangent @ network.readout).detach() / network.width**0.5
+        seed = network.pull(self.cotangent).detach()
 
         def transposed(y: torch.Tensor) -> torch.Tensor:
             return torch.autograd.grad(image, state, y, retain_graph=True)[0] + seed
@@ -166,7 +176,7 @@ class Desk:
         """The equilibrium √m z in evaluation mode."""
         network = self._set_up(settings, training=False)
         with torch.no_grad():
-            return network.features(self.x) * network.width**0.5
+            return network.equilibrium(self.x)
 
     def inspect(self, gradients: str | None = None, **settings: Any) -> Answer:
         """True residual, evaluations forward and in a training step; the gradients go to .npy files."""
@@ -174,7 +184,7 @@ class Desk:
         network.evaluations = 0
         state = self.solve(**settings)
         answer: Answer = {
-            "residual": float(Exact(network, self.x).residual(state).max()),
+            "residual": float(self.truth().residual(state).max()),
             "evaluations": network.evaluations,
         }
         if gradients is not None:
@@ -190,21 +200,25 @@ class Desk:
         self._call(training=True)
 
     def time(self, mode: str, seeds: list[int], settings: Answer) -> Answer:
-        """Seconds and evaluations of one call per seed, weights perturbed anew; the first call is not counted."""
+        """Seconds and evaluations of one call per seed, weights perturbed anew; the first call is not counted.
+
+        "processor" are the seconds of the processor, which other processes do not lengthen.
+        """
         training = mode == "training"
         network = self._set_up(settings, training=training)
-        seconds, evaluations = [], []
+        seconds, processor, evaluations = [], [], []
         for seed in seeds:
             self._perturb(seed)
             network.zero_grad(set_to_none=True)
             network.evaluations = 0
             gc.collect()
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             self._call(training)
+            processor.append(time.process_time() - used)
             seconds.append(time.perf_counter() - start)
             evaluations.append(network.evaluations)
         self._restore()
-        return {"seconds": seconds[1:], "evaluations": evaluations[1:]}
+        return {"seconds": seconds[1:], "processor": processor[1:], "evaluations": evaluations[1:]}
 
     def memory(self, mode: str, settings: Answer) -> Answer:
         """Peak extra megabytes of a third call: the first ones start threads and allocate what the libraries keep."""
