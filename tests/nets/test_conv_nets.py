@@ -410,7 +410,7 @@ def test_training_at_the_default_rate_learns(kind: str, readout: str, mode: str,
         if kind == "deq"
         else (explicit(readout=readout, train=mode, channels=16, dtype=None))
     )
-    history = fit(net, (X.numpy(), labels), (X, labels), optimizer=optimizer, epochs=12, batch_size=10)
+    history = fit(net, (X.numpy(), labels), (X, labels), optimizer=optimizer, epochs=8, batch_size=10)
     assert history.stopped is None
     assert history.last.loss < 0.7 * history.rows[0].loss
     assert history.last.test_accuracy > 0.8
