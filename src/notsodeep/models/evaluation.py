@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
+from notsodeep.pairs.compiled_tiles import mirror_lower, move_rows_and_columns, put_tile
 from notsodeep.pairs.tiles import TILE, announce_compilation, for_each_tile
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 
 def evaluate_kernels(
@@ -30,8 +32,11 @@ def evaluate_kernels(
         right: samples of the columns; None for the symmetric kernels of `left` with itself.
         report: called for each tile.
     """
-    program, symmetric = model.prepare(left, right, kernels), right is None
     _announce_once()
+    symmetric = right is None
+    left, order = _sorted(model, left)
+    right, other = (None, order) if right is None else _sorted(model, right)
+    program = model.prepare(left, right, kernels)
     start = program.start()
     # The first kernel takes the place of what the program starts from.
     outputs = [start, *(np.empty_like(start) for _ in kernels[1:])]
@@ -41,19 +46,41 @@ def evaluate_kernels(
         entries = start[rows, columns].copy()
         if diagonal:
             # A matrix product need not be symmetric to the last bit.
-            entries = np.tril(entries) + np.tril(entries, -1).T
+            mirror_lower(entries)
         tile = program.tile(entries, rows, columns, diagonal=diagonal)
         for output, name in zip(outputs, kernels, strict=True):
-            part = tile.kernel(name)
-            output[rows, columns] = part
-            if symmetric and not diagonal:
-                output[columns, rows] = part.T
+            put_tile(tile.kernel(name), output, rows.start, columns.start, symmetric and not diagonal)
         return tile.info
 
     # Pairs of images take a thousand times as long as pairs of rows: their programs ask for small tiles.
     side = getattr(program, "tile_side", TILE)
     info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report, side=side)
+    if order is not None or other is not None:
+        for output in outputs:
+            _restore(output, order, other)
     return outputs, info
+
+
+def _sorted(model: Model, samples: Samples) -> tuple[Samples, IntArray | None]:
+    """The samples in the order that suits the model's tiles, and that order; None if any order will do."""
+    wanted = getattr(model, "tile_order", None)
+    order = None if wanted is None else wanted(samples)
+    if order is None:
+        return samples, None
+    squares = None if samples.squares is None else samples.squares[order]
+    return replace(samples, values=samples.values[order], squares=squares), order
+
+
+def _restore(matrix: Array, rows: IntArray | None, columns: IntArray | None) -> None:
+    """Bring a matrix whose rows and columns were sorted into the order of the samples, in place."""
+    places = []
+    for order, count in zip((rows, columns), matrix.shape, strict=True):
+        place = np.arange(count)
+        if order is not None:
+            place[order] = np.arange(count)
+        places.append(place)
+    buffer, moved = np.empty(matrix.shape[1]), np.zeros(len(matrix), dtype=np.bool_)
+    move_rows_and_columns(matrix, *places, buffer, moved)
 
 
 __all__ = ["evaluate_kernels"]

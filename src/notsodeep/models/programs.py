@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,12 @@ from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Samples
 from notsodeep.pairs import near_parallel
+from notsodeep.pairs.compiled_tiles import equilibrium_tile
 from notsodeep.pairs.pair_solver import PairSolver
 from notsodeep.pairs.sample_moments import Equation
+from notsodeep.pairs.table_lookup import has_table
 from notsodeep.results import KernelInfo
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
 
@@ -81,6 +83,18 @@ class RowProgram:
         """The nearly parallel pairs of a tile."""
         left, right = self.sides[0].values[rows], self.sides[1].values[columns]
         return near_parallel.find(c, left, right, diagonal=diagonal)
+
+
+def order_by_norm(samples: Samples, activations: Iterable[Activation]) -> IntArray | None:
+    """The order of the samples in which tiles have similar norms, where solution tables may be used; else None."""
+    if not any(has_table(phi.shape) for phi in activations):
+        return None
+    squares = samples.squares
+    if squares is None:
+        squares = np.einsum("ij,ij->i", samples.values, samples.values)
+    if len(squares) < 2 or squares.max() <= (1.0 + 1e-12) * squares.min():
+        return None
+    return np.argsort(squares, kind="stable")
 
 
 def _squares(samples: Samples) -> Array:
@@ -165,18 +179,57 @@ class Equilibrium(RowProgram):
                 f"Lower sigma_a2 below {1.0 / steepest:.4g}, or use an activation with smaller slopes.",
             )
 
-    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
-        """G, Λ and, if asked for, D, Π = Λ/(1 - σ_a² D) and K = G/(1 - σ_a² D): (3.3), (3.7) to (3.10)."""
-        equation = self.equation
+    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
+        """G and, if asked for, D: the other kernels follow from them."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         features, slope, info = self.solver.tile(c, rows, columns, diagonal=diagonal, near=pairs)
-        covariance = equation.feedback * features
-        covariance += equation.gain * c
-        covariance += equation.constant
-        if slope is None:
-            return DenseTile(features, covariance, None, None, None, info)
-        resolvent = 1.0 / (1.0 - equation.feedback * slope)
-        return DenseTile(features, covariance, slope, covariance * resolvent, features * resolvent, info)
+        return EquilibriumTile(self.equation, c, features, slope, info)
+
+
+@dataclass(frozen=True)
+class EquilibriumTile:
+    """The kernels of one tile of a DEQ at infinite depth.
+
+    Attributes:
+        equation: its variances.
+        gram: C, the Gram matrix of the inputs.
+        features: G.
+        slope: D = F'(Λ), if a tangent kernel was asked for.
+        info: how they were obtained.
+    """
+
+    equation: Equation
+    gram: Array
+    features: Array
+    slope: Array | None
+    info: KernelInfo
+
+    @property
+    def preactivations(self) -> Array:
+        """Λ, the covariance of what enters the activation, (3.3)."""
+        return self.kernel(Kernel.CK_PREACTIVATIONS)
+
+    def kernel(self, name: Kernel) -> Array:
+        """The kernel of this name: (3.3), (3.8), (3.9) or (3.10)."""
+        if name is Kernel.CK:
+            return self.features
+        slope = self.slope
+        if name.is_tangent and slope is None:
+            raise ValueError(f"{name} was not prepared")
+        equation, result = self.equation, np.empty_like(self.features)
+        equilibrium_tile(
+            self.gram,
+            self.features,
+            self.features if slope is None else slope,
+            equation.feedback,
+            equation.gain,
+            equation.constant,
+            name is Kernel.NTK_PREACTIVATIONS,
+            name is Kernel.NTK,
+            name is Kernel.NTK_PAPER,
+            result,
+        )
+        return result
 
 
 @dataclass(frozen=True)

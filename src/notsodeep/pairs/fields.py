@@ -228,14 +228,12 @@ class FieldTable:
     def rows_of(self, variances: Array) -> Array:
         """The coefficients at these variances, (positions, 2K, rank)."""
         logs = np.log(np.maximum(variances, self.smallest))
-        tables = self.solution.row_tables(logs)
-        # Without the two ends of r between F and F': here r is the correlation itself.
-        return np.concatenate([tables[:, : self.angles], tables[:, self.angles + 2 :]], axis=1)
+        return self.solution.row_tables(logs)
 
     def columns_of(self, variances: Array) -> Array:
         """What they are multiplied with, (positions, rank)."""
         logs = np.log(np.maximum(variances, self.smallest))
-        return self.solution.column_vectors(logs, 1)[:, :, 0]
+        return self.solution.column_vectors(logs)
 
 
 def in_strips(values: Array, width: int = STRIP) -> Array:

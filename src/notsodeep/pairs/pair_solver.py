@@ -16,6 +16,7 @@ import numpy as np
 from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
+from notsodeep.pairs.compiled_tiles import mirror_lower
 from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, terms_for
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.pair_problem import PairProblem
@@ -80,8 +81,10 @@ class PairSolver:
             near: nearly parallel pairs, whose slope needs more digits than c has; their distances are moved on to
                 the next layer.
         """
-        value = np.zeros_like(c)
-        slope = np.zeros_like(c) if self.problem.want_slope else np.empty((0, 0))
+        # Of a tile on the diagonal only one half is filled.
+        empty = np.zeros_like if diagonal else np.empty_like
+        value = empty(c)
+        slope = empty(c) if self.problem.want_slope else np.empty((0, 0))
         way = self._series if self._fit is None else self._fitted
         info = way(c, rows, columns, value, slope, lower=diagonal)
         phi = self.phi
@@ -91,8 +94,9 @@ class PairSolver:
         if phi.offset:
             value += self.left.lift[rows, None]
             value += self.right.lift[columns]
-        value[self.left.silent[rows]] = 0.0
-        value[:, self.right.silent[columns]] = 0.0
+        for silent, lines in ((self.left.silent[rows], value), (self.right.silent[columns], value.T)):
+            if silent.any():
+                lines[silent] = 0.0
         if diagonal:
             value = _mirrored(value, self.left.value(phi)[rows])
         if not self.problem.want_slope:
@@ -202,7 +206,6 @@ class PairSolver:
 
 def _mirrored(lower: Array, diagonal: Array) -> Array:
     """The symmetric matrix with this lower triangle and this diagonal."""
-    triangle = np.tril(lower, -1)
-    whole = triangle + triangle.T
-    np.fill_diagonal(whole, diagonal)
-    return whole
+    mirror_lower(lower)
+    np.fill_diagonal(lower, diagonal)
+    return lower

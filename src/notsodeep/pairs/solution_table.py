@@ -3,14 +3,14 @@
 A pair of samples enters the equation ρ = f P(ρ; q_i, q_j) + r through three numbers: two variances and r.  Its solution
 F(ρ(r)), F'(ρ(r)) is interpolated by Chebyshev polynomials in log q_i, log q_j and t, where t is a coordinate of r in
 which the solution is smooth up to and including ρ = ±1, for kinked and for saturated activations alike: docs/theory.md
-(3.27) to (3.31).  A pair then costs one product of a row's table with a column's vector and one Clenshaw sum: no Newton
-steps.
+(3.27) to (3.31).  No pair then needs a Newton step.  What a tile of pairs needs of a table, `local_table` cuts out of it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
-from notsodeep.pairs.compiled_series import RANK_STEP
 from notsodeep.pairs.table_range import Range, coordinate, distance_at
 from notsodeep.validation import Array
 
@@ -31,8 +30,10 @@ VARIANCE_PROBES = (8, 16, 32, 56)
 MOST_KINKED = 32
 ATTEMPTS = 3
 KEPT = 64
-# The ends of r are subtracted from r: they are kept this much more precisely than values.
-END_WEIGHT = 1e3
+# log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
+NEAR = -8
+# Ranks of `row_tables` are multiples of this.
+RANK_STEP = 8
 # What rounding leaves of r, (κ c + shifts)/(s_i s_j).
 ROUNDING = 4e-16
 
@@ -65,9 +66,9 @@ class SolutionTable:
     Attributes:
         epsilon: width of the coordinate's smooth middle, the length scale of the activation over the largest s.
         start, stop: range of t.
-        row_factors: (variance nodes, 2K + 2, rank): contracted with the row's Chebyshev vector.
-        column_factors: (variance nodes, rank): contracted with the column's.
-        lengths: number of orders in t that are not zero, for each RANK_STEP of the rank.
+        plain_ends: the ends of r are ±√(g_i g_j), g = 1 - f S/q, and not tabulated.
+        series: (2, K, M, M) coefficients of F and F' in t, log q_i and log q_j.
+        end_series: (2, M, M) coefficients of 1 - R₊ and 1 + R₋.
         error: estimated error of any value, relative as above, for r as it is given.
         rounding: how much more the rounding of r may change values.
     """
@@ -75,6 +76,8 @@ class SolutionTable:
     def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
         self.shape, self.feedback, self.extent = shape, feedback, extent
         self.odd = shape.parity == -1
+        # Where F is smooth at ρ = 1, or that end is far, r may have other ends than those at which |ρ| = 1.
+        self.plain_ends = feedback > 0.0 and (not shape.kinks or shape.kinked_pieces is not None or extent.near >= NEAR)
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
@@ -107,7 +110,7 @@ class SolutionTable:
         extent = self.extent
         if extent.rows == extent.columns and extent.rows[0] == extent.rows[1]:
             return 1
-        near, far = distance_at(np.linspace(self.start, self.stop, 3), self.epsilon)
+        near, far = self._distances(np.linspace(self.start, self.stop, 3))
         angles = np.clip(2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)), 1e-7, np.pi - 1e-7)
         for count in VARIANCE_PROBES:
             rows, columns = self._nodes(extent.rows, count), self._nodes(extent.columns, count)
@@ -120,6 +123,9 @@ class SolutionTable:
                     0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
                 )
         return 0
+
+    def _distances(self, t: Array) -> tuple[Array, Array]:
+        return distance_at(t, self.epsilon, both_ends=self.extent.both_ends)
 
     def _nodes(self, ends: tuple[float, float], count: int) -> Array:
         middle, half = 0.5 * (ends[1] + ends[0]), 0.5 * (ends[1] - ends[0])
@@ -155,13 +161,14 @@ class SolutionTable:
     def ends(self, rows: Array, columns: Array) -> tuple[Array, Array]:
         """R₊ and R₋ for every two variances, (3.27): r at ρ = ±1.
 
-        Kinks away from zero make r at ρ = ±1 a function with a kink at q_i = q_j; their tables use ±√(g_i g_j) with
-        g = 1 - f S/q instead, the largest |r| that rows of these norms have, where d is that of the rows themselves.
+        Where nothing happens at ρ = ±1, or where tables do not reach it, ±√(g_i g_j) with g = 1 - f S/q, the largest |r|
+        that rows of these norms have: then d is that of the rows themselves, and no end has to be tabulated.  (Kinks
+        away from zero make r at ρ = ±1 a function with a kink at q_i = q_j.)
         """
         if self.feedback == 0.0:
             one = np.ones((len(rows), len(columns)))
             return one, -one
-        if self.shape.kinked_pieces is not None:
+        if self.plain_ends:
             own = [
                 np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
                 for q in (rows, columns)
@@ -174,7 +181,7 @@ class SolutionTable:
     def _solutions(self, rows: Array, columns: Array, count: int) -> tuple[Array, Array, Array, float]:
         """F and F' (2, count, rows, columns), scaled, at nodes of t; R₊, R₋; the error of the nodes."""
         nodes = self.start + (self.stop - self.start) * 0.5 * (1.0 + chebyshev_nodes(count))
-        near, far = distance_at(nodes, self.epsilon)
+        near, far = self._distances(nodes)
         ends = self.ends(rows, columns)
         if self.feedback == 0.0:
             found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
@@ -229,41 +236,19 @@ class SolutionTable:
         )
         table, plus, minus, node_error = self._solutions(rows, columns, self.angles)
         series = chebyshev_coefficients(table, 1)
-        # Between F and F' two more of the same kind: the ends of r, as their distances to ±1, which lose no digits.
-        ends = END_WEIGHT * np.stack([1.0 - plus, 1.0 + minus])
-        stacked = np.concatenate([series[0], ends, series[1]])
-        stacked = chebyshev_coefficients(chebyshev_coefficients(stacked, 1), 2)
-        tails = [_tail(_sizes(series, 1)), _tail(_sizes(stacked, 1)), _tail(_sizes(stacked, 2))]
-        left, singular, right = np.linalg.svd(stacked.reshape(-1, len(columns)), full_matrices=False)
-        rank = max(1, int(np.sum(singular > 0.1 * AIM)))
-        padding = -rank % RANK_STEP
-        factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
-        factors[self.angles : self.angles + 2] /= END_WEIGHT
-        self.row_factors = np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))
-        self.column_factors = np.pad(right[:rank].T, ((0, 0), (0, padding)))
-        self.rank = rank + padding
-        dropped = self._shorten()
+        self.series = chebyshev_coefficients(chebyshev_coefficients(series, 2), 3)
+        # The ends of r as their distances to ±1, which lose no digits.
+        ends = np.stack([1.0 - plus, 1.0 + minus])
+        self.end_series = chebyshev_coefficients(chebyshev_coefficients(ends, 1), 2)
+        # Bounds of the coefficients of each order in log q_i and in log q_j.
+        self.order_sizes = [
+            np.abs(self.series).max(axis=0).sum(axis=(0, 2 - axis)) + np.abs(self.end_series).max(axis=0).sum(axis=1 - axis)
+            for axis in (0, 1)
+        ]
+        sizes = [_sizes(self.series, axis) for axis in (1, 2, 3)]
         missed, self.rounding = self._missed()
-        self.error = sum(tails) + node_error + dropped + missed
+        self.error = sum(_tail(part) for part in sizes) + node_error + missed
         self.resolved = self.error <= ACCEPTED
-
-    def _shorten(self) -> float:
-        """Drop high orders in t of the later ranks; returns a bound of what that changes.
-
-        `lengths` has how many orders are left in each step of the rank.
-        """
-        bound = np.abs(self.row_factors).sum(axis=0) * np.abs(self.column_factors).sum(axis=0)
-        orders = self.angles
-        sizes = np.maximum(bound[:orders], bound[orders + 2 :]).reshape(orders, -1, RANK_STEP).sum(axis=2)
-        rest = np.cumsum(sizes[::-1], axis=0)[::-1]
-        self.lengths = np.maximum(np.sum(rest > 0.2 * AIM, axis=0), 1)
-        dropped = 0.0
-        for number, length in enumerate(self.lengths):
-            step = slice(number * RANK_STEP, (number + 1) * RANK_STEP)
-            dropped += float(rest[length, number]) if length < orders else 0.0
-            self.row_factors[:, length:orders, step] = 0.0
-            self.row_factors[:, orders + 2 + length :, step] = 0.0
-        return dropped
 
     def _missed(self) -> tuple[float, float]:
         """Largest error at points between the nodes (random variances and angles of Λ), and what rounding of r adds."""
@@ -271,47 +256,62 @@ class SolutionTable:
         logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
         logs[0][:2], logs[1][:2] = self.extent.rows, self.extent.columns
         q = np.exp(logs[0]), np.exp(logs[1])
-        near, far = distance_at(generator.uniform(self.start, self.stop, 5), self.epsilon)
+        near, far = self._distances(generator.uniform(self.start, self.stop, 5))
         truth, _ = self._on_grid(*q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
         plus, minus = self.ends(*q)
         # The distance of r to its end, from that of ρ.
         pull = self.feedback * self._scales(*q)[0] / np.sqrt(np.multiply.outer(*q))
         goal = 2.0 * near[:, None, None] - ((1.0 - plus) - pull * truth[0])
         inside = goal / (plus - minus)
-        first = np.einsum("am,mkr->akr", self._vectors(logs[0], self.extent.rows), self.row_factors)
-        second = self._vectors(logs[1], self.extent.columns) @ self.column_factors
-        whole = np.einsum("akr,br->kab", first, second)
-        count = self.angles
+        vectors = [self._vectors(*part) for part in zip(logs, (self.extent.rows, self.extent.columns), strict=True)]
+        whole = np.einsum("pkmn,am,bn->pkab", self.series, *vectors, optimize=True)
+        found_ends = np.einsum("pmn,am,bn->pab", self.end_series, *vectors, optimize=True)
         # Distances as the compiled loop has them: to the ends that the table has.
         width = plus - minus
-        near_end = inside + ((1.0 - plus) - whole[count]) / width
+        near_end = inside if self.plain_ends else inside + ((1.0 - plus) - found_ends[0]) / width
         missed = rounding = 0.0
-        for start, part in zip((0, count + 2), truth, strict=True):
-            found, covered = self._at(whole[start : start + count], near_end)
-            moved, _ = self._at(whole[start : start + count], near_end + ROUNDING / width)
+        for coefficients, part in zip(whole, truth, strict=True):
+            found, covered = self._at(coefficients, near_end)
+            moved, _ = self._at(coefficients, near_end + ROUNDING / width)
             missed = max(missed, float((np.abs(found - part) * covered).max()))
             rounding = max(rounding, float((np.abs(moved - found) * covered).max()))
         return missed, rounding
 
     def _at(self, series: Array, inside: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The sum of a series at distances d, and which of them are within the table."""
-        t = coordinate(np.clip(inside, 0.0, 1.0), np.clip(1.0 - inside, 0.0, 1.0), self.epsilon)
+        t = coordinate(
+            np.clip(inside, 0.0, 1.0),
+            np.clip(1.0 - inside, 0.0, 1.0),
+            self.epsilon,
+            both_ends=self.extent.both_ends,
+        )
         z = (2.0 * t - self.start - self.stop) / (self.stop - self.start)
         return clenshaw(series[:, None], np.clip(z, -1.0, 1.0)), np.abs(z) <= 1.0
 
-    def row_tables(self, logs: Array) -> Array:
-        """For each sample of a row its coefficients, (samples, 2K + 2, rank)."""
-        count, orders, rank = self.row_factors.shape
-        vectors = self._vectors(logs, self.extent.rows)
-        return np.asarray((vectors @ self.row_factors.reshape(count, -1)).reshape(-1, orders, rank))
+    @cached_property
+    def _factors(self) -> tuple[Array, Array]:
+        """The coefficients of F and F' as products of what rows and what columns contribute, by a singular value
+        decomposition: (variance nodes, 2K, rank) and (variance nodes, rank)."""
+        count = len(self.series[0, 0, 0])
+        stacked = self.series.reshape(-1, count, count)
+        left, singular, right = np.linalg.svd(stacked.reshape(-1, count), full_matrices=False)
+        rank = max(1, int(np.sum(singular > 0.1 * AIM)))
+        padding = -rank % RANK_STEP
+        factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
+        return (
+            np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding))),
+            np.pad(right[:rank].T, ((0, 0), (0, padding))),
+        )
 
-    def column_vectors(self, logs: Array, width: int) -> Array:
-        """What they are multiplied with, for the samples of the columns in strips: (strips, rank, width)."""
-        vectors = self._vectors(logs, self.extent.columns) @ self.column_factors
-        padding = -len(vectors) % width
-        # Strips are filled up with a sample that exists, so that nothing overflows there.
-        vectors = np.concatenate([vectors, np.repeat(vectors[:1], padding, axis=0)])
-        return np.ascontiguousarray(vectors.reshape(-1, width, self.rank).transpose(0, 2, 1))
+    def row_tables(self, logs: Array) -> Array:
+        """For each sample its coefficients of F and then of F', (samples, 2K, rank)."""
+        factors = self._factors[0]
+        vectors = self._vectors(logs, self.extent.rows)
+        return np.asarray((vectors @ factors.reshape(len(factors), -1)).reshape(-1, *factors.shape[1:]))
+
+    def column_vectors(self, logs: Array) -> Array:
+        """What they are multiplied with, (samples, rank)."""
+        return np.asarray(self._vectors(logs, self.extent.columns) @ self._factors[1])
 
     def _vectors(self, logs: Array, ends: tuple[float, float]) -> Array:
         """Chebyshev polynomials at log q of the samples, (samples, variance nodes)."""

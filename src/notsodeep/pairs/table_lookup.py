@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.shapes import Shape
-from notsodeep.pairs import compiled_series as compiled
+from notsodeep.pairs import compiled_tables as compiled
+from notsodeep.pairs.local_table import LocalTable, TileColumns, TileSide
 from notsodeep.pairs.pair_problem import PairProblem, Where
 from notsodeep.pairs.single_pairs import SinglePairs
 from notsodeep.pairs.solution_table import SolutionTable
@@ -18,8 +18,6 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 Mask = NDArray[np.bool_]
-# Coefficients of the rows of a tile are kept for its neighbours on the right, of this many groups of norms.
-ROWS_KEPT = 8
 # Price's integral costs about thirty times as much as a table: up to this share it takes what others leave.
 SHARE_INTEGRATED = 0.02
 # Share of the nearest pairs that a table for kinks away from zero leaves out from the start.
@@ -39,7 +37,7 @@ class TableLookup:
     def __init__(self, problem: PairProblem, single: SinglePairs) -> None:
         self.problem, self.single = problem, single
         self.tables = TableFamily(problem.phi.shape, problem.feedback, problem.left, problem.right)
-        self._rows: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
+        self._sides: dict[tuple[int, int, int, int], TileSide] = {}
         self._lock = threading.Lock()
 
     def tile(
@@ -65,7 +63,7 @@ class TableLookup:
                 if lower and first < second:
                     # Of a tile on the diagonal this block is the other one, turned.
                     continue
-                key, start = (int(first), int(second)), rows.start
+                key, start = (int(first), int(second)), (rows.start, columns.start)
                 if len(kinds[0]) == len(kinds[1]) == 1:
                     part = self._block(key, start, c, rows, columns, value, slope, lower, chosen)
                     if part is None:
@@ -80,13 +78,8 @@ class TableLookup:
                 # Of one set of samples the table of two groups serves both ways.
                 turned = first < second and symmetric
                 if turned:
-                    key, where, cross, wanted, start = (
-                        key[::-1],
-                        where[::-1],
-                        cross.T,
-                        wanted.T,
-                        columns.start,
-                    )
+                    key, where, start = key[::-1], where[::-1], start[::-1]
+                    cross, wanted = cross.T, wanted.T
                 inside = value[block], slope[block] if self.problem.want_slope else slope
                 found = [np.ascontiguousarray(part.T if turned else part) for part in inside]
                 same = lower and first == second
@@ -105,7 +98,7 @@ class TableLookup:
     def _block(
         self,
         key: tuple[int, int],
-        start: int,
+        start: tuple[int, int],
         c: Array,
         rows: Where,
         columns: Where,
@@ -119,19 +112,19 @@ class TableLookup:
         c, chosen = np.ascontiguousarray(c), np.ascontiguousarray(chosen)
         table = tables.known(key)
         todo = np.zeros(c.shape, dtype=np.bool_)
+        coordinate, rate = np.empty_like(c), np.empty_like(c)
         if table is None:
             table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
         while table is not None:
-            coefficients = self._row_tables(table, key[0], start, rows)
-            vectors = table.column_vectors(tables.right.logs[columns], compiled.WIDTH)
-            *seen, left_over = compiled.table_tile(
-                c, problem.kappa, *problem.sides(rows, columns), coefficients, table.lengths, vectors,
-                *problem.roots(rows, columns), table.epsilon, table.start, table.stop, table.extent.floor, table.odd,
-                problem.want_slope, lower, chosen, value, slope, todo,
+            local = self._local(table, key, start, rows, columns)
+            *seen, first, last, fastest, left_over = compiled.table_coordinates(
+                c, problem.kappa, *problem.sides(rows, columns)[:2], local.rows.inverse, local.columns.inverse, *local.ends,
+                table.epsilon, table.extent.floor, table.odd, table.extent.both_ends, lower, chosen, coordinate, rate, todo,
             )  # fmt: skip
             few = problem.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
             if tables.covered(key, table, (seen[0], seen[1], seen[2]), few):
-                info = KernelInfo(0, 0.0, table.error / problem.margin, 0, ("table",))
+                dropped = local.evaluate((first, last), fastest, lower, chosen, coordinate, rate, value, slope)
+                info = KernelInfo(0, 0.0, (table.error + dropped) / problem.margin, 0, ("table",))
                 if left_over:
                     info = info.merge(
                         self.single.solve(c, rows, columns, value, slope, np.nonzero(todo & chosen))
@@ -144,18 +137,26 @@ class TableLookup:
         wanted = np.tril(chosen, -1) if lower else chosen
         return self.single.solve(c, rows, columns, value, slope, np.nonzero(wanted))
 
-    def _row_tables(self, table: SolutionTable, group: int, start: int, rows: Where) -> Array:
-        """The coefficients of the rows of a tile that are in one group; the last ones are kept."""
-        key = id(table), group, start
-        with self._lock:
-            if key in self._rows:
-                return self._rows[key]
-        found = table.row_tables(self.tables.left.logs[rows])
-        with self._lock:
-            self._rows[key] = found
-            while len(self._rows) > ROWS_KEPT:
-                self._rows.popitem(last=False)
-        return found
+    def _local(
+        self, table: SolutionTable, key: tuple[int, int], start: tuple[int, int], rows: Where, columns: Where
+    ) -> LocalTable:
+        """The table for a tile; what a row or a column of tiles contributes to it is kept for the next tiles."""
+        found: list[TileSide] = []
+        for axis, where in enumerate((rows, columns)):
+            groups = self.tables.right if axis else self.tables.left
+            side = self.problem.right if axis else self.problem.left
+            name = id(table), axis, key[axis], start[axis]
+            with self._lock:
+                known = self._sides.get(name)
+            if known is None:
+                logs = groups.logs[where]
+                known = (
+                    TileColumns(table, side, where, logs) if axis else TileSide(table, axis, side, where, logs)
+                )
+                with self._lock:
+                    self._sides[name] = known
+            found.append(known)
+        return LocalTable(self.problem, found[0], found[1])
 
     def _set_still(self, rows: slice, columns: slice, value: Array, slope: Array) -> None:
         """A sample of variance zero is independent of all others: F = M_0 M_0 and F' = M_1 M_1."""

@@ -12,6 +12,8 @@ from notsodeep.validation import Array
 END = 36
 # log q is rounded outwards to multiples of this, so that data sets that are alike share a table.
 LOG_STEP = 0.125
+# Up to this log2 of d/(1 - d) the far end of r needs no place in the coordinate.
+FARTHEST = 1
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Range:
         columns: the same of the columns.
         near: log2 of the smallest d/(1 - d), where d = (R₊ - r)/(R₊ - R₋); -END or less stands for d = 0.
         far: log2 of the largest d/(1 - d); END or more stands for d = 1.
+        both_ends: t takes both ends into account; without it (3.28) has its first term alone, which is quicker.
     """
 
     rows: tuple[float, float]
     columns: tuple[float, float]
     near: int
     far: int
+    both_ends: bool = True
 
     @classmethod
     def of(cls, rows: Array, columns: Array, seen: tuple[float, float, float], known: Range | None) -> Range:
@@ -41,7 +45,8 @@ class Range:
         far = _exponent(largest, opposite) + 2
         if known is not None:
             near, far = min(near, known.near), max(far, known.far)
-        return cls(_rounded(rows), _rounded(columns), max(near, -END), min(far, END))
+        both_ends = far > FARTHEST
+        return cls(_rounded(rows), _rounded(columns), max(near, -END), min(far, END), both_ends)
 
     def covers(self, smallest: float, largest: float, opposite: float) -> bool:
         """Whether distances d of this range, 1 - d at least `opposite`, are within it."""
@@ -60,7 +65,7 @@ class Range:
         near, far = odds / (1.0 + odds), 1.0 / (1.0 + odds)
         if self.far >= END:
             near[1], far[1] = 1.0, 0.0
-        low, high = coordinate(near, far, epsilon)
+        low, high = coordinate(near, far, epsilon, both_ends=self.both_ends)
         return float(low), float(high)
 
 
@@ -78,17 +83,18 @@ def _exponent(part: float, rest: float) -> int:
     return END if rest <= 0.0 else int(np.floor(np.log2(part / rest)))
 
 
-def coordinate(distance: Array, opposite: Array, epsilon: float) -> Array:
-    """t of d and 1 - d, (3.28): asinh(√d/ε) less the same of the opposite end."""
-    near, far = np.sqrt(distance), np.sqrt(opposite)
+def coordinate(distance: Array, opposite: Array, epsilon: float, *, both_ends: bool = True) -> Array:
+    """t of d and 1 - d, (3.28): arsinh(√d/ε), less the same of the opposite end or less arsinh(1/ε)."""
+    near = np.sqrt(distance)
+    far = np.sqrt(opposite) if both_ends else np.ones(1)
     return np.asarray(np.log((near + np.hypot(near, epsilon)) / (far + np.hypot(far, epsilon))))
 
 
-def distance_at(t: Array, epsilon: float) -> tuple[Array, Array]:
+def distance_at(t: Array, epsilon: float, *, both_ends: bool = True) -> tuple[Array, Array]:
     """d and 1 - d at a coordinate, by bisection of the half angle."""
     low, high = np.zeros_like(t), np.full_like(t, np.pi / 2)
     for _ in range(80):
         middle = 0.5 * (low + high)
-        below = coordinate(np.sin(middle) ** 2, np.cos(middle) ** 2, epsilon) < t
+        below = coordinate(np.sin(middle) ** 2, np.cos(middle) ** 2, epsilon, both_ends=both_ends) < t
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.sin(low) ** 2, np.cos(low) ** 2

@@ -1,0 +1,245 @@
+"""What one tile of pairs needs of a solution table: its coefficients over the norms and the angles of the tile alone.
+
+Samples come sorted by norm, so that the norms of a tile are close to each other; over such a short range few orders in
+log q matter, and fewer still of the high orders in t.  A polynomial on an interval is a polynomial on each part of it,
+so that nothing is approximated but by what is dropped, and that is bounded by the coefficients that are dropped:
+docs/theory.md (3.30).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from notsodeep.linalg.chebyshev import chebyshev_basis
+from notsodeep.pairs.compiled_series import WIDTH
+from notsodeep.pairs.compiled_tables import ORDER_STEP, table_values, table_values_and_slopes
+from notsodeep.pairs.pair_problem import PairProblem, Where
+from notsodeep.pairs.sample_moments import Side
+from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.validation import Array, IntArray
+
+# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j).
+DROPPED, DROPPED_SLOPE = 2e-12, 1e-11
+# Orders in log q are dropped from all tiles of a row or column of tiles if they are smaller than this.
+NOTHING = 1e-16
+# F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
+STEEPEST_RISE = 300.0
+
+
+@njit(cache=True, nogil=True)
+def restriction(count, middle, half):  # type: ignore[no-untyped-def]
+    """T_k(middle + half z) = Σ_j result[k, j] T_j(z) for k < count, by the three-term recursion."""
+    result = np.zeros((count, count))
+    result[0, 0] = 1.0
+    if count > 1:
+        result[1, 0], result[1, 1] = middle, half
+    for k in range(1, count - 1):
+        now, after = result[k], result[k + 1]
+        for j in range(k + 1):
+            after[j] = 2.0 * middle * now[j] - result[k - 1, j]
+        # 2 z T_j = T_{j+1} + T_{|j-1|}
+        for j in range(k + 1):
+            after[j + 1] += half * now[j]
+            after[abs(j - 1)] += half * now[j]
+    return result
+
+
+class TileSide:
+    """The samples of one side of a tile: their norms on the short range that they have.
+
+    Attributes:
+        cut: (M, m) coefficients over the range of the table become those over this range.
+        vectors: (samples, m) Chebyshev polynomials of that range at the samples.
+        inverse: what c is multiplied with to become r, relative to its ends if these are plain.
+        energy, steep: √S and √E1 of the samples.
+    """
+
+    def __init__(self, table: SolutionTable, axis: int, side: Side, where: Where, logs: Array) -> None:
+        low, high = float(logs.min()), float(logs.max())
+        ends = table.extent.columns if axis else table.extent.rows
+        length, count = ends[1] - ends[0], table.variances
+        middle, half = 0.0, 0.0
+        if length > 0.0 and count > 1:
+            middle, half = (low + high - ends[0] - ends[1]) / length, (high - low) / length
+        whole = restriction(count, middle, half)
+        left_out = np.cumsum((table.order_sizes[axis] @ np.abs(whole))[::-1])[::-1]
+        kept = max(1, int(np.sum(left_out > NOTHING)))
+        self.cut = np.ascontiguousarray(whole[:, :kept])
+        place = (2.0 * logs - low - high) / (high - low) if high > low else np.zeros_like(logs)
+        self.vectors = chebyshev_basis(place, kept)
+        self.inverse = 1.0 / side.root[where]
+        self.energy, self.steep = np.sqrt(side.energy[where]), np.sqrt(side.slope_energy[where])
+        if table.plain_ends:
+            self.inverse /= np.sqrt(np.maximum(1.0 - table.feedback * side.energy[where] / side.inner[where], 1e-6))
+
+    @property
+    def rise(self) -> float:
+        """The largest √S/√(q E1), with r relative to its ends."""
+        return float(np.max(self.energy * self.inverse / np.maximum(self.steep, 1e-150)))
+
+
+class TileColumns(TileSide):
+    """The samples of the columns of a tile, and the coefficients of a table over their norms."""
+
+    def __init__(self, table: SolutionTable, side: Side, where: Where, logs: Array) -> None:
+        super().__init__(table, 1, side, where, logs)
+        self.table = table
+        self.strips = in_strips(self.vectors[:, 1:])
+        self.end_strips = in_strips(self.vectors)
+        self._folded: dict[int, Array] = {}
+
+    def folded(self, part: int) -> Array:
+        """(M, K, m) coefficients of F (part 0) or F' (part 1)."""
+        if part not in self._folded:
+            self._folded[part] = np.ascontiguousarray((self.table.series[part] @ self.cut).transpose(1, 0, 2))
+        return self._folded[part]
+
+
+class LocalTable:
+    """A table for the pairs of one tile."""
+
+    def __init__(self, problem: PairProblem, rows: TileSide, columns: TileColumns) -> None:
+        self.problem, self.rows, self.columns, self.table = problem, rows, columns, columns.table
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """What the ends of r are the product of; nothing if they are plain."""
+        table, rows, columns = self.table, self.rows, self.columns
+        if table.plain_ends or table.feedback == 0.0:
+            return np.empty((len(rows.vectors), 2, 0)), np.empty((len(columns.end_strips), 0, WIDTH))
+        short = rows.vectors @ (rows.cut.T @ table.end_series @ columns.cut)
+        padding = columns.end_strips.shape[1] - short.shape[2]
+        return np.ascontiguousarray(np.pad(short.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))), columns.end_strips
+
+    def evaluate(
+        self,
+        span: tuple[float, float],
+        fastest: float,
+        lower: bool,
+        chosen: NDArray[np.bool_],
+        coordinate: Array,
+        rate: Array,
+        value: Array,
+        slope: Array,
+    ) -> float:
+        """F and F' at these coordinates; returns a bound of what was dropped.
+
+        Args:
+            span: the range of t.
+            fastest: the largest dt/dr.
+            lower: only the pairs below the diagonal.
+            chosen: pairs that are wanted.
+            coordinate: t.
+            rate: dt/dr, with the sign of r.
+            value: receives F.
+            slope: receives F', if it is wanted.
+        """
+        problem, rows, columns = self.problem, self.rows, self.columns
+        energy, steep = (rows.energy, columns.energy), (rows.steep, columns.steep)
+        rest = lower, chosen, coordinate, rate
+        if problem.want_slope:
+            rise = 2.0 * fastest * rows.rise * columns.rise / (span[1] - span[0] + 1e-9)
+            if rise <= STEEPEST_RISE:
+                series = self._series(0, span, rise)
+                over = rows.energy * rows.inverse, columns.energy * columns.inverse
+                table_values_and_slopes(
+                    *series.form, *energy, *over, problem.feedback, self.table.odd, *rest, value, slope
+                )
+                return series.dropped
+            second = self._series(1, span, 0.0)
+            table_values(*second.form, *steep, False, *rest, slope)
+        series = self._series(0, span, 0.0)
+        table_values(*series.form, *energy, self.table.odd, *rest, value)
+        return series.dropped
+
+    def _series(self, part: int, span: tuple[float, float], rise: float) -> LocalSeries:
+        whole = self.table.start, self.table.stop
+        return local_series(self.columns.folded(part), self.rows, self.columns.strips, span, whole, rise)
+
+
+@dataclass(frozen=True)
+class LocalSeries:
+    """The coefficients of one function for the pairs of a tile, in the form of `compiled_tables`.
+
+    Attributes:
+        constants: (rows, K) of the order 0 in the columns' norm.
+        products: (rows, pairs of further orders, K, 2).
+        lengths: how many orders in t the pairs of orders have, multiples of ORDER_STEP.
+        columns: (strips, orders, WIDTH) what products are multiplied with.
+        start, stop: the range of t.
+        dropped: bound of what was dropped.
+    """
+
+    constants: Array
+    products: Array
+    lengths: IntArray
+    columns: Array
+    start: float
+    stop: float
+    dropped: float
+
+    @property
+    def form(self) -> tuple[Array, Array, IntArray, Array, float, float]:
+        """The first arguments of the compiled loops."""
+        return self.constants, self.products, self.lengths, self.columns, self.start, self.stop
+
+
+def local_series(
+    folded: Array, rows: TileSide, columns: Array, span: tuple[float, float], whole: tuple[float, float], rise: float
+) -> LocalSeries:
+    """The part of a series that a tile needs.
+
+    Args:
+        folded: (M, K, m) coefficients with the columns' norm on its short range.
+        rows: the rows of the tile.
+        columns: `in_strips` of the columns' vectors.
+        span: range of t of the tile.
+        whole: range of t of the table.
+        rise: F' over the derivative of the series in its coordinate, relative to √(E1_i E1_j); 0 if it is not needed.
+    """
+    count, orders, width = folded.shape
+    length = whole[1] - whole[0]
+    start, stop = max(span[0], whole[0]), min(span[1], whole[1])
+    middle, half = (start + stop - whole[0] - whole[1]) / length, max((stop - start) / length, 1e-9)
+    start, stop = start - 1e-9 * length, stop + 1e-9 * length
+    cut = restriction(orders, middle, half + 2e-9)
+    short = (rows.cut.T @ folded.reshape(count, -1)).reshape(-1, orders, width)
+    local = cut.T @ short
+    k = np.arange(orders)
+    # |T_k'| ≤ k²: what is dropped of the series is this much of F'.
+    weights = np.maximum(1.0, DROPPED / DROPPED_SLOPE * rise * k * k)
+    sizes = np.abs(local).sum(axis=0) * weights[:, None]
+    rest = np.cumsum(sizes[::-1], axis=0)[::-1]
+    lengths = np.sum(rest > DROPPED / width, axis=0)
+    lengths = np.maximum.accumulate(lengths[::-1])[::-1]
+    lengths[0] = max(lengths[0], 1)
+    dropped = sum(float(rest[size, b]) for b, size in enumerate(lengths) if size < orders)
+    rank = int(np.sum(lengths > 0))
+    pairs = rank // 2
+    rounded = -(-lengths // ORDER_STEP) * ORDER_STEP
+    size = int(rounded[0])
+    table = np.zeros((len(local), size, 2 * pairs + 1))
+    for b in range(rank):
+        table[:, : lengths[b], b] = local[:, : lengths[b], b]
+    constants = rows.vectors @ table[:, :, 0]
+    products = table[:, :, 1:].reshape(-1, size, pairs, 2).transpose(0, 2, 1, 3)
+    products = (rows.vectors @ products.reshape(len(local), -1)).reshape(-1, pairs, size, 2)
+    return LocalSeries(
+        constants, products, rounded[1 : 2 * pairs : 2].astype(np.int64), columns, start, stop, dropped
+    )
+
+
+def in_strips(vectors: Array) -> Array:
+    """(samples, orders) in strips of WIDTH samples: (strips, orders, WIDTH).
+
+    The last strip is filled up with a sample that exists, and the number of orders is made even.
+    """
+    missing, orders = -len(vectors) % WIDTH, vectors.shape[1]
+    filled = np.concatenate([vectors, np.repeat(vectors[:1], missing, axis=0)])
+    strips = np.zeros((len(filled) // WIDTH, orders + orders % 2, WIDTH))
+    strips[:, :orders] = filled.reshape(-1, WIDTH, orders).transpose(0, 2, 1)
+    return strips
