@@ -158,16 +158,17 @@ def _logarithm(bits, mantissa_bits, mantissa, exponent, result):  # type: ignore
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_values(  # type: ignore[no-untyped-def]
-    constants, products, lengths, columns, start, stop, left, right, odd, lower, chosen, coordinate, rate, result
+    table, size, lengths, columns, start, stop, left, right, odd, lower, chosen, coordinate, rate, result
 ):  # fmt: skip
     """Values of a local table at the coordinates of a tile, times left_i right_j.
 
-    For row i and order k the coefficient of a pair is constants[i, k] + Σ_r products[i, r//2, k, r%2] columns[strip, r,
-    j], of which lengths[r//2] orders, a multiple of ORDER_STEP, are not zero.
+    For row i, order k < size and column j the coefficient is table[i, k] + Σ_r products[r//2, k, r%2] columns[strip, r,
+    j], where products (pairs of orders, size, 2) are the rest of table[i]; lengths[r//2] of their orders, a multiple of
+    ORDER_STEP, are not zero.
     """
     rows, width_of_tile = coordinate.shape
     z, f1, f2 = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
-    buffer = np.zeros((constants.shape[1], WIDTH))
+    buffer = np.zeros((size, WIDTH))
     scale, middle = 2.0 / (stop - start), 0.5 * (stop + start)
     for i in range(rows):
         end = i if lower else width_of_tile
@@ -178,8 +179,8 @@ def table_values(  # type: ignore[no-untyped-def]
                 continue
             for j in range(width):
                 z[j] = min(max((coordinate[i, first + j] - middle) * scale, -1.0), 1.0)
-            filled = _contract(constants[i], products[i], lengths, columns[strip], buffer)
-            _sums(constants[i], filled, buffer, z, f1, f2)
+            filled = _contract(table[i], size, lengths, columns[strip], buffer)
+            _sums(table[i], size, filled, buffer, z, f1, f2)
             for j in range(width):
                 result[i, first + j] = (f1[j] - z[j] * f2[j]) * left[i] * right[first + j]
             if odd:
@@ -189,8 +190,8 @@ def table_values(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_values_and_slopes(  # type: ignore[no-untyped-def]
-    constants, products, lengths, columns, start, stop, left, right, over_left, over_right, feedback, odd, lower,
-    chosen, coordinate, rate, value, slope,
+    table, size, lengths, columns, start, stop, left, right, over_left, over_right, feedback, odd, lower, chosen,
+    coordinate, rate, value, slope,
 ):  # fmt: skip
     """F and F' from a local table of F alone, docs/theory.md (3.33): F' from the derivative of the same series.
 
@@ -200,7 +201,7 @@ def table_values_and_slopes(  # type: ignore[no-untyped-def]
     rows, width_of_tile = coordinate.shape
     z, f1, f2 = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
     g1, g2 = np.zeros(WIDTH), np.zeros(WIDTH)
-    buffer = np.zeros((constants.shape[1], WIDTH))
+    buffer = np.zeros((size, WIDTH))
     scale, middle = 2.0 / (stop - start), 0.5 * (stop + start)
     for i in range(rows):
         end = i if lower else width_of_tile
@@ -211,8 +212,8 @@ def table_values_and_slopes(  # type: ignore[no-untyped-def]
                 continue
             for j in range(width):
                 z[j] = min(max((coordinate[i, first + j] - middle) * scale, -1.0), 1.0)
-            filled = _contract(constants[i], products[i], lengths, columns[strip], buffer)
-            _sums_and_derivatives(constants[i], filled, buffer, z, f1, f2, g1, g2)
+            filled = _contract(table[i], size, lengths, columns[strip], buffer)
+            _sums_and_derivatives(table[i], size, filled, buffer, z, f1, f2, g1, g2)
             scaled = -scale * over_left[i]
             if odd:
                 for j in range(width):
@@ -237,17 +238,18 @@ def _any(chosen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _contract(constants, products, lengths, columns, buffer):  # type: ignore[no-untyped-def]
+def _contract(table, size, lengths, columns, buffer):  # type: ignore[no-untyped-def]
     """Coefficients of the pairs of a strip for all orders that differ from column to column; returns their number."""
     filled = lengths[0] if len(lengths) else 0
     for pair in range(len(lengths)):
-        c0, c1, table = columns[2 * pair], columns[2 * pair + 1], products[pair]
+        c0, c1 = columns[2 * pair], columns[2 * pair + 1]
+        products = table[size + 2 * size * pair : 3 * size + 2 * size * pair]
         for k in range(0, lengths[pair], ORDER_STEP):
             b0, b1, b2, b3 = buffer[k], buffer[k + 1], buffer[k + 2], buffer[k + 3]
-            p0, q0, p1, q1 = table[k, 0], table[k, 1], table[k + 1, 0], table[k + 1, 1]
-            p2, q2, p3, q3 = table[k + 2, 0], table[k + 2, 1], table[k + 3, 0], table[k + 3, 1]
+            p0, q0, p1, q1 = products[2 * k], products[2 * k + 1], products[2 * k + 2], products[2 * k + 3]
+            p2, q2, p3, q3 = products[2 * k + 4], products[2 * k + 5], products[2 * k + 6], products[2 * k + 7]
             if pair == 0:
-                a0, a1, a2, a3 = constants[k], constants[k + 1], constants[k + 2], constants[k + 3]
+                a0, a1, a2, a3 = table[k], table[k + 1], table[k + 2], table[k + 3]
                 for j in range(WIDTH):
                     x, y = c0[j], c1[j]
                     b0[j] = a0 + p0 * x + q0 * y
@@ -265,12 +267,12 @@ def _contract(constants, products, lengths, columns, buffer):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _sums(constants, filled, buffer, z, f1, f2):  # type: ignore[no-untyped-def]
+def _sums(constants, size, filled, buffer, z, f1, f2):  # type: ignore[no-untyped-def]
     """Clenshaw's recursion down to order 0, from orders without columns to those in the buffer."""
     for j in range(WIDTH):
         f1[j] = 0.0
         f2[j] = 0.0
-    for k in range(len(constants) - ORDER_STEP, filled - 1, -ORDER_STEP):
+    for k in range(size - ORDER_STEP, filled - 1, -ORDER_STEP):
         a0, a1, a2, a3 = constants[k], constants[k + 1], constants[k + 2], constants[k + 3]
         for j in range(WIDTH):
             x, f, g = 2.0 * z[j], f1[j], f2[j]
@@ -293,14 +295,14 @@ def _sums(constants, filled, buffer, z, f1, f2):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _sums_and_derivatives(constants, filled, buffer, z, f1, f2, g1, g2):  # type: ignore[no-untyped-def]
+def _sums_and_derivatives(constants, size, filled, buffer, z, f1, f2, g1, g2):  # type: ignore[no-untyped-def]
     """The same, and the derivatives of both sums in z."""
     for j in range(WIDTH):
         f1[j] = 0.0
         f2[j] = 0.0
         g1[j] = 0.0
         g2[j] = 0.0
-    for k in range(len(constants) - ORDER_STEP, filled - 1, -ORDER_STEP):
+    for k in range(size - ORDER_STEP, filled - 1, -ORDER_STEP):
         a0, a1, a2, a3 = constants[k], constants[k + 1], constants[k + 2], constants[k + 3]
         for j in range(WIDTH):
             x, f, g, df, dg = 2.0 * z[j], f1[j], f2[j], g1[j], g2[j]
@@ -332,3 +334,88 @@ def _sums_and_derivatives(constants, filled, buffer, z, f1, f2, g1, g2):  # type
             f2[j] = g
             g1[j] = df
             g2[j] = dg
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def restriction(count, middle, half):  # type: ignore[no-untyped-def]
+    """T_k(middle + half z) = Σ_j result[k, j] T_j(z) for k < count, by the three-term recursion."""
+    result = np.zeros((count, count))
+    result[0, 0] = 1.0
+    if count > 1:
+        result[1, 0], result[1, 1] = middle, half
+    for k in range(1, count - 1):
+        now, after = result[k], result[k + 1]
+        for j in range(k + 1):
+            after[j] = 2.0 * middle * now[j] - result[k - 1, j]
+        # 2 z T_j = T_{j+1} + T_{|j-1|}
+        for j in range(k + 1):
+            after[j + 1] += half * now[j]
+            after[abs(j - 1)] += half * now[j]
+    return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def cut_series(folded, row_cut, middle, half, rise, limit):  # type: ignore[no-untyped-def]
+    """The coefficients (m, K, m') of a tile, cut to what matters, the number of orders in t kept for each of the m'
+    orders of the columns, and a bound of what was dropped.
+
+    `folded` (M, K, m') is cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle
+    and half length.  With a rise the derivative V in t is cut, of which rise · V matters; else the series itself.
+    """
+    count, orders, width = folded.shape
+    short = np.zeros((row_cut.shape[1], orders, width))
+    local = np.zeros_like(short)
+    cut = restriction(orders, middle, half)
+    for a in range(len(short)):
+        flat, into = short[a].reshape(-1), local[a]
+        for m in range(count):
+            factor, source = row_cut[m, a], folded[m].reshape(-1)
+            for x in range(len(flat)):
+                flat[x] += factor * source[x]
+        for k in range(orders):
+            for j in range(k + 1):
+                factor = cut[k, j]
+                for b in range(width):
+                    into[j, b] += factor * short[a, k, b]
+        if rise > 0.0:
+            # v_j = v_{j+2} + 2 (j+1) c_{j+1}, v_0 halved; c_0 stays where it is, so that v_j stands at j + 1.
+            first = into[0].copy()
+            for j in range(orders - 2, -1, -1):
+                for b in range(width):
+                    short[a, j + 1, b] = 2.0 * (j + 1) * into[j + 1, b]
+                    if j + 3 < orders:
+                        short[a, j + 1, b] += short[a, j + 3, b]
+            for b in range(width):
+                short[a, 0, b] = first[b]
+                if orders > 1:
+                    short[a, 1, b] *= 0.5
+    source = short if rise > 0.0 else local
+    lengths, dropped = np.zeros(width, dtype=np.int64), 0.0
+    for b in range(width - 1, -1, -1):
+        rest, length = 0.0, orders
+        while length > 0:
+            size = 0.0
+            for a in range(len(source)):
+                size += abs(source[a, length - 1, b])
+            # The series is at most 1/order of its derivative.
+            weight = max(rise, 1.0 / max(length - 2, 1)) if rise > 0.0 and length > 1 else 1.0
+            if rest + weight * size > limit / width:
+                break
+            rest += weight * size
+            length -= 1
+        lengths[b] = length if b == width - 1 else max(length, lengths[b + 1])
+        dropped += rest
+    lengths[0] = max(lengths[0], 1)
+    for a in range(len(source)):
+        for b in range(width):
+            for k in range(lengths[b], orders):
+                source[a, k, b] = 0.0
+    if rise > 0.0:
+        # c_k = (v_{k-1} - v_{k+1})/(2k); c_1 = v_0 - v_2/2.
+        for a in range(len(local)):
+            for k in range(1, orders):
+                for b in range(width):
+                    after = short[a, k + 2, b] if k + 2 < orders else 0.0
+                    before = 2.0 * short[a, 1, b] if k == 1 else short[a, k, b]
+                    local[a, k, b] = (before - after) / (2.0 * k)
+    return local, lengths, dropped

@@ -11,12 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from notsodeep.linalg.chebyshev import chebyshev_basis
 from notsodeep.pairs.compiled_series import WIDTH
-from notsodeep.pairs.compiled_tables import ORDER_STEP, table_values, table_values_and_slopes
+from notsodeep.pairs.compiled_tables import (
+    ORDER_STEP,
+    cut_series,
+    restriction,
+    table_values,
+    table_values_and_slopes,
+)
 from notsodeep.pairs.pair_problem import PairProblem, Where
 from notsodeep.pairs.sample_moments import Side
 from notsodeep.pairs.solution_table import SolutionTable
@@ -28,24 +33,6 @@ DROPPED, DROPPED_SLOPE = 2e-12, 1e-11
 NOTHING = 1e-16
 # F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
 STEEPEST_RISE = 300.0
-
-
-@njit(cache=True, nogil=True)
-def restriction(count, middle, half):  # type: ignore[no-untyped-def]
-    """T_k(middle + half z) = Σ_j result[k, j] T_j(z) for k < count, by the three-term recursion."""
-    result = np.zeros((count, count))
-    result[0, 0] = 1.0
-    if count > 1:
-        result[1, 0], result[1, 1] = middle, half
-    for k in range(1, count - 1):
-        now, after = result[k], result[k + 1]
-        for j in range(k + 1):
-            after[j] = 2.0 * middle * now[j] - result[k - 1, j]
-        # 2 z T_j = T_{j+1} + T_{|j-1|}
-        for j in range(k + 1):
-            after[j + 1] += half * now[j]
-            after[abs(j - 1)] += half * now[j]
-    return result
 
 
 class TileSide:
@@ -166,16 +153,16 @@ class LocalSeries:
     """The coefficients of one function for the pairs of a tile, in the form of `compiled_tables`.
 
     Attributes:
-        constants: (rows, K) of the order 0 in the columns' norm.
-        products: (rows, pairs of further orders, K, 2).
-        lengths: how many orders in t the pairs of orders have, multiples of ORDER_STEP.
-        columns: (strips, orders, WIDTH) what products are multiplied with.
+        table: (rows, size · (1 + 2 · pairs of orders)).
+        size: orders in t, a multiple of ORDER_STEP.
+        lengths: how many orders in t the pairs of orders of the columns have, multiples of ORDER_STEP.
+        columns: (strips, orders, WIDTH) Chebyshev polynomials of the columns, from order 1 on.
         start, stop: the range of t.
         dropped: bound of what was dropped.
     """
 
-    constants: Array
-    products: Array
+    table: Array
+    size: int
     lengths: IntArray
     columns: Array
     start: float
@@ -183,9 +170,9 @@ class LocalSeries:
     dropped: float
 
     @property
-    def form(self) -> tuple[Array, Array, IntArray, Array, float, float]:
+    def form(self) -> tuple[Array, int, IntArray, Array, float, float]:
         """The first arguments of the compiled loops."""
-        return self.constants, self.products, self.lengths, self.columns, self.start, self.stop
+        return self.table, self.size, self.lengths, self.columns, self.start, self.stop
 
 
 def local_series(
@@ -201,35 +188,23 @@ def local_series(
         whole: range of t of the table.
         rise: F' over the derivative of the series in its coordinate, relative to √(E1_i E1_j); 0 if it is not needed.
     """
-    count, orders, width = folded.shape
     length = whole[1] - whole[0]
-    start, stop = max(span[0], whole[0]), min(span[1], whole[1])
-    middle, half = (start + stop - whole[0] - whole[1]) / length, max((stop - start) / length, 1e-9)
-    start, stop = start - 1e-9 * length, stop + 1e-9 * length
-    cut = restriction(orders, middle, half + 2e-9)
-    short = (rows.cut.T @ folded.reshape(count, -1)).reshape(-1, orders, width)
-    local = cut.T @ short
-    k = np.arange(orders)
-    # |T_k'| ≤ k²: what is dropped of the series is this much of F'.
-    weights = np.maximum(1.0, DROPPED / DROPPED_SLOPE * rise * k * k)
-    sizes = np.abs(local).sum(axis=0) * weights[:, None]
-    rest = np.cumsum(sizes[::-1], axis=0)[::-1]
-    lengths = np.sum(rest > DROPPED / width, axis=0)
-    lengths = np.maximum.accumulate(lengths[::-1])[::-1]
-    lengths[0] = max(lengths[0], 1)
-    dropped = sum(float(rest[size, b]) for b, size in enumerate(lengths) if size < orders)
-    rank = int(np.sum(lengths > 0))
-    pairs = rank // 2
+    start, stop = max(span[0], whole[0]) - 1e-9 * length, min(span[1], whole[1]) + 1e-9 * length
+    middle, half = (start + stop - whole[0] - whole[1]) / length, (stop - start) / length
+    local, lengths, dropped = cut_series(
+        folded, rows.cut, middle, half, DROPPED / DROPPED_SLOPE * rise, DROPPED
+    )
+    pairs = int(np.sum(lengths > 0)) // 2
     rounded = -(-lengths // ORDER_STEP) * ORDER_STEP
     size = int(rounded[0])
-    table = np.zeros((len(local), size, 2 * pairs + 1))
-    for b in range(rank):
-        table[:, : lengths[b], b] = local[:, : lengths[b], b]
-    constants = rows.vectors @ table[:, :, 0]
-    products = table[:, :, 1:].reshape(-1, size, pairs, 2).transpose(0, 2, 1, 3)
-    products = (rows.vectors @ products.reshape(len(local), -1)).reshape(-1, pairs, size, 2)
+    flat = np.zeros((len(local), 2 * pairs + 1, size))
+    orders, kept = min(size, local.shape[1]), min(2 * pairs + 1, local.shape[2])
+    flat[:, :kept, :orders] = local[:, :orders, :kept].transpose(0, 2, 1)
+    if pairs:
+        paired = flat[:, 1:].reshape(-1, pairs, 2, size).transpose(0, 1, 3, 2)
+        flat = np.concatenate([flat[:, 0], paired.reshape(len(local), -1)], axis=1)
     return LocalSeries(
-        constants, products, rounded[1 : 2 * pairs : 2].astype(np.int64), columns, start, stop, dropped
+        rows.vectors @ flat.reshape(len(local), -1), size, rounded[1 : 2 * pairs : 2], columns, start, stop, dropped
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from notsodeep.gaussian.interpolation import at_many
@@ -50,16 +52,30 @@ def _packed(
     Row 0 of the tails is for F, row 1 for F': Σ a_k² = S and Σ k a_k² = q E1.
     """
     table = at_many(lambda q: shape.mehler(q, terms), side.inner, ("mehler", shape, terms))
+    rows = table[:, first::stride].T / side.root
+    return np.ascontiguousarray(rows), _tails(table, side.inner, side.energy, side.slope_energy, want_slope)
+
+
+def _tails(table: Array, variances: Array, energy: Array, slope_energy: Array, want_slope: bool) -> Array:
+    """The worst relative energy beyond each number of terms: of F, and of F' if it is wanted."""
     squares = table**2
-    missing = [1.0 - np.cumsum(squares, axis=1) / np.maximum(side.energy, 1e-300)[:, None]]
+    missing = [1.0 - np.cumsum(squares, axis=1) / np.maximum(energy, 1e-300)[:, None]]
+    terms = table.shape[1]
     if want_slope:
-        total = np.maximum(side.inner * side.slope_energy, 1e-300)[:, None]
+        total = np.maximum(variances * slope_energy, 1e-300)[:, None]
         missing.append(1.0 - np.cumsum(squares * np.arange(terms), axis=1) / total)
     # Rounding hides tails below this; a constant activation has no energy at all and nothing is missing.
     noise = 2e-16 * np.sqrt(np.arange(1.0, terms + 1.0))
-    tails = np.stack([np.maximum(part.max(axis=0), noise) for part in missing])
-    rows = table[:, first::stride].T / side.root
-    return np.ascontiguousarray(rows), tails
+    return np.stack([np.maximum(part.max(axis=0), noise) for part in missing])
+
+
+@lru_cache(maxsize=256)
+def reach(shape: Shape, low: float, high: float, terms: int, want_slope: bool) -> float:
+    """About up to which |ρ| this many terms are enough for variances from exp(low) to exp(high)."""
+    q = np.exp(np.linspace(low, high, 5))
+    moments = shape.second_moment(q), shape.derivative_second_moment(q)
+    tails = _tails(shape.mehler(q, terms), q, *moments, want_slope)
+    return float(_limits(tails[:, -1:], np.array([terms]))[0])
 
 
 def _limits(tails: Array, counts: IntArray) -> Array:

@@ -17,7 +17,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.compiled_tiles import mirror_lower
-from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, terms_for
+from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, reach, terms_for
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.pair_problem import PairProblem
 from notsodeep.pairs.sample_moments import Equation, Side
@@ -34,6 +34,8 @@ SERIES_WORTH_KINKED = 64
 TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series is left to the tables, and so are the next ones.
 SHARE = 5e-3
+# Rows and columns of the first tile that are looked at to see whether the series is worth trying.
+LOOKED_AT = 64
 
 
 class PairSolver:
@@ -181,14 +183,19 @@ class PairSolver:
         return KernelInfo(steps, residual, (TRUNCATION + residual) / problem.margin, 0, ("closed form",))
 
     def _hopeless(self, c: Array, rows: slice, columns: slice, *, lower: bool) -> bool:
-        """Whether too many pairs of the first tile are beyond the longest series; prepares the series that it needs."""
-        sizes = np.abs(self.problem.cosines(c, rows, columns))
+        """Whether too many of some pairs of the first tile are beyond the longest series."""
+        if self._lookup is None:
+            return False
+        step = slice(None, None, max(1, min(c.shape) // LOOKED_AT))
+        some = [np.arange(part.start, part.stop)[step] for part in (rows, columns)]
+        sizes = np.abs(self.problem.cosines(c[step, step], *some))
         if lower:
             np.fill_diagonal(sizes, 0.0)
         share = SHARE if self.phi.shape.kinked_pieces is None else SHARE_INTEGRATED
-        most = float(np.quantile(sizes, 1.0 - share))
-        table = self._grown(float(sizes.max(initial=0.0)))
-        return self._lookup is not None and most > 1.02 * table.limits[-1]
+        logs = np.log([min(side.inner.min() for side in (self.left, self.right)), max(side.inner.max() for side in (self.left, self.right))])
+        low, high = np.floor(4.0 * logs[0]) / 4.0, np.ceil(4.0 * logs[1]) / 4.0
+        limit = reach(self.phi.shape, max(low, high - 20.0), high, self._most_terms, self.problem.want_slope)
+        return float(np.quantile(sizes, 1.0 - share)) > limit
 
     def _grown(self, correlation: float) -> MehlerTable:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""

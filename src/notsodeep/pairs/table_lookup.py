@@ -112,7 +112,9 @@ class TableLookup:
         c, chosen = np.ascontiguousarray(c), np.ascontiguousarray(chosen)
         table = tables.known(key)
         todo = np.zeros(c.shape, dtype=np.bool_)
-        coordinate, rate = np.empty_like(c), np.empty_like(c)
+        # The coordinates of a whole tile may stand where its values will be.
+        whole = problem.want_slope and bool(chosen.all())
+        coordinate, rate = (value, slope) if whole else (np.empty_like(c), np.empty_like(c))
         if table is None:
             table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
         while table is not None:
