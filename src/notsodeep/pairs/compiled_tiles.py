@@ -82,3 +82,18 @@ def equilibrium_tile(c, features, slope, feedback, gain, constant, resolve, carr
         elif resolve:
             for j in range(columns):
                 result[i, j] /= 1.0 - feedback * slope[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def any_close(c, left, right, lower):  # type: ignore[no-untyped-def]
+    """Whether |c_ij| ≥ left_i right_j for any pair, or any below the diagonal."""
+    rows, columns = c.shape
+    for i in range(rows):
+        if lower:
+            columns = i
+        found = 0
+        for j in range(columns):
+            found += abs(c[i, j]) >= left[i] * right[j]
+        if found > 0:
+            return True
+    return False

@@ -27,8 +27,8 @@ from notsodeep.pairs.sample_moments import Side
 from notsodeep.pairs.solution_table import SolutionTable
 from notsodeep.validation import Array, IntArray
 
-# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j).
-DROPPED, DROPPED_SLOPE = 2e-12, 1e-11
+# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), where feedback does not amplify it.
+DROPPED, DROPPED_SLOPE = 5e-12, 3e-11
 # Orders in log q are dropped from all tiles of a row or column of tiles if they are smaller than this.
 NOTHING = 1e-16
 # F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
@@ -145,7 +145,8 @@ class LocalTable:
 
     def _series(self, part: int, span: tuple[float, float], rise: float) -> LocalSeries:
         whole = self.table.start, self.table.stop
-        return local_series(self.columns.folded(part), self.rows, self.columns.strips, span, whole, rise)
+        folded, strips = self.columns.folded(part), self.columns.strips
+        return local_series(folded, self.rows, strips, span, whole, rise, DROPPED * self.problem.margin)
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,13 @@ class LocalSeries:
 
 
 def local_series(
-    folded: Array, rows: TileSide, columns: Array, span: tuple[float, float], whole: tuple[float, float], rise: float
+    folded: Array,
+    rows: TileSide,
+    columns: Array,
+    span: tuple[float, float],
+    whole: tuple[float, float],
+    rise: float,
+    limit: float,
 ) -> LocalSeries:
     """The part of a series that a tile needs.
 
@@ -187,12 +194,13 @@ def local_series(
         span: range of t of the tile.
         whole: range of t of the table.
         rise: F' over the derivative of the series in its coordinate, relative to √(E1_i E1_j); 0 if it is not needed.
+        limit: what may be dropped.
     """
     length = whole[1] - whole[0]
     start, stop = max(span[0], whole[0]) - 1e-9 * length, min(span[1], whole[1]) + 1e-9 * length
     middle, half = (start + stop - whole[0] - whole[1]) / length, (stop - start) / length
     local, lengths, dropped = cut_series(
-        folded, rows.cut, middle, half, DROPPED / DROPPED_SLOPE * rise, DROPPED
+        folded, rows.cut, middle, half, DROPPED / DROPPED_SLOPE * rise, limit
     )
     pairs = int(np.sum(lengths > 0)) // 2
     rounded = -(-lengths // ORDER_STEP) * ORDER_STEP

@@ -15,6 +15,7 @@ from scipy import special
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import Pieces, segment_moments
+from notsodeep.pairs.compiled_tiles import any_close
 from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.validation import Array
 
@@ -148,6 +149,8 @@ def _along(shape: Pieces, s1: Array, s2: Array) -> tuple[Array, Array]:
 def find(c: Array, left: Array, right: Array, *, diagonal: bool) -> NearPairs | None:
     """The nearly parallel pairs of a tile with Gram entries c between the rows `left` and `right`."""
     norms = np.sqrt(np.einsum("ij,ij->i", left, left)), np.sqrt(np.einsum("ij,ij->i", right, right))
+    if not any_close(c, (1.0 - CLOSE) * norms[0], norms[1], diagonal):
+        return None
     close = np.abs(c) >= (1.0 - CLOSE) * norms[0][:, None] * norms[1]
     if diagonal:
         close = np.tril(close, -1)

@@ -41,8 +41,13 @@ class SinglePairs:
         value: Array,
         slope: Array,
         where: tuple[NDArray[np.intp], ...],
+        *,
+        guessed: bool = False,
     ) -> KernelInfo:
-        """Newton's method on the listed pairs with the evaluators that hold at any correlation."""
+        """Newton's method on the listed pairs with the evaluators that hold at any correlation.
+
+        With `guessed`, `value` holds about F of these pairs already.
+        """
         i, j = where
         problem = self.problem
         shift_left, shift_right, root_left, root_right = problem.sides(rows, columns)
@@ -50,7 +55,8 @@ class SinglePairs:
         target = problem.kappa * c[i, j] + shift_left[i] + shift_right[j]
         evaluate = self._evaluator(_places(rows)[i], _places(columns)[j])
         self._announce(evaluate, np.clip(target, -bound, bound))
-        covariance, steps, residual = solve_pairs(evaluate, target, bound, problem.feedback)
+        guess = problem.feedback * value[i, j] + target if guessed else target
+        covariance, steps, residual = solve_pairs(evaluate, target, bound, problem.feedback, guess)
         f, df = evaluate(covariance, slice(None))
         value[i, j] = f
         if problem.want_slope:
@@ -101,10 +107,10 @@ def _places(where: Where) -> NDArray[np.intp]:
 
 
 def solve_pairs(
-    evaluate: Evaluator, target: Array, bound: Array, feedback: float
+    evaluate: Evaluator, target: Array, bound: Array, feedback: float, guess: Array
 ) -> tuple[Array, int, float]:
     """Λ = feedback · F(Λ) + target by Newton's method; returns Λ, steps and the worst relative residual."""
-    covariance = np.clip(target, -bound, bound)
+    covariance = np.clip(guess, -bound, bound)
     if feedback == 0.0:
         return covariance, 0, 0.0
     active = np.arange(len(target))

@@ -128,8 +128,10 @@ class TableLookup:
                 dropped = local.evaluate((first, last), fastest, lower, chosen, coordinate, rate, value, slope)
                 info = KernelInfo(0, 0.0, (table.error + dropped) / problem.margin, 0, ("table",))
                 if left_over:
+                    # The table has the nearest that it knows of these pairs.
+                    beyond = np.nonzero(todo & chosen)
                     info = info.merge(
-                        self.single.solve(c, rows, columns, value, slope, np.nonzero(todo & chosen))
+                        self.single.solve(c, rows, columns, value, slope, beyond, guessed=True)
                     )
                 return info
             table = tables.extended(key, (seen[0], seen[1], seen[2]))
