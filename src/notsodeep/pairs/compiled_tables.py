@@ -18,126 +18,118 @@ ORDER_STEP = 4
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_coordinates(  # type: ignore[no-untyped-def]
     c, kappa, shift_left, shift_right, inverse_left, inverse_right, end_rows, end_columns, epsilon, floor, odd,
-    both_ends, lower, chosen, coordinate, rate, todo,
+    both_ends, lower, coordinate, delay, todo,
 ):  # fmt: skip
-    """t and dt/dr of the pairs of a tile, docs/theory.md (3.27) and (3.28).
+    """t and |dr/dt| of the pairs of a tile, docs/theory.md (3.27) and (3.28).
 
-    The ends of r are Σ_e end_rows[i, 0 or 1, e] end_columns[strip, e, j], as distances to ±1; ±1 without any.  An odd function is asked
-    for |r|: the sign of r is that of `rate`.  Returns the smallest and the largest d, the smallest 1 - d, the smallest
-    and the largest t and the largest dt/dr of pairs with d ≥ floor, and how many have not: these are marked in `todo`.
-    Strips without a pair that is `chosen` are left as they are.
+    The ends of r are Σ_e end_rows[i, 0 or 1, e] end_columns[e, j], as distances to ±1; ±1 without any.  An odd function
+    is asked for |r|: the sign of r is that of `delay`.  A negative epsilon stands for roots in the place of arsinh.
+    Pairs with d < floor are marked in `todo`, and placed at the floor.  Returns the smallest and the largest d, the
+    smallest 1 - d, and how many pairs are marked.
     """
     rows, columns = c.shape
-    r, sign = np.zeros(WIDTH), np.ones(WIDTH)
-    near, far = np.ones(WIDTH), np.ones(WIDTH)
-    above, below, over = np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH)
-    ratio, t, steep = np.ones(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
-    mantissa, exponent = np.ones(WIDTH), np.zeros(WIDTH)
-    ratio_bits, mantissa_bits = ratio.view(np.int64), mantissa.view(np.int64)
+    near, far, over = np.ones(columns), np.ones(columns), np.full(columns, 0.5)
+    above, below = np.zeros(columns), np.zeros(columns)
     smallest, largest, opposite = 1.0, 0.0, 1.0
-    first_t, last_t, fastest = np.inf, -np.inf, 0.0
     left_over = 0
-    square = epsilon * epsilon
-    beyond = 1.0 / (2.0 + square + 2.0 * np.sqrt(1.0 + square))
     tabulated = end_rows.shape[2] > 0
-    for j in range(WIDTH):
-        over[j] = 0.5
     for i in range(rows):
         if lower:
             columns = i
-        for strip in range((columns + WIDTH - 1) // WIDTH):
-            first = strip * WIDTH
-            width = min(WIDTH, columns - first)
-            wanted = 0
-            for j in range(width):
-                wanted += chosen[i, first + j]
-            if wanted == 0:
-                continue
-            for j in range(width):
-                target = kappa * c[i, first + j] + shift_left[i] + shift_right[first + j]
-                r[j] = target * inverse_left[i] * inverse_right[first + j]
-            for j in range(width, WIDTH):
-                r[j] = r[0]
-            if tabulated:
-                _products(end_rows[i, 0], end_columns[strip], above)
-                if not odd:
-                    _products(end_rows[i, 1], end_columns[strip], below)
-                for j in range(WIDTH):
-                    over[j] = 1.0 / (2.0 - above[j] - (above[j] if odd else below[j]))
-            if odd:
-                for j in range(WIDTH):
-                    sign[j] = -1.0 if r[j] < 0.0 else 1.0
-                for j in range(WIDTH):
-                    near[j] = min(max(((1.0 - abs(r[j])) - above[j]) * over[j], 0.0), 1.0)
-                    far[j] = min(max(((1.0 + abs(r[j])) - above[j]) * over[j], 0.0), 1.0)
-            else:
-                for j in range(WIDTH):
-                    near[j] = min(max(((1.0 - r[j]) - above[j]) * over[j], 0.0), 1.0)
-                    far[j] = min(max(((1.0 + r[j]) - below[j]) * over[j], 0.0), 1.0)
-            low = 1.0
-            for j in range(width):
-                low = min(low, near[j])
-            for j in range(width):
-                largest = max(largest, near[j])
-            for j in range(width):
-                opposite = min(opposite, far[j])
-            smallest = min(smallest, low)
-            if low < floor:
-                for j in range(width):
-                    todo[i, first + j] = near[j] < floor
-                    left_over += near[j] < floor
-                for j in range(WIDTH):
-                    near[j], far[j] = max(near[j], floor), min(far[j], 1.0 - floor)
-            # arsinh(√d/ε) = ½ log((2 d + ε² + 2 s)/ε²) with s = √(d (d + ε²)), and its derivative in d is 1/(2 s).
-            if both_ends:
-                for j in range(WIDTH):
-                    d, e = near[j], far[j]
-                    x, y = np.sqrt(d * (d + square)), np.sqrt(e * (e + square))
-                    ratio[j] = (d + d + square + x + x) / (e + e + square + y + y)
-                    # At an end it is not used.
-                    steep[j] = 0.5 * over[j] * (x + y) / max(x * y, 1e-300)
-            else:
-                for j in range(WIDTH):
-                    d = near[j]
-                    x = np.sqrt(d * (d + square))
-                    ratio[j] = (d + d + square + x + x) * beyond
-                    steep[j] = 0.5 * over[j] / max(x, 1e-300)
-            _logarithm(ratio_bits, mantissa_bits, mantissa, exponent, t)
-            for j in range(WIDTH):
-                t[j] *= 0.5
-            for j in range(width):
-                first_t = min(first_t, t[j])
-            for j in range(width):
-                last_t = max(last_t, t[j])
-            for j in range(width):
-                fastest = max(fastest, steep[j])
-            for j in range(width):
-                coordinate[i, first + j] = t[j]
-                rate[i, first + j] = sign[j] * steep[j]
-    return smallest, largest, opposite, first_t, last_t, fastest, left_over
+        line, shift, inverse = c[i], shift_left[i], inverse_left[i]
+        t, slow = coordinate[i], delay[i]
+        for j in range(columns):
+            r = (kappa * line[j] + shift + shift_right[j]) * inverse * inverse_right[j]
+            far[j] = abs(r) if odd else r
+            slow[j] = r
+        if tabulated:
+            _products(end_rows[i, 0], end_columns, above)
+            _products(end_rows[i, 0 if odd else 1], end_columns, below)
+            for j in range(columns):
+                r = far[j]
+                over[j] = 1.0 / (2.0 - above[j] - below[j])
+                near[j] = ((1.0 - r) - above[j]) * over[j]
+                far[j] = ((1.0 + r) - below[j]) * over[j]
+        else:
+            for j in range(columns):
+                near[j] = 0.5 - 0.5 * far[j]
+            for j in range(columns):
+                far[j] = 0.5 + 0.5 * far[j]
+        low, high, last = 1.0, 0.0, 1.0
+        for j in range(columns):
+            low = min(low, near[j])
+        for j in range(columns):
+            high = max(high, near[j])
+        for j in range(columns):
+            last = min(last, far[j])
+        smallest, largest, opposite = min(smallest, low), max(largest, high), min(opposite, last)
+        if low < floor or last < 0.0:
+            for j in range(columns):
+                todo[i, j] = near[j] < floor
+                left_over += near[j] < floor
+            for j in range(columns):
+                near[j] = min(max(near[j], floor), 1.0)
+                far[j] = min(max(far[j], 0.0), 1.0 - floor)
+        _place(near, far, over, epsilon, both_ends, columns, t, slow)
+    return max(smallest, 0.0), min(largest, 1.0), max(opposite, 0.0), left_over
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _products(factors, columns, result):  # type: ignore[no-untyped-def]
     """result_j = Σ_e factors[e] columns[e, j]; the number of factors is even."""
-    for j in range(WIDTH):
-        result[j] = factors[0] * columns[0, j] + factors[1] * columns[1, j]
-    for e in range(2, len(factors), 2):
+    for e in range(0, len(factors), 2):
         a0, a1, c0, c1 = factors[e], factors[e + 1], columns[e], columns[e + 1]
-        for j in range(WIDTH):
-            result[j] += a0 * c0[j] + a1 * c1[j]
+        if e == 0:
+            for j in range(len(result)):
+                result[j] = a0 * c0[j] + a1 * c1[j]
+        else:
+            for j in range(len(result)):
+                result[j] += a0 * c0[j] + a1 * c1[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _logarithm(bits, mantissa_bits, mantissa, exponent, result):  # type: ignore[no-untyped-def]
-    """Natural logarithm on a strip, written out so that it is vectorised.
+def _place(near, far, over, epsilon, both_ends, count, t, slow):  # type: ignore[no-untyped-def]
+    """t and |dr/dt|, (3.28), from d = `near`, 1 - d = `far` and 1/(R₊ - R₋) = `over`; `slow` has the sign to be kept."""
+    square = epsilon * epsilon
+    if epsilon < 0.0:
+        if both_ends:
+            for j in range(count):
+                x, y = np.sqrt(near[j]), np.sqrt(far[j])
+                t[j] = x - y
+                slow[j] = np.copysign(2.0 * x * y / ((x + y) * over[j]), slow[j])
+        else:
+            for j in range(count):
+                x = np.sqrt(near[j])
+                t[j] = x - 1.0
+                slow[j] = np.copysign(2.0 * x / over[j], slow[j])
+        return
+    # arsinh(√d/ε) = ½ log((2 d + ε² + 2 s)/ε²) with s = √(d (d + ε²)), and its derivative in d is 1/(2 s).
+    if both_ends:
+        for j in range(count):
+            d, e = near[j], far[j]
+            x, y = np.sqrt(d * (d + square)), np.sqrt(e * (e + square))
+            t[j] = (d + d + square + x + x) / (e + e + square + y + y)
+            slow[j] = np.copysign(2.0 * x * y / ((x + y) * over[j]), slow[j])
+    else:
+        beyond = 1.0 / (2.0 + square + 2.0 * np.sqrt(1.0 + square))
+        for j in range(count):
+            d = near[j]
+            x = np.sqrt(d * (d + square))
+            t[j] = (d + d + square + x + x) * beyond
+            slow[j] = np.copysign(2.0 * x / over[j], slow[j])
+    _half_logarithm(t, t.view(np.int64), count, near, near.view(np.int64), far)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _half_logarithm(result, bits, count, mantissa, mantissa_bits, exponent):  # type: ignore[no-untyped-def]
+    """½ log of positive numbers, in place, written out so that it is vectorised.
 
     x = 2^e m with m in [1/√2, √2), and log m = 2 atanh f, f = (m - 1)/(m + 1), |f| < 0.172.
     """
-    for j in range(WIDTH):
+    for j in range(count):
         exponent[j] = float((bits[j] >> 52) - 1023)
         mantissa_bits[j] = (bits[j] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
-    for j in range(WIDTH):
+    for j in range(count):
         m, e = mantissa[j], exponent[j]
         large = m > 1.4142135623730951
         m = 0.5 * m if large else m
@@ -153,88 +145,54 @@ def _logarithm(bits, mantissa_bits, mantissa, exponent, result):  # type: ignore
         p = p * s + 1.0 / 7.0
         p = p * s + 1.0 / 5.0
         p = p * s + 1.0 / 3.0
-        result[j] = e * 0.6931471805599453 + 2.0 * f * (1.0 + s * p)
+        result[j] = e * 0.34657359027997264 + f * (1.0 + s * p)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_values(  # type: ignore[no-untyped-def]
-    table, size, lengths, columns, start, stop, left, right, odd, lower, chosen, coordinate, rate, result
+    table, size, lengths, columns, start, stop, left, right, over_left, over_right, feedback, odd, derivative, lower,
+    chosen, coordinate, delay, value, slope,
 ):  # fmt: skip
-    """Values of a local table at the coordinates of a tile, times left_i right_j.
+    """Values of a local table at the coordinates of a tile, times left_i right_j, and with `derivative` also F'.
 
     For row i, order k < size and column j the coefficient is table[i, k] + Σ_r products[r//2, k, r%2] columns[strip, r,
     j], where products (pairs of orders, size, 2) are the rest of table[i]; lengths[r//2] of their orders, a multiple of
-    ORDER_STEP, are not zero.
+    ORDER_STEP, are not zero.  F' follows from the derivative of the same series, docs/theory.md (3.33), where
+    over_left_i over_right_j is √(S_i S_j)/(s_i s_j).  Strips without a pair that is `chosen` are left as they are;
+    `coordinate` may be `value` and `delay` may be `slope`.
     """
     rows, width_of_tile = coordinate.shape
-    z, f1, f2 = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
-    buffer = np.zeros((size, WIDTH))
+    # Parts of one array: the compiler need not ask at run time whether they overlap.
+    work = np.zeros(7 * WIDTH)
+    buffer = np.zeros(size * WIDTH)
     scale, middle = 2.0 / (stop - start), 0.5 * (stop + start)
     for i in range(rows):
         end = i if lower else width_of_tile
+        scaled = -scale * over_left[i]
         for strip in range((end + WIDTH - 1) // WIDTH):
             first = strip * WIDTH
-            width = min(WIDTH, end - first)
-            if not _any(chosen[i, first : first + width]):
+            last = min(first + WIDTH, end)
+            wanted = 0
+            for j in range(first, last):
+                wanted += chosen[i, j]
+            if wanted == 0:
                 continue
-            for j in range(width):
-                z[j] = min(max((coordinate[i, first + j] - middle) * scale, -1.0), 1.0)
+            t, slow = coordinate[i, first:last], delay[i, first:last]
+            for j in range(len(t)):
+                work[j] = min(max((t[j] - middle) * scale, -1.0), 1.0)
             filled = _contract(table[i], size, lengths, columns[strip], buffer)
-            _sums(table[i], size, filled, buffer, z, f1, f2)
-            for j in range(width):
-                result[i, first + j] = (f1[j] - z[j] * f2[j]) * left[i] * right[first + j]
-            if odd:
-                for j in range(width):
-                    result[i, first + j] *= -1.0 if rate[i, first + j] < 0.0 else 1.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def table_values_and_slopes(  # type: ignore[no-untyped-def]
-    table, size, lengths, columns, start, stop, left, right, over_left, over_right, feedback, odd, lower, chosen,
-    coordinate, rate, value, slope,
-):  # fmt: skip
-    """F and F' from a local table of F alone, docs/theory.md (3.33): F' from the derivative of the same series.
-
-    `left` and `right` are √S, `over_left` and `over_right` √S/√q; `coordinate` may be `value` and `rate` may be
-    `slope`.
-    """
-    rows, width_of_tile = coordinate.shape
-    z, f1, f2 = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
-    g1, g2 = np.zeros(WIDTH), np.zeros(WIDTH)
-    buffer = np.zeros((size, WIDTH))
-    scale, middle = 2.0 / (stop - start), 0.5 * (stop + start)
-    for i in range(rows):
-        end = i if lower else width_of_tile
-        for strip in range((end + WIDTH - 1) // WIDTH):
-            first = strip * WIDTH
-            width = min(WIDTH, end - first)
-            if not _any(chosen[i, first : first + width]):
-                continue
-            for j in range(width):
-                z[j] = min(max((coordinate[i, first + j] - middle) * scale, -1.0), 1.0)
-            filled = _contract(table[i], size, lengths, columns[strip], buffer)
-            _sums_and_derivatives(table[i], size, filled, buffer, z, f1, f2, g1, g2)
-            scaled = -scale * over_left[i]
-            if odd:
-                for j in range(width):
-                    turned = -1.0 if rate[i, first + j] < 0.0 else 1.0
-                    value[i, first + j] = (f1[j] - z[j] * f2[j]) * left[i] * right[first + j] * turned
-            else:
-                for j in range(width):
-                    value[i, first + j] = (f1[j] - z[j] * f2[j]) * left[i] * right[first + j]
-            for j in range(width):
-                # dP/dr = F'/(1 - f F').
-                rise = g1[j] - f2[j] - z[j] * g2[j]
-                whole = rise * scaled * over_right[first + j] * abs(rate[i, first + j])
-                slope[i, first + j] = whole / (1.0 + feedback * whole)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _any(chosen):  # type: ignore[no-untyped-def]
-    count = 0
-    for j in range(len(chosen)):
-        count += chosen[j]
-    return count > 0
+            _sums(table[i], size, filled, buffer, work, derivative)
+            f, right_part = value[i, first:last], right[first:last]
+            for j in range(len(f)):
+                found = (work[j + 3 * WIDTH] - work[j + WIDTH] * work[j + 4 * WIDTH]) * left[i] * right_part[j]
+                f[j] = np.copysign(1.0, slow[j]) * found if odd else found
+            if derivative:
+                df, over_part = slope[i, first:last], over_right[first:last]
+                for j in range(len(df)):
+                    # dP/dr = F'/(1 - f F').
+                    rise = work[j + 5 * WIDTH] - work[j + 2 * WIDTH] * work[j + 4 * WIDTH]
+                    rise = (rise - work[j + WIDTH] * work[j + 6 * WIDTH]) * scaled * over_part[j]
+                    df[j] = rise / (abs(slow[j]) + feedback * rise)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -242,98 +200,103 @@ def _contract(table, size, lengths, columns, buffer):  # type: ignore[no-untyped
     """Coefficients of the pairs of a strip for all orders that differ from column to column; returns their number."""
     filled = lengths[0] if len(lengths) else 0
     for pair in range(len(lengths)):
-        c0, c1 = columns[2 * pair], columns[2 * pair + 1]
+        c = columns[2 * WIDTH * pair : 2 * WIDTH * (pair + 1)]
         products = table[size + 2 * size * pair : 3 * size + 2 * size * pair]
         for k in range(0, lengths[pair], ORDER_STEP):
-            b0, b1, b2, b3 = buffer[k], buffer[k + 1], buffer[k + 2], buffer[k + 3]
+            b = buffer[k * WIDTH : (k + ORDER_STEP) * WIDTH]
             p0, q0, p1, q1 = products[2 * k], products[2 * k + 1], products[2 * k + 2], products[2 * k + 3]
             p2, q2, p3, q3 = products[2 * k + 4], products[2 * k + 5], products[2 * k + 6], products[2 * k + 7]
             if pair == 0:
                 a0, a1, a2, a3 = table[k], table[k + 1], table[k + 2], table[k + 3]
                 for j in range(WIDTH):
-                    x, y = c0[j], c1[j]
-                    b0[j] = a0 + p0 * x + q0 * y
-                    b1[j] = a1 + p1 * x + q1 * y
-                    b2[j] = a2 + p2 * x + q2 * y
-                    b3[j] = a3 + p3 * x + q3 * y
+                    x, y = c[j], c[j + WIDTH]
+                    b[j] = a0 + p0 * x + q0 * y
+                    b[j + WIDTH] = a1 + p1 * x + q1 * y
+                    b[j + 2 * WIDTH] = a2 + p2 * x + q2 * y
+                    b[j + 3 * WIDTH] = a3 + p3 * x + q3 * y
             else:
                 for j in range(WIDTH):
-                    x, y = c0[j], c1[j]
-                    b0[j] += p0 * x + q0 * y
-                    b1[j] += p1 * x + q1 * y
-                    b2[j] += p2 * x + q2 * y
-                    b3[j] += p3 * x + q3 * y
+                    x, y = c[j], c[j + WIDTH]
+                    b[j] += p0 * x + q0 * y
+                    b[j + WIDTH] += p1 * x + q1 * y
+                    b[j + 2 * WIDTH] += p2 * x + q2 * y
+                    b[j + 3 * WIDTH] += p3 * x + q3 * y
     return filled
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _sums(constants, size, filled, buffer, z, f1, f2):  # type: ignore[no-untyped-def]
-    """Clenshaw's recursion down to order 0, from orders without columns to those in the buffer."""
+def _sums(constants, size, filled, buffer, work, derivative):  # type: ignore[no-untyped-def]
+    """Σ_m (a_{4m} + a_{4m+1} z + a_{4m+2} z² + a_{4m+3} z³) T_m(y), y = T_4(z), is f1 - y f2: Clenshaw's recursion.
+
+    From orders without columns to those in the buffer.  `work` holds z, y, dy/dz, f1, f2, and the derivatives g1 and g2
+    of the last two.
+    """
     for j in range(WIDTH):
-        f1[j] = 0.0
-        f2[j] = 0.0
+        double = 2.0 * work[j] * work[j] - 1.0
+        work[j + WIDTH] = 2.0 * double * double - 1.0
+        work[j + 2 * WIDTH] = 16.0 * work[j] * double
+        work[j + 3 * WIDTH] = 0.0
+        work[j + 4 * WIDTH] = 0.0
+        work[j + 5 * WIDTH] = 0.0
+        work[j + 6 * WIDTH] = 0.0
     for k in range(size - ORDER_STEP, filled - 1, -ORDER_STEP):
         a0, a1, a2, a3 = constants[k], constants[k + 1], constants[k + 2], constants[k + 3]
-        for j in range(WIDTH):
-            x, f, g = 2.0 * z[j], f1[j], f2[j]
-            g = x * f + (a3 - g)
-            f = x * g + (a2 - f)
-            g = x * f + (a1 - g)
-            f = x * g + (a0 - f)
-            f1[j] = f
-            f2[j] = g
+        if derivative:
+            for j in range(WIDTH):
+                x, twice, f, g = work[j], 2.0 * work[j + WIDTH], work[j + 3 * WIDTH], work[j + 5 * WIDTH]
+                first = a3 * x + a2
+                second = first * x + a1
+                rise = (a3 * x + first) * x + second
+                work[j + 5 * WIDTH] = twice * g + (2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH]))
+                work[j + 6 * WIDTH] = g
+                work[j + 3 * WIDTH] = twice * f + (second * x + (a0 - work[j + 4 * WIDTH]))
+                work[j + 4 * WIDTH] = f
+        else:
+            for j in range(WIDTH):
+                x, f = work[j], work[j + 3 * WIDTH]
+                here = ((a3 * x + a2) * x + a1) * x + a0
+                work[j + 3 * WIDTH] = 2.0 * work[j + WIDTH] * f + (here - work[j + 4 * WIDTH])
+                work[j + 4 * WIDTH] = f
     for k in range(filled - ORDER_STEP, -1, -ORDER_STEP):
-        b0, b1, b2, b3 = buffer[k], buffer[k + 1], buffer[k + 2], buffer[k + 3]
-        for j in range(WIDTH):
-            x, f, g = 2.0 * z[j], f1[j], f2[j]
-            g = x * f + (b3[j] - g)
-            f = x * g + (b2[j] - f)
-            g = x * f + (b1[j] - g)
-            f = x * g + (b0[j] - f)
-            f1[j] = f
-            f2[j] = g
+        b = buffer[k * WIDTH : (k + ORDER_STEP) * WIDTH]
+        if derivative:
+            for j in range(WIDTH):
+                x, twice, f, g = work[j], 2.0 * work[j + WIDTH], work[j + 3 * WIDTH], work[j + 5 * WIDTH]
+                top = b[j + 3 * WIDTH]
+                first = top * x + b[j + 2 * WIDTH]
+                second = first * x + b[j + WIDTH]
+                rise = (top * x + first) * x + second
+                work[j + 5 * WIDTH] = twice * g + (2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH]))
+                work[j + 6 * WIDTH] = g
+                work[j + 3 * WIDTH] = twice * f + (second * x + (b[j] - work[j + 4 * WIDTH]))
+                work[j + 4 * WIDTH] = f
+        else:
+            for j in range(WIDTH):
+                x, f = work[j], work[j + 3 * WIDTH]
+                here = ((b[j + 3 * WIDTH] * x + b[j + 2 * WIDTH]) * x + b[j + WIDTH]) * x + b[j]
+                work[j + 3 * WIDTH] = 2.0 * work[j + WIDTH] * f + (here - work[j + 4 * WIDTH])
+                work[j + 4 * WIDTH] = f
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _sums_and_derivatives(constants, size, filled, buffer, z, f1, f2, g1, g2):  # type: ignore[no-untyped-def]
-    """The same, and the derivatives of both sums in z."""
-    for j in range(WIDTH):
-        f1[j] = 0.0
-        f2[j] = 0.0
-        g1[j] = 0.0
-        g2[j] = 0.0
-    for k in range(size - ORDER_STEP, filled - 1, -ORDER_STEP):
-        a0, a1, a2, a3 = constants[k], constants[k + 1], constants[k + 2], constants[k + 3]
-        for j in range(WIDTH):
-            x, f, g, df, dg = 2.0 * z[j], f1[j], f2[j], g1[j], g2[j]
-            dg = x * df + (2.0 * f - dg)
-            g = x * f + (a3 - g)
-            df = x * dg + (2.0 * g - df)
-            f = x * g + (a2 - f)
-            dg = x * df + (2.0 * f - dg)
-            g = x * f + (a1 - g)
-            df = x * dg + (2.0 * g - df)
-            f = x * g + (a0 - f)
-            f1[j] = f
-            f2[j] = g
-            g1[j] = df
-            g2[j] = dg
-    for k in range(filled - ORDER_STEP, -1, -ORDER_STEP):
-        b0, b1, b2, b3 = buffer[k], buffer[k + 1], buffer[k + 2], buffer[k + 3]
-        for j in range(WIDTH):
-            x, f, g, df, dg = 2.0 * z[j], f1[j], f2[j], g1[j], g2[j]
-            dg = x * df + (2.0 * f - dg)
-            g = x * f + (b3[j] - g)
-            df = x * dg + (2.0 * g - df)
-            f = x * g + (b2[j] - f)
-            dg = x * df + (2.0 * f - dg)
-            g = x * f + (b1[j] - g)
-            df = x * dg + (2.0 * g - df)
-            f = x * g + (b0[j] - f)
-            f1[j] = f
-            f2[j] = g
-            g1[j] = df
-            g2[j] = dg
+def in_steps(series):  # type: ignore[no-untyped-def]
+    """Coefficients of T_k along the last axis, a multiple of four, become those of `_sums`, in place.
+
+    T_{4m+i} = 2 T_i T_{4m} - T_{4m-i}, from the last step down to the second; then T_2 and T_3 in powers of z.
+    """
+    lines, _, size = series.shape
+    for line in range(lines):
+        for b in range(series.shape[1]):
+            c = series[line, b]
+            for k in range(size - ORDER_STEP, -1, -ORDER_STEP):
+                if k > 0:
+                    for i in range(1, ORDER_STEP):
+                        c[k - i] -= c[k + i]
+                        c[k + i] *= 2.0
+                c[k] -= c[k + 2]
+                c[k + 1] -= 3.0 * c[k + 3]
+                c[k + 2] *= 2.0
+                c[k + 3] *= 4.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

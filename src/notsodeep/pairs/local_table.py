@@ -18,13 +18,14 @@ from notsodeep.pairs.compiled_series import WIDTH
 from notsodeep.pairs.compiled_tables import (
     ORDER_STEP,
     cut_series,
+    in_steps,
     restriction,
     table_values,
-    table_values_and_slopes,
 )
 from notsodeep.pairs.pair_problem import PairProblem, Where
 from notsodeep.pairs.sample_moments import Side
 from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_range import coordinate
 from notsodeep.validation import Array, IntArray
 
 # What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), where feedback does not amplify it.
@@ -42,6 +43,7 @@ class TileSide:
         cut: (M, m) coefficients over the range of the table become those over this range.
         vectors: (samples, m) Chebyshev polynomials of that range at the samples.
         inverse: what c is multiplied with to become r, relative to its ends if these are plain.
+        narrowest: what the distance of the ends of r is at least, the product of both sides and 2.
         energy, steep: √S and √E1 of the samples.
     """
 
@@ -60,8 +62,10 @@ class TileSide:
         self.vectors = chebyshev_basis(place, kept)
         self.inverse = 1.0 / side.root[where]
         self.energy, self.steep = np.sqrt(side.energy[where]), np.sqrt(side.slope_energy[where])
+        own = np.sqrt(np.maximum(1.0 - table.feedback * side.energy[where] / side.inner[where], 1e-6))
+        self.narrowest = 1.0 if table.plain_ends else float(own.min())
         if table.plain_ends:
-            self.inverse /= np.sqrt(np.maximum(1.0 - table.feedback * side.energy[where] / side.inner[where], 1e-6))
+            self.inverse /= own
 
     @property
     def rise(self) -> float:
@@ -76,7 +80,8 @@ class TileColumns(TileSide):
         super().__init__(table, 1, side, where, logs)
         self.table = table
         self.strips = in_strips(self.vectors[:, 1:])
-        self.end_strips = in_strips(self.vectors)
+        # An even number of orders.
+        self.end_columns = np.ascontiguousarray(np.pad(self.vectors.T, ((0, self.vectors.shape[1] % 2), (0, 0))))
         self._folded: dict[int, Array] = {}
 
     def folded(self, part: int) -> Array:
@@ -97,51 +102,65 @@ class LocalTable:
         """What the ends of r are the product of; nothing if they are plain."""
         table, rows, columns = self.table, self.rows, self.columns
         if table.plain_ends or table.feedback == 0.0:
-            return np.empty((len(rows.vectors), 2, 0)), np.empty((len(columns.end_strips), 0, WIDTH))
+            return np.empty((len(rows.vectors), 2, 0)), np.empty((0, 0))
         short = rows.vectors @ (rows.cut.T @ table.end_series @ columns.cut)
-        padding = columns.end_strips.shape[1] - short.shape[2]
-        return np.ascontiguousarray(np.pad(short.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))), columns.end_strips
+        padding = len(columns.end_columns) - short.shape[2]
+        padded = np.pad(short.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))
+        return np.ascontiguousarray(padded), columns.end_columns
 
     def evaluate(
         self,
-        span: tuple[float, float],
-        fastest: float,
+        seen: tuple[float, float, float],
         lower: bool,
         chosen: NDArray[np.bool_],
-        coordinate: Array,
-        rate: Array,
+        places: Array,
+        delay: Array,
         value: Array,
         slope: Array,
     ) -> float:
         """F and F' at these coordinates; returns a bound of what was dropped.
 
         Args:
-            span: the range of t.
-            fastest: the largest dt/dr.
+            seen: the smallest and the largest d, and the smallest 1 - d.
             lower: only the pairs below the diagonal.
             chosen: pairs that are wanted.
-            coordinate: t.
-            rate: dt/dr, with the sign of r.
+            places: t.
+            delay: |dr/dt|, with the sign of r.
             value: receives F.
             slope: receives F', if it is wanted.
         """
         problem, rows, columns = self.problem, self.rows, self.columns
         energy, steep = (rows.energy, columns.energy), (rows.steep, columns.steep)
-        rest = lower, chosen, coordinate, rate
+        over = rows.energy * rows.inverse, columns.energy * columns.inverse
+        rest = lower, chosen, places, delay
+        span, slowest = self._span(seen)
+        rise = 0.0
         if problem.want_slope:
-            rise = 2.0 * fastest * rows.rise * columns.rise / (span[1] - span[0] + 1e-9)
-            if rise <= STEEPEST_RISE:
-                series = self._series(0, span, rise)
-                over = rows.energy * rows.inverse, columns.energy * columns.inverse
-                table_values_and_slopes(
-                    *series.form, *energy, *over, problem.feedback, self.table.odd, *rest, value, slope
-                )
-                return series.dropped
+            rise = 2.0 * rows.rise * columns.rise / max(slowest * (span[1] - span[0]), 1e-300)
+        apart = rise > STEEPEST_RISE
+        steeper = np.zeros_like(slope) if apart and slope is delay else slope
+        if apart:
+            rise = 0.0
             second = self._series(1, span, 0.0)
-            table_values(*second.form, *steep, False, *rest, slope)
-        series = self._series(0, span, 0.0)
-        table_values(*series.form, *energy, self.table.odd, *rest, value)
+            table_values(*second.form, *steep, *over, 0.0, False, False, *rest, steeper, steeper)
+        series = self._series(0, span, rise)
+        arguments = *energy, *over, problem.feedback, self.table.odd, rise > 0.0
+        table_values(*series.form, *arguments, *rest, value, slope)
+        if steeper is not slope:
+            slope[...] = steeper
         return series.dropped
+
+    def _span(self, seen: tuple[float, float, float]) -> tuple[tuple[float, float], float]:
+        """The range of t, and the smallest |dr/dt|, which is at one of its ends."""
+        table = self.table
+        near = np.array([max(seen[0], table.extent.floor), seen[1]])
+        far = np.array([1.0 - near[0], seen[2]])
+        low, high = coordinate(near, far, table.epsilon, both_ends=table.extent.both_ends)
+        square = 0.0 if np.isinf(table.epsilon) else table.epsilon**2
+        first, last = (np.sqrt(part * (part + square if square else 1.0)) for part in (near, far))
+        slow = first * last / (first + last) if table.extent.both_ends else first
+        width = 2.0 * self.rows.narrowest * self.columns.narrowest
+        return (float(low), float(high)), 2.0 * width * float(slow.min())
 
     def _series(self, part: int, span: tuple[float, float], rise: float) -> LocalSeries:
         whole = self.table.start, self.table.stop
@@ -157,7 +176,7 @@ class LocalSeries:
         table: (rows, size · (1 + 2 · pairs of orders)).
         size: orders in t, a multiple of ORDER_STEP.
         lengths: how many orders in t the pairs of orders of the columns have, multiples of ORDER_STEP.
-        columns: (strips, orders, WIDTH) Chebyshev polynomials of the columns, from order 1 on.
+        columns: (strips, orders · WIDTH) Chebyshev polynomials of the columns, from order 1 on.
         start, stop: the range of t.
         dropped: bound of what was dropped.
     """
@@ -208,6 +227,7 @@ def local_series(
     flat = np.zeros((len(local), 2 * pairs + 1, size))
     orders, kept = min(size, local.shape[1]), min(2 * pairs + 1, local.shape[2])
     flat[:, :kept, :orders] = local[:, :orders, :kept].transpose(0, 2, 1)
+    in_steps(flat)
     if pairs:
         paired = flat[:, 1:].reshape(-1, pairs, 2, size).transpose(0, 1, 3, 2)
         flat = np.concatenate([flat[:, 0], paired.reshape(len(local), -1)], axis=1)
@@ -217,7 +237,7 @@ def local_series(
 
 
 def in_strips(vectors: Array) -> Array:
-    """(samples, orders) in strips of WIDTH samples: (strips, orders, WIDTH).
+    """(samples, orders) in strips of WIDTH samples: (strips, orders · WIDTH).
 
     The last strip is filled up with a sample that exists, and the number of orders is made even.
     """
@@ -225,4 +245,4 @@ def in_strips(vectors: Array) -> Array:
     filled = np.concatenate([vectors, np.repeat(vectors[:1], missing, axis=0)])
     strips = np.zeros((len(filled) // WIDTH, orders + orders % 2, WIDTH))
     strips[:, :orders] = filled.reshape(-1, WIDTH, orders).transpose(0, 2, 1)
-    return strips
+    return strips.reshape(len(strips), -1)

@@ -32,6 +32,8 @@ ATTEMPTS = 3
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
 NEAR = -8
+# From this log2 of the odds on roots are tried for t, which may need this many orders more than (3.28).
+NEAREST_ROOT, MORE_ORDERS = -12, 6
 # Ranks of `row_tables` are multiples of this.
 RANK_STEP = 8
 # What rounding leaves of r, (κ c + shifts)/(s_i s_j).
@@ -64,7 +66,8 @@ class SolutionTable:
     """Coefficients of F/√(S_i S_j) and F'/√(E1_i E1_j) of the solution, and of the ends R₊ and R₋ of r.
 
     Attributes:
-        epsilon: width of the coordinate's smooth middle, the length scale of the activation over the largest s.
+        epsilon: width of the coordinate's smooth middle, the length scale of the activation over the largest s;
+            infinite if t is made of roots.
         start, stop: range of t.
         plain_ends: the ends of r are ±√(g_i g_j), g = 1 - f S/q, and not tabulated.
         series: (2, K, M, M) coefficients of F and F' in t, log q_i and log q_j.
@@ -82,6 +85,8 @@ class SolutionTable:
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
         self.angles = self._angle_count()
+        if extent.near >= NEAREST_ROOT and self.angles:
+            self._prefer_roots()
         self.variances = self._variance_count()
         self.resolved = False
         self.error = self.rounding = np.inf
@@ -104,6 +109,15 @@ class SolutionTable:
             if needed is not None:
                 return needed + 2
         return 0
+
+    def _prefer_roots(self) -> None:
+        """Take roots for t where they do not need many more orders: a logarithm costs about as much as these."""
+        before = self.epsilon, self.start, self.stop, self.angles
+        self.epsilon = np.inf
+        self.start, self.stop = self.extent.ends(self.epsilon)
+        self.angles = self._angle_count()
+        if not 0 < self.angles <= before[-1] + MORE_ORDERS:
+            self.epsilon, self.start, self.stop, self.angles = before
 
     def _variance_count(self) -> int:
         """How many variances resolve F and F' at a few angles of Λ; 0 if too many."""
@@ -194,6 +208,7 @@ class SolutionTable:
     ) -> tuple[tuple[Array, Array], float]:
         """Newton's method on the interpolant of F and F' in the angle of Λ; also the error of its values."""
         energy, steep = self._scales(rows, columns)
+        epsilon = min(1.0, self.shape.feature / float(np.sqrt(max(rows.max(), columns.max()))))
         product = np.sqrt(np.multiply.outer(rows, columns))
         plus, minus = ends
         width = plus - minus
@@ -201,9 +216,9 @@ class SolutionTable:
         # 1 - ρ and 1 + ρ at the solution are at least their r-distance over the largest 1 - f F'.
         least = max(float(near.min() * width.min() / most / 2.0), 1e-15)
         last = max(float(far.min() * width.min() / most / 2.0), 1e-15)
-        first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), self.epsilon)
+        first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), epsilon)
         places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
-        below, above = distance_at(places, self.epsilon)
+        below, above = distance_at(places, epsilon)
         found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(below), np.sqrt(above)))
         series = [chebyshev_coefficients(part, 0)[:, None] for part in found]
         gain = self.feedback * energy / product
@@ -212,7 +227,7 @@ class SolutionTable:
         opposite = far[:, None, None] * width
         half = np.clip(goal / (goal + opposite), least, 1.0 - last)
         for _ in range(60):
-            t = coordinate(half, 1.0 - half, self.epsilon)
+            t = coordinate(half, 1.0 - half, epsilon)
             z = (2.0 * t - first - final) / (final - first)
             f, df = (clenshaw(part, z) for part in series)
             gap = 2.0 * half - gain * (top - f) - goal
@@ -224,7 +239,7 @@ class SolutionTable:
             half = moved
             if change <= 1e-15:
                 break
-        t = coordinate(half, 1.0 - half, self.epsilon)
+        t = coordinate(half, 1.0 - half, epsilon)
         z = (2.0 * t - first - final) / (final - first)
         return (clenshaw(series[0], z), clenshaw(series[1], z)), error
 

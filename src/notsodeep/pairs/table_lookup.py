@@ -114,18 +114,21 @@ class TableLookup:
         todo = np.zeros(c.shape, dtype=np.bool_)
         # The coordinates of a whole tile may stand where its values will be.
         whole = problem.want_slope and bool(chosen.all())
-        coordinate, rate = (value, slope) if whole else (np.empty_like(c), np.empty_like(c))
+        coordinate, delay = (value, slope) if whole else (np.empty_like(c), np.empty_like(c))
         if table is None:
             table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
         while table is not None:
             local = self._local(table, key, start, rows, columns)
-            *seen, first, last, fastest, left_over = compiled.table_coordinates(
+            *seen, left_over = compiled.table_coordinates(
                 c, problem.kappa, *problem.sides(rows, columns)[:2], local.rows.inverse, local.columns.inverse, *local.ends,
-                table.epsilon, table.extent.floor, table.odd, table.extent.both_ends, lower, chosen, coordinate, rate, todo,
+                -1.0 if np.isinf(table.epsilon) else table.epsilon, table.extent.floor, table.odd, table.extent.both_ends,
+                lower, coordinate, delay, todo,
             )  # fmt: skip
             few = problem.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
             if tables.covered(key, table, (seen[0], seen[1], seen[2]), few):
-                dropped = local.evaluate((first, last), fastest, lower, chosen, coordinate, rate, value, slope)
+                dropped = local.evaluate(
+                    (seen[0], seen[1], seen[2]), lower, chosen, coordinate, delay, value, slope
+                )
                 info = KernelInfo(0, 0.0, (table.error + dropped) / problem.margin, 0, ("table",))
                 if left_over:
                     # The table has the nearest that it knows of these pairs.

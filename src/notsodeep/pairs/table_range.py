@@ -84,9 +84,14 @@ def _exponent(part: float, rest: float) -> int:
 
 
 def coordinate(distance: Array, opposite: Array, epsilon: float, *, both_ends: bool = True) -> Array:
-    """t of d and 1 - d, (3.28): arsinh(√d/ε), less the same of the opposite end or less arsinh(1/ε)."""
+    """t of d and 1 - d, (3.28): arsinh(√d/ε), less the same of the opposite end or less arsinh(1/ε).
+
+    An infinite ε stands for the limit of ε t: roots in the place of arsinh.
+    """
     near = np.sqrt(distance)
     far = np.sqrt(opposite) if both_ends else np.ones(1)
+    if np.isinf(epsilon):
+        return np.asarray(near - far)
     return np.asarray(np.log((near + np.hypot(near, epsilon)) / (far + np.hypot(far, epsilon))))
 
 
