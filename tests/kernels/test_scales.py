@@ -178,7 +178,7 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
     q = np.exp(logs)
     value, _ = dual_grid(shape, q, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
     z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
-    columns = table.column_vectors(logs, len(logs))[0]
+    columns = table.column_vectors(logs).T
     coefficients = np.einsum("akr,rb->kab", table.row_tables(logs), columns)[: table.angles]
     found = np.polynomial.chebyshev.chebval(z, coefficients)
     energy = np.sqrt(shape.second_moment(q))

@@ -13,11 +13,12 @@ import notsodeep as nsd
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.pairs import table_family
-from notsodeep.pairs.compiled_series import RANK_STEP
+from notsodeep.pairs.local_table import DROPPED, DROPPED_SLOPE, LocalTable, TileColumns, TileSide
 from notsodeep.pairs.mehler_table import MehlerTable, terms_for
+from notsodeep.pairs.pair_problem import PairProblem
 from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.pairs.solution_table import SolutionTable
-from notsodeep.pairs.table_range import Range
+from notsodeep.pairs.table_range import Range, coordinate
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
 
@@ -114,15 +115,48 @@ def test_the_size_of_a_series_is_enough_for_the_correlation_it_was_chosen_for(la
         assert table.limits[-1] >= 0.98 * correlation
 
 
-def test_what_a_table_drops_is_within_its_error() -> None:
-    """Later ranks have fewer orders in t; the table is what is left, and its error says so."""
-    table = SolutionTable(nsd.activation("tanh").shape, 0.2, Range((-1.5, 1.5), (-1.5, 1.5), -8, 2))
+@pytest.mark.parametrize(
+    ("label", "near", "feedback"), [("tanh", -8, 0.2), ("gelu", -6, 0.5), ("hard_tanh", -5, 0.2)]
+)
+def test_the_table_of_a_tile_is_the_whole_table_within_what_it_drops(
+    label: str, near: int, feedback: float
+) -> None:
+    """A tile has few orders in log q and t, and takes F' from the derivative of F's series."""
+    phi = made(oracles.reference(label))
+    table = SolutionTable(phi.shape, feedback, Range((-0.5, 0.5), (-0.5, 0.5), near, 1, both_ends=False))
     assert table.resolved
-    assert table.rank == RANK_STEP * len(table.lengths)
-    assert np.all(np.diff(table.lengths) <= 0)
-    for number, length in enumerate(table.lengths):
-        step = slice(number * RANK_STEP, (number + 1) * RANK_STEP)
-        assert not table.row_factors[:, length : table.angles, step].any()
+    generator = np.random.default_rng(1)
+    logs = generator.uniform(0.05, 0.25, 40), generator.uniform(-0.3, -0.1, 70)
+    sides = [Side(phi, np.exp(part), Equation(feedback, 1.0 - feedback)) for part in logs]
+    problem = PairProblem(phi, *sides, feedback, 1.0 - feedback, want_slope=True)
+    everything = slice(0, 40), slice(0, 70)
+    local = LocalTable(
+        problem,
+        TileSide(table, 0, sides[0], everything[0], logs[0]),
+        TileColumns(table, sides[1], everything[1], logs[1]),
+    )
+    d = generator.uniform(0.05, 0.45, (40, 70))
+    places = coordinate(d, 1.0 - d, table.epsilon, both_ends=False)
+    # With plain ends d = (1 - r)/2.
+    root = np.sqrt(d) if np.isinf(table.epsilon) else np.sqrt(d * (d + table.epsilon**2))
+    delay = 4.0 * root
+    value, slope = np.empty_like(d), np.empty_like(d)
+    chosen = np.ones(d.shape, dtype=bool)
+    error = local.evaluate((d.min(), d.max(), 0.5), False, chosen, places, delay, value, slope)
+    assert error <= table.error + DROPPED_SLOPE
+    z = (2.0 * places - table.start - table.stop) / (table.stop - table.start)
+    basis = [np.polynomial.chebyshev.chebvander(2.0 * part, table.variances - 1) for part in logs]
+    whole = np.einsum("pkmn,am,bn->pkab", table.series, *basis)
+    orders = np.moveaxis(np.polynomial.chebyshev.chebvander(z, table.angles - 1), -1, 0)
+    exact = (whole * orders).sum(axis=1)
+    scales = [
+        np.sqrt(np.outer(*(getattr(side, name) for side in sides))) for name in ("energy", "slope_energy")
+    ]
+    assert np.max(np.abs(value / scales[0] - exact[0])) <= DROPPED + 1e-14
+    assert np.max(np.abs(slope / scales[1] - exact[1])) <= error + table.error
+    # Fewer orders than the table has in t and one norm.
+    series = local._series(0, (table.start, table.stop), 0.0, DROPPED)
+    assert series.table.shape[1] < table.angles * table.variances
 
 
 @pytest.mark.parametrize("name", ["softplus", "cos"])

@@ -73,14 +73,12 @@ def _sorted(model: Model, samples: Samples) -> tuple[Samples, IntArray | None]:
 
 def _restore(matrix: Array, rows: IntArray | None, columns: IntArray | None) -> None:
     """Bring a matrix whose rows and columns were sorted into the order of the samples, in place."""
-    places = []
-    for order, count in zip((rows, columns), matrix.shape, strict=True):
-        place = np.arange(count)
-        if order is not None:
-            place[order] = np.arange(count)
-        places.append(place)
+    sources = [
+        np.arange(count) if order is None else np.argsort(order)
+        for order, count in zip((rows, columns), matrix.shape, strict=True)
+    ]
     buffer, moved = np.empty(matrix.shape[1]), np.zeros(len(matrix), dtype=np.bool_)
-    move_rows_and_columns(matrix, *places, buffer, moved)
+    move_rows_and_columns(matrix, sources[0], sources[1], buffer, moved)
 
 
 __all__ = ["evaluate_kernels"]

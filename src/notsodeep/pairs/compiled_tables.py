@@ -1,4 +1,4 @@
-"""The inner loops of solution tables: coordinates of the pairs of a tile, then values and slopes, docs/theory.md (3.27) ff.
+"""The inner loops of solution tables: coordinates of the pairs of a tile, then values and slopes (docs/theory.md, 3.27).
 
 Columns are taken in strips of WIDTH; loops over a strip are innermost, free of branches and written out over a few
 orders, which is what lets the compiler use the vector units and keep sums in registers.
@@ -64,9 +64,11 @@ def table_coordinates(  # type: ignore[no-untyped-def]
             last = min(last, far[j])
         smallest, largest, opposite = min(smallest, low), max(largest, high), min(opposite, last)
         if low < floor or last < 0.0:
-            for j in range(columns):
-                todo[i, j] = near[j] < floor
-                left_over += near[j] < floor
+            # Without a floor what is beyond the end of r is so by rounding.
+            if floor > 0.0:
+                for j in range(columns):
+                    todo[i, j] = near[j] < floor
+                    left_over += near[j] < floor
             for j in range(columns):
                 near[j] = min(max(near[j], floor), 1.0)
                 far[j] = min(max(far[j], 0.0), 1.0 - floor)
@@ -89,7 +91,7 @@ def _products(factors, columns, result):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _place(near, far, over, epsilon, both_ends, count, t, slow):  # type: ignore[no-untyped-def]
-    """t and |dr/dt|, (3.28), from d = `near`, 1 - d = `far` and 1/(R₊ - R₋) = `over`; `slow` has the sign to be kept."""
+    """t and |dr/dt|, (3.28), from d = `near`, 1 - d = `far` and 1/(R₊ - R₋) = `over`; `slow` has the sign to keep."""
     square = epsilon * epsilon
     if epsilon < 0.0:
         if both_ends:
@@ -184,7 +186,9 @@ def table_values(  # type: ignore[no-untyped-def]
             _sums(table[i], size, filled, buffer, work, derivative)
             f, right_part = value[i, first:last], right[first:last]
             for j in range(len(f)):
-                found = (work[j + 3 * WIDTH] - work[j + WIDTH] * work[j + 4 * WIDTH]) * left[i] * right_part[j]
+                found = (
+                    (work[j + 3 * WIDTH] - work[j + WIDTH] * work[j + 4 * WIDTH]) * left[i] * right_part[j]
+                )
                 f[j] = np.copysign(1.0, slow[j]) * found if odd else found
             if derivative:
                 df, over_part = slope[i, first:last], over_right[first:last]
@@ -205,7 +209,12 @@ def _contract(table, size, lengths, columns, buffer):  # type: ignore[no-untyped
         for k in range(0, lengths[pair], ORDER_STEP):
             b = buffer[k * WIDTH : (k + ORDER_STEP) * WIDTH]
             p0, q0, p1, q1 = products[2 * k], products[2 * k + 1], products[2 * k + 2], products[2 * k + 3]
-            p2, q2, p3, q3 = products[2 * k + 4], products[2 * k + 5], products[2 * k + 6], products[2 * k + 7]
+            p2, q2, p3, q3 = (
+                products[2 * k + 4],
+                products[2 * k + 5],
+                products[2 * k + 6],
+                products[2 * k + 7],
+            )
             if pair == 0:
                 a0, a1, a2, a3 = table[k], table[k + 1], table[k + 2], table[k + 3]
                 for j in range(WIDTH):
@@ -247,7 +256,9 @@ def _sums(constants, size, filled, buffer, work, derivative):  # type: ignore[no
                 first = a3 * x + a2
                 second = first * x + a1
                 rise = (a3 * x + first) * x + second
-                work[j + 5 * WIDTH] = twice * g + (2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH]))
+                work[j + 5 * WIDTH] = twice * g + (
+                    2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH])
+                )
                 work[j + 6 * WIDTH] = g
                 work[j + 3 * WIDTH] = twice * f + (second * x + (a0 - work[j + 4 * WIDTH]))
                 work[j + 4 * WIDTH] = f
@@ -266,7 +277,9 @@ def _sums(constants, size, filled, buffer, work, derivative):  # type: ignore[no
                 first = top * x + b[j + 2 * WIDTH]
                 second = first * x + b[j + WIDTH]
                 rise = (top * x + first) * x + second
-                work[j + 5 * WIDTH] = twice * g + (2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH]))
+                work[j + 5 * WIDTH] = twice * g + (
+                    2.0 * work[j + 2 * WIDTH] * f + (rise - work[j + 6 * WIDTH])
+                )
                 work[j + 6 * WIDTH] = g
                 work[j + 3 * WIDTH] = twice * f + (second * x + (b[j] - work[j + 4 * WIDTH]))
                 work[j + 4 * WIDTH] = f
@@ -319,10 +332,9 @@ def restriction(count, middle, half):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def cut_series(folded, row_cut, middle, half, rise, limit):  # type: ignore[no-untyped-def]
-    """The coefficients (m, K, m') of a tile, cut to what matters, the number of orders in t kept for each of the m'
-    orders of the columns, and a bound of what was dropped.
+    """The coefficients (m, K, m') of a tile, cut to what matters; also how many orders in t and what was dropped.
 
-    `folded` (M, K, m') is cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle
+    The orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle
     and half length.  With a rise the derivative V in t is cut, of which rise · V matters; else the series itself.
     """
     count, orders, width = folded.shape

@@ -25,15 +25,16 @@ from notsodeep.pairs.compiled_tables import (
 from notsodeep.pairs.pair_problem import PairProblem, Where
 from notsodeep.pairs.sample_moments import Side
 from notsodeep.pairs.solution_table import SolutionTable
-from notsodeep.pairs.table_range import coordinate
+from notsodeep.pairs.table_range import coordinate, slope_of_coordinate
 from notsodeep.validation import Array, IntArray
 
-# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), where feedback does not amplify it.
+# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), if feedback does not amplify it.
 DROPPED, DROPPED_SLOPE = 5e-12, 3e-11
 # Orders in log q are dropped from all tiles of a row or column of tiles if they are smaller than this.
 NOTHING = 1e-16
-# F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
-STEEPEST_RISE = 300.0
+# F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F, and its
+# error is not more than this; else from a series of its own.
+STEEPEST_RISE, SLOPE_ERROR = 300.0, 2e-11
 
 
 class TileSide:
@@ -81,7 +82,9 @@ class TileColumns(TileSide):
         self.table = table
         self.strips = in_strips(self.vectors[:, 1:])
         # An even number of orders.
-        self.end_columns = np.ascontiguousarray(np.pad(self.vectors.T, ((0, self.vectors.shape[1] % 2), (0, 0))))
+        self.end_columns = np.ascontiguousarray(
+            np.pad(self.vectors.T, ((0, self.vectors.shape[1] % 2), (0, 0)))
+        )
         self._folded: dict[int, Array] = {}
 
     def folded(self, part: int) -> Array:
@@ -118,7 +121,7 @@ class LocalTable:
         value: Array,
         slope: Array,
     ) -> float:
-        """F and F' at these coordinates; returns a bound of what was dropped.
+        """F and F' at these coordinates; returns the error of the table with what was dropped of it.
 
         Args:
             seen: the smallest and the largest d, and the smallest 1 - d.
@@ -134,21 +137,23 @@ class LocalTable:
         over = rows.energy * rows.inverse, columns.energy * columns.inverse
         rest = lower, chosen, places, delay
         span, slowest = self._span(seen)
-        rise = 0.0
+        table, rise, error, limit = self.table, 0.0, self.table.error, DROPPED * problem.margin
         if problem.want_slope:
             rise = 2.0 * rows.rise * columns.rise / max(slowest * (span[1] - span[0]), 1e-300)
-        apart = rise > STEEPEST_RISE
+            error = rise * (span[1] - span[0]) / (table.stop - table.start) * table.rise_error
+        apart = rise > STEEPEST_RISE or error > SLOPE_ERROR * problem.margin
         steeper = np.zeros_like(slope) if apart and slope is delay else slope
         if apart:
-            rise = 0.0
-            second = self._series(1, span, 0.0)
+            rise, error = 0.0, table.error
+            second = self._series(1, span, 0.0, limit)
             table_values(*second.form, *steep, *over, 0.0, False, False, *rest, steeper, steeper)
-        series = self._series(0, span, rise)
-        arguments = *energy, *over, problem.feedback, self.table.odd, rise > 0.0
+        series = self._series(0, span, rise, limit)
+        arguments = *energy, *over, problem.feedback, table.odd, rise > 0.0
         table_values(*series.form, *arguments, *rest, value, slope)
         if steeper is not slope:
             slope[...] = steeper
-        return series.dropped
+        larger = DROPPED_SLOPE / DROPPED if rise > 0.0 else 1.0
+        return max(table.error + series.dropped, error + larger * series.dropped)
 
     def _span(self, seen: tuple[float, float, float]) -> tuple[tuple[float, float], float]:
         """The range of t, and the smallest |dr/dt|, which is at one of its ends."""
@@ -156,16 +161,14 @@ class LocalTable:
         near = np.array([max(seen[0], table.extent.floor), seen[1]])
         far = np.array([1.0 - near[0], seen[2]])
         low, high = coordinate(near, far, table.epsilon, both_ends=table.extent.both_ends)
-        square = 0.0 if np.isinf(table.epsilon) else table.epsilon**2
-        first, last = (np.sqrt(part * (part + square if square else 1.0)) for part in (near, far))
-        slow = first * last / (first + last) if table.extent.both_ends else first
+        fast = slope_of_coordinate(np.maximum(near, 1e-30), table.epsilon, both_ends=table.extent.both_ends)
         width = 2.0 * self.rows.narrowest * self.columns.narrowest
-        return (float(low), float(high)), 2.0 * width * float(slow.min())
+        return (float(low), float(high)), width / float(fast.max())
 
-    def _series(self, part: int, span: tuple[float, float], rise: float) -> LocalSeries:
+    def _series(self, part: int, span: tuple[float, float], rise: float, limit: float) -> LocalSeries:
         whole = self.table.start, self.table.stop
         folded, strips = self.columns.folded(part), self.columns.strips
-        return local_series(folded, self.rows, strips, span, whole, rise, DROPPED * self.problem.margin)
+        return local_series(folded, self.rows, strips, span, whole, rise, limit)
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,13 @@ def local_series(
         paired = flat[:, 1:].reshape(-1, pairs, 2, size).transpose(0, 1, 3, 2)
         flat = np.concatenate([flat[:, 0], paired.reshape(len(local), -1)], axis=1)
     return LocalSeries(
-        rows.vectors @ flat.reshape(len(local), -1), size, rounded[1 : 2 * pairs : 2], columns, start, stop, dropped
+        rows.vectors @ flat.reshape(len(local), -1),
+        size,
+        rounded[1 : 2 * pairs : 2],
+        columns,
+        start,
+        stop,
+        dropped,
     )
 
 
@@ -243,6 +252,7 @@ def in_strips(vectors: Array) -> Array:
     """
     missing, orders = -len(vectors) % WIDTH, vectors.shape[1]
     filled = np.concatenate([vectors, np.repeat(vectors[:1], missing, axis=0)])
-    strips = np.zeros((len(filled) // WIDTH, orders + orders % 2, WIDTH))
-    strips[:, :orders] = filled.reshape(-1, WIDTH, orders).transpose(0, 2, 1)
-    return strips.reshape(len(strips), -1)
+    count = len(filled) // WIDTH
+    strips = np.zeros((count, orders + orders % 2, WIDTH))
+    strips[:, :orders] = filled.reshape(count, WIDTH, orders).transpose(0, 2, 1)
+    return strips.reshape(count, strips.shape[1] * WIDTH)

@@ -192,7 +192,12 @@ class PairSolver:
         if lower:
             np.fill_diagonal(sizes, 0.0)
         share = SHARE if self.phi.shape.kinked_pieces is None else SHARE_INTEGRATED
-        logs = np.log([min(side.inner.min() for side in (self.left, self.right)), max(side.inner.max() for side in (self.left, self.right))])
+        logs = np.log(
+            [
+                min(side.inner.min() for side in (self.left, self.right)),
+                max(side.inner.max() for side in (self.left, self.right)),
+            ]
+        )
         low, high = np.floor(4.0 * logs[0]) / 4.0, np.ceil(4.0 * logs[1]) / 4.0
         limit = reach(self.phi.shape, max(low, high - 20.0), high, self._most_terms, self.problem.want_slope)
         return float(np.quantile(sizes, 1.0 - share)) > limit

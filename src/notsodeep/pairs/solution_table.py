@@ -3,7 +3,7 @@
 A pair of samples enters the equation ρ = f P(ρ; q_i, q_j) + r through three numbers: two variances and r.  Its solution
 F(ρ(r)), F'(ρ(r)) is interpolated by Chebyshev polynomials in log q_i, log q_j and t, where t is a coordinate of r in
 which the solution is smooth up to and including ρ = ±1, for kinked and for saturated activations alike: docs/theory.md
-(3.27) to (3.31).  No pair then needs a Newton step.  What a tile of pairs needs of a table, `local_table` cuts out of it.
+(3.27) to (3.31).  No pair then needs a Newton step.  What a tile of pairs needs of it, `local_table` cuts out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections import OrderedDict
 from functools import cached_property
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder
 from numpy.typing import NDArray
 
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
-from notsodeep.pairs.table_range import Range, coordinate, distance_at
+from notsodeep.pairs.table_range import Range, coordinate, distance_at, slope_of_coordinate
 from notsodeep.validation import Array
 
 # Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
@@ -73,6 +74,7 @@ class SolutionTable:
         series: (2, K, M, M) coefficients of F and F' in t, log q_i and log q_j.
         end_series: (2, M, M) coefficients of 1 - R₊ and 1 + R₋.
         error: estimated error of any value, relative as above, for r as it is given.
+        rise_error: the same of the derivative of F's series in its coordinate z, t mapped to [-1, 1].
         rounding: how much more the rounding of r may change values.
     """
 
@@ -80,7 +82,9 @@ class SolutionTable:
         self.shape, self.feedback, self.extent = shape, feedback, extent
         self.odd = shape.parity == -1
         # Where F is smooth at ρ = 1, or that end is far, r may have other ends than those at which |ρ| = 1.
-        self.plain_ends = feedback > 0.0 and (not shape.kinks or shape.kinked_pieces is not None or extent.near >= NEAR)
+        self.plain_ends = feedback > 0.0 and (
+            not shape.kinks or shape.kinked_pieces is not None or extent.near >= NEAR
+        )
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
@@ -173,27 +177,28 @@ class SolutionTable:
         return (value, slope), error
 
     def ends(self, rows: Array, columns: Array) -> tuple[Array, Array]:
-        """R₊ and R₋ for every two variances, (3.27): r at ρ = ±1.
+        """1 - R₊ and 1 + R₋ for every two variances, (3.27): the distances of r at ρ = ±1 to ±1, to all their digits.
 
-        Where nothing happens at ρ = ±1, or where tables do not reach it, ±√(g_i g_j) with g = 1 - f S/q, the largest |r|
-        that rows of these norms have: then d is that of the rows themselves, and no end has to be tabulated.  (Kinks
-        away from zero make r at ρ = ±1 a function with a kink at q_i = q_j.)
+        Where nothing happens at ρ = ±1, or where tables do not reach it, R± = ±√(g_i g_j) with g = 1 - f S/q, the
+        largest |r| that rows of these norms have: then d is that of the rows themselves, and no end has to be
+        tabulated.  (Kinks away from zero make r at ρ = ±1 a function with a kink at q_i = q_j.)
         """
         if self.feedback == 0.0:
-            one = np.ones((len(rows), len(columns)))
-            return one, -one
+            zero = np.zeros((len(rows), len(columns)))
+            return zero, zero
         if self.plain_ends:
-            own = [
-                np.sqrt(np.maximum(1.0 - self.feedback * self.shape.second_moment(q) / q, 1e-6))
+            taken = [
+                np.minimum(self.feedback * self.shape.second_moment(q) / q, 1.0 - 1e-6)
                 for q in (rows, columns)
             ]
-            return np.multiply.outer(*own), -np.multiply.outer(*own)
+            away = -np.expm1(0.5 * np.add.outer(*(np.log1p(-part) for part in taken)))
+            return away, away
         product = np.sqrt(np.multiply.outer(rows, columns))
         plus, minus = aligned(self.shape, rows, columns)
-        return 1.0 - self.feedback * plus / product, -1.0 - self.feedback * minus / product
+        return self.feedback * plus / product, -self.feedback * minus / product
 
     def _solutions(self, rows: Array, columns: Array, count: int) -> tuple[Array, Array, Array, float]:
-        """F and F' (2, count, rows, columns), scaled, at nodes of t; R₊, R₋; the error of the nodes."""
+        """F and F' (2, count, rows, columns), scaled, at nodes of t; the ends; the error of the nodes."""
         nodes = self.start + (self.stop - self.start) * 0.5 * (1.0 + chebyshev_nodes(count))
         near, far = self._distances(nodes)
         ends = self.ends(rows, columns)
@@ -210,21 +215,20 @@ class SolutionTable:
         energy, steep = self._scales(rows, columns)
         epsilon = min(1.0, self.shape.feature / float(np.sqrt(max(rows.max(), columns.max()))))
         product = np.sqrt(np.multiply.outer(rows, columns))
-        plus, minus = ends
-        width = plus - minus
+        above, below = ends
+        width = 2.0 - above - below
         most = 1.0 + self.feedback * float((steep).max())
         # 1 - ρ and 1 + ρ at the solution are at least their r-distance over the largest 1 - f F'.
         least = max(float(near.min() * width.min() / most / 2.0), 1e-15)
         last = max(float(far.min() * width.min() / most / 2.0), 1e-15)
         first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), epsilon)
         places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
-        below, above = distance_at(places, epsilon)
-        found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(below), np.sqrt(above)))
+        parts = distance_at(places, epsilon)
+        found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(*np.sqrt(parts)))
         series = [chebyshev_coefficients(part, 0)[:, None] for part in found]
         gain = self.feedback * energy / product
-        top = (1.0 - plus) / np.where(gain > 0, gain, 1.0)
-        goal = near[:, None, None] * width
-        opposite = far[:, None, None] * width
+        top = above / np.where(gain > 0, gain, 1.0)
+        goal, opposite = near[:, None, None] * width, far[:, None, None] * width
         half = np.clip(goal / (goal + opposite), least, 1.0 - last)
         for _ in range(60):
             t = coordinate(half, 1.0 - half, epsilon)
@@ -249,64 +253,80 @@ class SolutionTable:
         rows, columns = (
             self._nodes(part, self.variances) for part in (self.extent.rows, self.extent.columns)
         )
-        table, plus, minus, node_error = self._solutions(rows, columns, self.angles)
+        table, *ends, node_error = self._solutions(rows, columns, self.angles)
         series = chebyshev_coefficients(table, 1)
         self.series = chebyshev_coefficients(chebyshev_coefficients(series, 2), 3)
-        # The ends of r as their distances to ±1, which lose no digits.
-        ends = np.stack([1.0 - plus, 1.0 + minus])
-        self.end_series = chebyshev_coefficients(chebyshev_coefficients(ends, 1), 2)
+        self.end_series = chebyshev_coefficients(chebyshev_coefficients(np.stack(ends), 1), 2)
         # Bounds of the coefficients of each order in log q_i and in log q_j.
         self.order_sizes = [
-            np.abs(self.series).max(axis=0).sum(axis=(0, 2 - axis)) + np.abs(self.end_series).max(axis=0).sum(axis=1 - axis)
+            np.abs(self.series).max(axis=0).sum(axis=(0, 2 - axis))
+            + np.abs(self.end_series).max(axis=0).sum(axis=1 - axis)
             for axis in (0, 1)
         ]
         sizes = [_sizes(self.series, axis) for axis in (1, 2, 3)]
-        missed, self.rounding = self._missed()
+        missed, missed_rise, self.rounding = self._missed()
+        rises = chebder(self.series[0], axis=0)
+        self.rise_error = sum(_tail(_sizes(rises, axis)) for axis in (0, 1, 2)) + missed_rise
         self.error = sum(_tail(part) for part in sizes) + node_error + missed
         self.resolved = self.error <= ACCEPTED
 
-    def _missed(self) -> tuple[float, float]:
-        """Largest error at points between the nodes (random variances and angles of Λ), and what rounding of r adds."""
+    def _missed(self) -> tuple[float, float, float]:
+        """Largest error at points between the nodes (random variances and angles of Λ), and what rounding of r adds.
+
+        Between them the error of dF/dz, the derivative of F's series.
+        """
         generator = np.random.default_rng(0)
         logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
         logs[0][:2], logs[1][:2] = self.extent.rows, self.extent.columns
         q = np.exp(logs[0]), np.exp(logs[1])
         near, far = self._distances(generator.uniform(self.start, self.stop, 5))
         truth, _ = self._on_grid(*q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
-        plus, minus = self.ends(*q)
+        above, below = self.ends(*q)
         # The distance of r to its end, from that of ρ.
         pull = self.feedback * self._scales(*q)[0] / np.sqrt(np.multiply.outer(*q))
-        goal = 2.0 * near[:, None, None] - ((1.0 - plus) - pull * truth[0])
-        inside = goal / (plus - minus)
-        vectors = [self._vectors(*part) for part in zip(logs, (self.extent.rows, self.extent.columns), strict=True)]
+        goal = 2.0 * near[:, None, None] - (above - pull * truth[0])
+        width = 2.0 - above - below
+        inside = goal / width
+        vectors = [
+            self._vectors(*part) for part in zip(logs, (self.extent.rows, self.extent.columns), strict=True)
+        ]
         whole = np.einsum("pkmn,am,bn->pkab", self.series, *vectors, optimize=True)
         found_ends = np.einsum("pmn,am,bn->pab", self.end_series, *vectors, optimize=True)
         # Distances as the compiled loop has them: to the ends that the table has.
-        width = plus - minus
-        near_end = inside if self.plain_ends else inside + ((1.0 - plus) - found_ends[0]) / width
+        near_end = inside if self.plain_ends else inside + (above - found_ends[0]) / width
         missed = rounding = 0.0
         for coefficients, part in zip(whole, truth, strict=True):
             found, covered = self._at(coefficients, near_end)
             moved, _ = self._at(coefficients, near_end + ROUNDING / width)
             missed = max(missed, float((np.abs(found - part) * covered).max()))
             rounding = max(rounding, float((np.abs(moved - found) * covered).max()))
-        return missed, rounding
+        # F' by (3.33), and how much an error of dF/dz is in it.
+        scales, root = self._scales(*q), np.sqrt(np.multiply.outer(*q))
+        found, covered = self._at(chebder(whole[0]), near_end)
+        speed = slope_of_coordinate(
+            np.clip(near_end, 1e-30, 1.0), self.epsilon, both_ends=self.extent.both_ends
+        )
+        rise = 2.0 / (self.stop - self.start) * speed / width * scales[0] / root
+        steep = -rise * found / (1.0 - self.feedback * rise * found)
+        wrong = np.abs(steep - scales[1] * truth[1]) / np.maximum(rise, 1e-300)
+        return missed, float((wrong * covered).max()), rounding
 
     def _at(self, series: Array, inside: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The sum of a series at distances d, and which of them are within the table."""
-        t = coordinate(
-            np.clip(inside, 0.0, 1.0),
-            np.clip(1.0 - inside, 0.0, 1.0),
-            self.epsilon,
-            both_ends=self.extent.both_ends,
-        )
-        z = (2.0 * t - self.start - self.stop) / (self.stop - self.start)
-        return clenshaw(series[:, None], np.clip(z, -1.0, 1.0)), np.abs(z) <= 1.0
+        z = (2.0 * self._place(inside) - self.start - self.stop) / (self.stop - self.start)
+        covered = (np.abs(z) <= 1.0) & (inside >= 0.0) & (inside <= 1.0)
+        return clenshaw(series[:, None], np.clip(z, -1.0, 1.0)), covered
+
+    def _place(self, inside: Array) -> Array:
+        """t at distances d."""
+        near = np.clip(inside, 0.0, 1.0)
+        return coordinate(near, 1.0 - near, self.epsilon, both_ends=self.extent.both_ends)
 
     @cached_property
     def _factors(self) -> tuple[Array, Array]:
         """The coefficients of F and F' as products of what rows and what columns contribute, by a singular value
-        decomposition: (variance nodes, 2K, rank) and (variance nodes, rank)."""
+        decomposition: (variance nodes, 2K, rank) and (variance nodes, rank).
+        """
         count = len(self.series[0, 0, 0])
         stacked = self.series.reshape(-1, count, count)
         left, singular, right = np.linalg.svd(stacked.reshape(-1, count), full_matrices=False)

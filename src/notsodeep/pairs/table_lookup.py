@@ -37,7 +37,8 @@ class TableLookup:
     def __init__(self, problem: PairProblem, single: SinglePairs) -> None:
         self.problem, self.single = problem, single
         self.tables = TableFamily(problem.phi.shape, problem.feedback, problem.left, problem.right)
-        self._sides: dict[tuple[int, int, int, int], TileSide] = {}
+        self._rows: dict[tuple[int, int, int], TileSide] = {}
+        self._columns: dict[tuple[int, int, int], TileColumns] = {}
         self._lock = threading.Lock()
 
     def tile(
@@ -119,23 +120,21 @@ class TableLookup:
             table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
         while table is not None:
             local = self._local(table, key, start, rows, columns)
+            shifts, inverse = problem.sides(rows, columns)[:2], (local.rows.inverse, local.columns.inverse)
             *seen, left_over = compiled.table_coordinates(
-                c, problem.kappa, *problem.sides(rows, columns)[:2], local.rows.inverse, local.columns.inverse, *local.ends,
-                -1.0 if np.isinf(table.epsilon) else table.epsilon, table.extent.floor, table.odd, table.extent.both_ends,
-                lower, coordinate, delay, todo,
+                c, problem.kappa, *shifts, *inverse, *local.ends, -1.0 if np.isinf(table.epsilon) else table.epsilon,
+                table.extent.floor, table.odd, table.extent.both_ends, lower, coordinate, delay, todo,
             )  # fmt: skip
             few = problem.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
             if tables.covered(key, table, (seen[0], seen[1], seen[2]), few):
-                dropped = local.evaluate(
+                error = local.evaluate(
                     (seen[0], seen[1], seen[2]), lower, chosen, coordinate, delay, value, slope
                 )
-                info = KernelInfo(0, 0.0, (table.error + dropped) / problem.margin, 0, ("table",))
+                info = KernelInfo(0, 0.0, error / problem.margin, 0, ("table",))
                 if left_over:
                     # The table has the nearest that it knows of these pairs.
                     beyond = np.nonzero(todo & chosen)
-                    info = info.merge(
-                        self.single.solve(c, rows, columns, value, slope, beyond, guessed=True)
-                    )
+                    info = info.merge(self.single.solve(c, rows, columns, value, slope, beyond, guessed=True))
                 return info
             table = tables.extended(key, (seen[0], seen[1], seen[2]))
         if problem.phi.shape.kinked_pieces is None:
@@ -148,22 +147,16 @@ class TableLookup:
         self, table: SolutionTable, key: tuple[int, int], start: tuple[int, int], rows: Where, columns: Where
     ) -> LocalTable:
         """The table for a tile; what a row or a column of tiles contributes to it is kept for the next tiles."""
-        found: list[TileSide] = []
-        for axis, where in enumerate((rows, columns)):
-            groups = self.tables.right if axis else self.tables.left
-            side = self.problem.right if axis else self.problem.left
-            name = id(table), axis, key[axis], start[axis]
-            with self._lock:
-                known = self._sides.get(name)
-            if known is None:
-                logs = groups.logs[where]
-                known = (
-                    TileColumns(table, side, where, logs) if axis else TileSide(table, axis, side, where, logs)
-                )
-                with self._lock:
-                    self._sides[name] = known
-            found.append(known)
-        return LocalTable(self.problem, found[0], found[1])
+        names = [(id(table), group, first) for group, first in zip(key, start, strict=True)]
+        with self._lock:
+            left, right = self._rows.get(names[0]), self._columns.get(names[1])
+        if left is None:
+            left = TileSide(table, 0, self.problem.left, rows, self.tables.left.logs[rows])
+        if right is None:
+            right = TileColumns(table, self.problem.right, columns, self.tables.right.logs[columns])
+        with self._lock:
+            self._rows[names[0]], self._columns[names[1]] = left, right
+        return LocalTable(self.problem, left, right)
 
     def _set_still(self, rows: slice, columns: slice, value: Array, slope: Array) -> None:
         """A sample of variance zero is independent of all others: F = M_0 M_0 and F' = M_1 M_1."""

@@ -95,6 +95,14 @@ def coordinate(distance: Array, opposite: Array, epsilon: float, *, both_ends: b
     return np.asarray(np.log((near + np.hypot(near, epsilon)) / (far + np.hypot(far, epsilon))))
 
 
+def slope_of_coordinate(distance: Array, epsilon: float, *, both_ends: bool = True) -> Array:
+    """dt/dd."""
+    ends = (distance, np.maximum(1.0 - distance, 1e-30)) if both_ends else (distance,)
+    return np.asarray(
+        sum(0.5 / np.sqrt(part * (1.0 if np.isinf(epsilon) else part + epsilon**2)) for part in ends)
+    )
+
+
 def distance_at(t: Array, epsilon: float, *, both_ends: bool = True) -> tuple[Array, Array]:
     """d and 1 - d at a coordinate, by bisection of the half angle."""
     low, high = np.zeros_like(t), np.full_like(t, np.pi / 2)
