@@ -1,4 +1,4 @@
-"""The inner loops of solution tables: coordinates of the pairs of a tile, then values and slopes (docs/theory.md, 3.27).
+"""The inner loops of solution tables: coordinates of the pairs of a tile, values and slopes, docs/theory.md (3.27) ff.
 
 Columns are taken in strips of WIDTH; loops over a strip are innermost, free of branches and written out over a few
 orders, which is what lets the compiler use the vector units and keep sums in registers.
@@ -334,8 +334,9 @@ def restriction(count, middle, half):  # type: ignore[no-untyped-def]
 def cut_series(folded, row_cut, middle, half, rise, limit):  # type: ignore[no-untyped-def]
     """The coefficients (m, K, m') of a tile, cut to what matters; also how many orders in t and what was dropped.
 
-    The orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle
-    and half length.  With a rise the derivative V in t is cut, of which rise · V matters; else the series itself.
+    The orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is
+    cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle and half length.  With a
+    rise the derivative V in t is cut, of which rise · V matters; else the series itself.
     """
     count, orders, width = folded.shape
     short = np.zeros((row_cut.shape[1], orders, width))

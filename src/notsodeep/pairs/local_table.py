@@ -28,7 +28,7 @@ from notsodeep.pairs.solution_table import SolutionTable
 from notsodeep.pairs.table_range import coordinate, slope_of_coordinate
 from notsodeep.validation import Array, IntArray
 
-# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), if feedback does not amplify it.
+# What may be dropped of F, relative to √(S_i S_j), and of F', relative to √(E1_i E1_j), before feedback amplifies it.
 DROPPED, DROPPED_SLOPE = 5e-12, 3e-11
 # Orders in log q are dropped from all tiles of a row or column of tiles if they are smaller than this.
 NOTHING = 1e-16

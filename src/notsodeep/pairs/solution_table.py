@@ -324,8 +324,9 @@ class SolutionTable:
 
     @cached_property
     def _factors(self) -> tuple[Array, Array]:
-        """The coefficients of F and F' as products of what rows and what columns contribute, by a singular value
-        decomposition: (variance nodes, 2K, rank) and (variance nodes, rank).
+        """The coefficients of F and F' as products of what rows and columns contribute, by their singular values.
+
+        Of the shapes (variance nodes, 2K, rank) and (variance nodes, rank).
         """
         count = len(self.series[0, 0, 0])
         stacked = self.series.reshape(-1, count, count)
