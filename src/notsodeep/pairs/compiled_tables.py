@@ -334,7 +334,7 @@ def restriction(count, middle, half):  # type: ignore[no-untyped-def]
 def cut_series(folded, row_cut, middle, half, rise, limit):  # type: ignore[no-untyped-def]
     """The coefficients (m, K, m') of a tile, cut to what matters; also how many orders in t and what was dropped.
 
-    The orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is
+    Orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is
     cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle and half length.  With a
     rise the derivative V in t is cut, of which rise · V matters; else the series itself.
     """
