@@ -80,7 +80,7 @@ def test_one_class_of_features_is_the_spectrum():
     values = rng.uniform(0.1, 2.0, 12)
     mean = rng.standard_normal(12)
     # Two classes ±m with one covariance: S is the same for both, and the target is linear plus noise.
-    features = ClassFeatures(
+    features = ClassFeatures.dense(
         np.stack([-mean, mean]),
         np.stack([np.diag(values)] * 2),
         np.zeros((0, 2)),

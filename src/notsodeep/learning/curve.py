@@ -13,6 +13,7 @@ from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray, frozen
 
 _FIELDS = ("n", "accuracy", "mse", "interval", "ridge", "extrapolated")
+_SCORES = ("score_means", "score_variances")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +31,9 @@ class LearningCurve(Shown):
         kernel: which kernel.
         model: the model, in words.
         source: what the prediction was made from, in words.
+        score_means: of a mixture, the mean score of each class, shape (len(n), classes, outputs); None from a sample.
+        score_variances: of a mixture, the variance of the scores in each class over samples and training sets, the same
+            shape; None from a sample.
     """
 
     n: IntArray
@@ -42,6 +46,8 @@ class LearningCurve(Shown):
     kernel: str
     model: str
     source: str
+    score_means: Array | None = None
+    score_variances: Array | None = None
 
     def plot(self, ax: Any = None, measured: Any = None) -> Any:
         """Draw the curve with its band, and measured points (n, accuracy[, error]) in rows; returns the Axes."""
@@ -60,7 +66,10 @@ class LearningCurve(Shown):
         # JSON has no NaN.
         arrays["accuracy"] = arrays["accuracy"] if self.is_classification else None
         words = {"width": self.width, "kernel": self.kernel, "model": self.model, "source": self.source}
-        return {"kind": "LearningCurve", **arrays, **words}
+        scores = {
+            name: None if (values := getattr(self, name)) is None else values.tolist() for name in _SCORES
+        }
+        return {"kind": "LearningCurve", **arrays, **words, **scores}
 
     @classmethod
     def from_dict(cls, data: Any) -> LearningCurve:
@@ -72,6 +81,7 @@ class LearningCurve(Shown):
         arrays: dict[str, Any] = {
             name: frozen(np.asarray(data[name])) for name in _FIELDS if name != "accuracy"
         }
+        arrays |= {name: frozen(np.asarray(data[name])) for name in _SCORES if data.get(name) is not None}
         words = {name: data[name] for name in ("width", "kernel", "model", "source")}
         return cls(accuracy=frozen(np.asarray(accuracy, dtype=np.float64)), **arrays, **words)
 

@@ -86,6 +86,8 @@ def mixture_curve(
         kernel=kernel,
         model=str(model),
         source=f"the theory of a mixture of {mixture.classes} classes in {mixture.p} dimensions, no samples",
+        score_means=frozen(np.array([law.means for law in laws])),
+        score_variances=frozen(np.array([np.diagonal(law.covariances, axis1=1, axis2=2) for law in laws])),
     )
 
 

@@ -8,51 +8,86 @@ centring nor a vanishing bias is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
+from scipy.linalg import block_diag
 
 from notsodeep.data import Diagonal, GaussianMixture, Isotropic
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.mixture_covariances import common_basis
 from notsodeep.models import Model
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Nodes of the quadrature over the norms within a class.
 _NODES = 7
 # Eigenvalues below this share of the largest are rounding.
 _ROUNDING = 1e-11
+# Directions shorter than this share of the longest are in the span of the others.
+_SPAN = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
 class ClassFeatures:
     """Features of K classes: a core in which their means lie, directions without means, and a tail.
 
+    In the core Cov_a[φ] = diag(diagonals_a) + U inner_a Uᵀ. Where the covariances of the classes commute, U has few
+    columns, and nothing of size d × d is formed.
+
     Attributes:
-        means: E_a[φ] in the core, shape (K, d).
-        covariances: Cov_a[φ] in the core, shape (K, d, d).
+        means: E_a[φ] in the core, in the span of U, shape (K, d).
+        diagonals: the diagonal part of the covariances in the core, shape (K, d).
+        basis: U, orthonormal columns (d, q); None for the identity.
+        inner: the other part of the covariances, shape (K, q, q).
         rest: variances of the features along all other directions, in each class, shape (D, K).
         multiplicity: how many directions share each row of `rest`, shape (D,).
         tails: c_a, the squared length of what is not listed, shape (K,).
     """
 
     means: Array
-    covariances: Array
+    diagonals: Array
+    basis: Array | None
+    inner: Array
     rest: Array
     multiplicity: Array
     tails: Array
 
+    @classmethod
+    def dense(
+        cls, means: Array, covariances: Array, rest: Array, multiplicity: Array, tails: Array
+    ) -> ClassFeatures:
+        """Features whose covariances (K, d, d) in the core have no structure."""
+        return cls(means, np.zeros_like(means), None, covariances, rest, multiplicity, tails)
+
     @property
-    def second_moments(self) -> Array:
-        """E_a[φφᵀ] in the core, shape (K, d, d)."""
-        return np.asarray(self.covariances + self.means[:, :, None] * self.means[:, None, :])
+    def inner_moments(self) -> Array:
+        """E_a[φφᵀ] in the core without its diagonal part, in the columns of U, shape (K, q, q)."""
+        along = self.means if self.basis is None else self.means @ self.basis
+        return np.asarray(self.inner + along[:, :, None] * along[:, None, :])
 
     @property
     def squared_lengths(self) -> Array:
         """E_a|φ|² without the tail, shape (K,)."""
-        core = np.trace(self.covariances, axis1=1, axis2=2) + np.sum(self.means**2, axis=1)
+        core = (
+            self.diagonals.sum(axis=1)
+            + np.trace(self.inner, axis1=1, axis2=2)
+            + np.sum(self.means**2, axis=1)
+        )
         return np.asarray(core + self.multiplicity @ self.rest)
+
+    def covariance_times(self, block: Array) -> Array:
+        """Cov_a[φ] times a block (d, c) of the core, shape (K, d, c)."""
+        if self.basis is None:
+            return np.asarray(self.diagonals[:, :, None] * block + self.inner @ block)
+        low = self.basis @ (self.inner @ (self.basis.T @ block))
+        return np.asarray(self.diagonals[:, :, None] * block + low)
+
+    def moment_forms(self, block: Array) -> Array:
+        """blockᵀ E_a[φφᵀ] block for a block (d, c) of the core, shape (K, c, c)."""
+        along = self.means @ block
+        return np.asarray(block.T @ self.covariance_times(block) + along[:, :, None] * along[:, None, :])
 
 
 def mixture_features(model: Model, mixture: GaussianMixture, kernel: str) -> ClassFeatures:
@@ -63,15 +98,9 @@ def mixture_features(model: Model, mixture: GaussianMixture, kernel: str) -> Cla
     linear, quadratic = (_factors(model, kernel, norms, mixture.weights, power) for power in (1, 2))
     radial = _radial(model, kernel, norms)
     pairs = _Pairs.of(inputs, mixture.weights, quadratic)
-    means = np.hstack([linear[:, None] * inputs.means, radial.means, pairs.means])
-    blocks = [_covariance(a, inputs, norms, linear[a], radial, pairs) for a in range(inputs.classes)]
-    rest = np.vstack([linear**2 * inputs.rest, pairs.rest])
-    multiplicity = np.append(inputs.multiplicity, pairs.multiplicity)
-    zeros = np.zeros(inputs.classes)
-    known = ClassFeatures(means, np.stack(blocks), rest, multiplicity, zeros)
+    known = _core(inputs, linear, radial, pairs)
     diagonal = norms.average(exact_diagonal(model, norms.nodes.ravel(), kernel)[:, None])[:, 0]
-    tails = np.maximum(diagonal - known.squared_lengths, 0.0)
-    return ClassFeatures(known.means, known.covariances, rest, multiplicity, tails)
+    return replace(known, tails=np.maximum(diagonal - known.squared_lengths, 0.0))
 
 
 # --- the samples ------------------------------------------------------------------------------------------------------
@@ -79,10 +108,14 @@ def mixture_features(model: Model, mixture: GaussianMixture, kernel: str) -> Cla
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """The classes of a mixture, x ~ N(means_a, covariances_a) in a core and N(0, rest_a) along the other directions."""
+    """The classes of a mixture, x ~ N(means_a, C_a) in a core and N(0, rest_a) along the other directions.
+
+    In the core C_a is diag(diagonals_a), or matrices_a where no basis makes all of them diagonal.
+    """
 
     means: Array  # (K, d)
-    covariances: Array  # (K, d, d)
+    diagonals: Array  # (K, d)
+    matrices: Array | None  # (K, d, d)
     rest: Array  # (D, K)
     multiplicity: Array  # (D,)
 
@@ -101,33 +134,63 @@ class _Inputs:
         basis, eigenvalues = common_basis(matrices)
         if eigenvalues is not None:
             return cls._grouped(eigenvalues, means @ basis)
-        return cls(means, matrices, np.zeros((0, len(means))), np.zeros(0))
+        return cls(means, np.zeros_like(means), matrices, np.zeros((0, len(means))), np.zeros(0))
 
     @classmethod
     def _grouped(cls, values: Array, means: Array) -> _Inputs:
         """Coordinates of equal variances (p, K): the directions of the means in each group, and how many are left."""
         distinct, group = np.unique(values, axis=0, return_inverse=True)
         columns, owners, left = [], [], []
-        for number in range(len(distinct)):
-            part = means[:, group.ravel() == number]
-            triangle = np.linalg.qr(
-                part.T, mode="r"
-            )  # means = triangleᵀ in an orthonormal basis of the group
+        for number, members in enumerate(_members(group.ravel(), len(distinct))):
+            part = means[:, members]
+            # means = triangleᵀ in an orthonormal basis of the group
+            triangle = part.T if len(members) == 1 else np.linalg.qr(part.T, mode="r")
             kept = np.abs(triangle).max(axis=1) > 1e-14 * (np.abs(means).max() or 1.0)
             columns.append(triangle[kept].T)
             owners += [number] * int(kept.sum())
-            left.append(part.shape[1] - int(kept.sum()))
-        variances = distinct[owners]  # (d, K)
-        covariances = np.stack([np.diag(column) for column in variances.T])
-        return cls(np.hstack(columns), covariances, distinct, np.array(left, dtype=np.float64))
+            left.append(len(members) - int(kept.sum()))
+        return cls(np.hstack(columns), distinct[owners].T, None, distinct, np.array(left, dtype=np.float64))
 
-    def trace_of_product(self, *which: int) -> float:
-        """tr(C_a C_b …) of the covariances of these classes."""
-        product = self.covariances[which[0]]
-        values = self.rest[:, which[0]]
-        for a in which[1:]:
-            product, values = product @ self.covariances[a], values * self.rest[:, a]
-        return float(np.trace(product) + self.multiplicity @ values)
+    def times(self, a: int, vectors: Array) -> Array:
+        """C_a times vectors in rows, in the core."""
+        if self.matrices is None:
+            return np.asarray(vectors * self.diagonals[a])
+        return np.asarray(vectors @ self.matrices[a])
+
+    @cached_property
+    def traces(self) -> Array:
+        """tr C_a, shape (K,)."""
+        core = self.diagonals.sum(axis=1) if self.matrices is None else self.matrices.trace(axis1=1, axis2=2)
+        return np.asarray(core + self.multiplicity @ self.rest)
+
+    @cached_property
+    def products(self) -> Array:
+        """tr C_a C_b, shape (K, K)."""
+        if self.matrices is None:
+            core = self.diagonals @ self.diagonals.T
+        else:
+            flat = self.matrices.reshape(self.classes, -1)
+            core = flat @ flat.T
+        return np.asarray(core + self.rest.T @ (self.multiplicity[:, None] * self.rest))
+
+    def products_with(self, a: int) -> tuple[Array, Array]:
+        """tr C_a C_b C_a for all b, shape (K,), and tr C_b C_a C_c C_a for all b and c, shape (K, K)."""
+        scaled = self.rest * self.rest[:, [a]]  # (D, K)
+        other = self.rest[:, a] @ (self.multiplicity[:, None] * scaled)
+        others = scaled.T @ (self.multiplicity[:, None] * scaled)
+        if self.matrices is None:
+            both = self.diagonals * self.diagonals[a]
+            return np.asarray(both @ self.diagonals[a] + other), np.asarray(both @ both.T + others)
+        matrices = self.matrices @ self.matrices[a]
+        flat = matrices.reshape(self.classes, -1)
+        turned = matrices.transpose(0, 2, 1).reshape(self.classes, -1)
+        return np.asarray(turned @ self.matrices[a].ravel() + other), np.asarray(flat @ turned.T + others)
+
+
+def _members(group: IntArray, count: int) -> list[IntArray]:
+    """The places of each of `count` groups."""
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(group, minlength=count))[:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +204,9 @@ class _Norms:
 
     @classmethod
     def of(cls, inputs: _Inputs) -> _Norms:
-        each = range(inputs.classes)
-        traces = np.array([inputs.trace_of_product(a) for a in each])
-        spread = np.array([2.0 * inputs.trace_of_product(a, a) for a in each])
-        shifts = np.einsum("ki,kij,kj->k", inputs.means, inputs.covariances, inputs.means)
-        mean, variance = traces + np.sum(inputs.means**2, axis=1), spread + 4.0 * shifts
+        shifts = np.array([mean @ inputs.times(a, mean) for a, mean in enumerate(inputs.means)])
+        mean = inputs.traces + np.sum(inputs.means**2, axis=1)
+        variance = 2.0 * inputs.products.diagonal() + 4.0 * shifts
         points, shares = hermegauss(_NODES)
         width = np.sqrt(np.log1p(variance / mean**2))[:, None]
         nodes = mean[:, None] * np.exp(width * points - width**2 / 2.0)
@@ -219,16 +280,16 @@ class _Pairs:
             nothing = np.zeros((classes, 0))
             return cls(nothing, nothing, factors, np.zeros((0, classes)), np.zeros(0))
         # <B_a, B_b> with B_a = E_a[xxᵀ], docs/theory.md (11.9).
-        forms = np.einsum("ki,lij,kj->kl", inputs.means, inputs.covariances, inputs.means)
-        products = np.array([[inputs.trace_of_product(a, b) for b in range(classes)] for a in range(classes)])
+        forms = np.array(
+            [np.sum(inputs.times(b, inputs.means) * inputs.means, axis=1) for b in range(classes)]
+        ).T
+        products = inputs.products
         gram = products + forms + forms.T + (inputs.means @ inputs.means.T) ** 2
         sizes, vectors = np.linalg.eigh(gram)
         kept = sizes > _ROUNDING * sizes[-1]
         basis, lengths = vectors[:, kept], np.sqrt(sizes[kept])
         # Fluctuations: variance 2 tr(C_a C_b)² between two samples, total length (tr C_a)² + tr C_a².
-        lengths_a = np.array(
-            [inputs.trace_of_product(a) ** 2 + inputs.trace_of_product(a, a) for a in range(classes)]
-        )
+        lengths_a = inputs.traces**2 + products.diagonal()
         overlaps = 2.0 * products**2
         mean_length = float(weights @ lengths_a)
         number = mean_length**2 / float(weights @ overlaps @ weights)
@@ -236,30 +297,63 @@ class _Pairs:
         return cls(factors[:, None] * (basis * lengths), basis / lengths, factors, rest, np.array([number]))
 
 
-def _covariance(
-    a: int, inputs: _Inputs, norms: _Norms, linear: float, radial: _Radial, pairs: _Pairs
-) -> Array:
-    """Cov_a of all features of the core: coordinates, functions of the norm, forms."""
-    own = inputs.covariances[a]
-    shift = 2.0 * own @ inputs.means[a]  # Cov_a(x, s)
-    with_radial = linear * np.outer(shift, radial.slopes[a])
-    classes = range(inputs.classes) if pairs.means.shape[1] else ()
-    # Cov_a(x, xᵀB_b x) = 2 C_a B_b m_a, Cov_a(s, xᵀB_b x) = 2 tr(C_a B_b C_a) + …, B_b ≃ C_b.
-    forms = np.array([2.0 * own @ inputs.covariances[b] @ inputs.means[a] for b in classes])
-    norm_forms = np.array([2.0 * inputs.trace_of_product(a, b, a) for b in classes])
-    form_forms = np.array([[2.0 * inputs.trace_of_product(b, a, c, a) for c in classes] for b in classes])
-    if not pairs.means.shape[1]:
-        return np.block([[linear**2 * own, with_radial], [with_radial.T, radial.covariances[a]]])
-    projection = pairs.factors[a] * pairs.projection
-    with_pairs = linear * forms.T @ projection
-    radial_pairs = np.outer(radial.slopes[a], norm_forms @ projection)
-    return np.block(
-        [
-            [linear**2 * own, with_radial, with_pairs],
-            [with_radial.T, radial.covariances[a], radial_pairs],
-            [with_pairs.T, radial_pairs.T, projection.T @ form_forms @ projection],
-        ]
+def _core(inputs: _Inputs, linear: Array, radial: _Radial, pairs: _Pairs) -> ClassFeatures:
+    """Coordinates, functions of the norm and forms, with their means and covariances; no tail yet."""
+    extra = radial.means.shape[1] + pairs.means.shape[1]
+    links = [_links(a, inputs, radial, pairs) for a in range(inputs.classes)]
+    # Directions of the coordinates that are linked to anything: means, C_a m_a, C_a C_b m_a.
+    directions = np.vstack([inputs.means, *(vectors for vectors, _ in links)])
+    basis = _orthonormal(directions) if inputs.matrices is None else None
+    inner = []
+    for a, (vectors, slopes) in enumerate(links):
+        between = linear[a] * (vectors if basis is None else vectors @ basis).T @ slopes
+        corner = (
+            linear[a] ** 2 * inputs.matrices[a]
+            if inputs.matrices is not None
+            else np.zeros([len(between)] * 2)
+        )
+        inner.append(np.block([[corner, between], [between.T, _extras(a, inputs, radial, pairs)]]))
+    return ClassFeatures(
+        means=np.hstack([linear[:, None] * inputs.means, radial.means, pairs.means]),
+        diagonals=np.hstack([linear[:, None] ** 2 * inputs.diagonals, np.zeros((inputs.classes, extra))]),
+        basis=None if basis is None else block_diag(basis, np.eye(extra)),
+        inner=np.stack(inner),
+        rest=np.vstack([linear**2 * inputs.rest, pairs.rest]),
+        multiplicity=np.append(inputs.multiplicity, pairs.multiplicity),
+        tails=np.zeros(inputs.classes),
     )
+
+
+def _links(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> tuple[Array, Array]:
+    """Cov_a(x, the other features) = Σ vector ⊗ slope: Cov_a(x, s) = 2 C_a m_a, Cov_a(x, xᵀB_b x) ≃ 2 C_a C_b m_a."""
+    mean = inputs.means[a]
+    own = 2.0 * inputs.times(a, mean)[None]
+    with_norm = np.hstack([radial.slopes[[a]], np.zeros((1, pairs.means.shape[1]))])
+    if not pairs.means.shape[1]:
+        return own, with_norm
+    forms = 2.0 * inputs.times(a, np.stack([inputs.times(b, mean) for b in range(inputs.classes)]))
+    projection = np.hstack(
+        [np.zeros((inputs.classes, radial.means.shape[1])), pairs.factors[a] * pairs.projection]
+    )
+    return np.vstack([own, forms]), np.vstack([with_norm, projection])
+
+
+def _extras(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> Array:
+    """Cov_a of functions of the norm and of forms: Cov_a(s, xᵀB_b x) ≃ 2 tr C_a C_b C_a, B_b ≃ C_b."""
+    if not pairs.means.shape[1]:
+        return radial.covariances[a]
+    norm_forms, form_forms = inputs.products_with(a)
+    projection = pairs.factors[a] * pairs.projection
+    between = np.outer(radial.slopes[a], 2.0 * norm_forms @ projection)
+    return np.block(
+        [[radial.covariances[a], between], [between.T, 2.0 * projection.T @ form_forms @ projection]]
+    )
+
+
+def _orthonormal(rows: Array) -> Array:
+    """An orthonormal basis of the span of rows, in columns."""
+    vectors, sizes, _ = np.linalg.svd(rows.T, full_matrices=False)
+    return np.asarray(vectors[:, sizes > _SPAN * sizes.max()])
 
 
 __all__ = ["ClassFeatures", "mixture_features"]

@@ -28,29 +28,73 @@ _DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class _Resolvent:
-    """R(η) and its traces with the second moments of the classes."""
+    """R(η) = Δ⁻¹ + V N Vᵀ in the core, Δ diagonal and V = Δ⁻¹U, and its traces with the second moments S_a."""
 
-    inverse: Array  # R in the core, (d, d)
+    scale: Array  # the diagonal of Δ⁻¹, (d,)
+    columns: Array  # V, (d, q)
+    inner: Array  # N, (q, q)
     first: Array  # tr(S_a R), (K,)
     second: Array  # tr(S_a R S_b R), (K, K)
     squares: Array  # tr(S_a R²), (K,)
 
     @classmethod
     def at(cls, features: ClassFeatures, moments: Array, eta: Array) -> _Resolvent:
-        core = np.tensordot(eta, moments, axes=1)
-        core[np.diag_indices(len(core))] += 1.0
-        inverse = np.asarray(np.linalg.inv(core), dtype=np.float64)
-        products = moments @ inverse  # S_a R
+        """With `moments` = features.inner_moments."""
         other = 1.0 / (1.0 + features.rest @ eta)
         weighted = features.rest * (features.multiplicity * other)[:, None]
-        flat = products.reshape(len(eta), -1)
-        turned = products.transpose(0, 2, 1).reshape(len(eta), -1)
+        core = _dense_core if features.basis is None else _structured_core
+        scale, columns, inner, first, second, squares = core(features, moments, eta)
         return cls(
-            inverse=inverse,
-            first=np.trace(products, axis1=1, axis2=2) + weighted.sum(axis=0),
-            second=flat @ turned.T + weighted.T @ (features.rest * other[:, None]),
-            squares=np.einsum("aij,ji->a", products, inverse) + other @ weighted,
+            scale=scale,
+            columns=columns,
+            inner=inner,
+            first=first + weighted.sum(axis=0),
+            second=second + weighted.T @ (features.rest * other[:, None]),
+            squares=squares + other @ weighted,
         )
+
+    def times(self, block: Array) -> Array:
+        """R times a block of the core."""
+        low = self.columns @ (self.inner @ (self.columns.T @ block))
+        return np.asarray(self.scale[:, None] * block + low)
+
+
+_Core = tuple[Array, Array, Array, Array, Array, Array]
+
+
+def _dense_core(features: ClassFeatures, moments: Array, eta: Array) -> _Core:
+    """R = (I + Σ η_a S_a)⁻¹ itself: here Δ is infinite, V the identity and N = R."""
+    system = np.tensordot(eta, moments, axes=1)
+    system[np.diag_indices(len(system))] += 1.0
+    inverse = np.asarray(np.linalg.inv(system), dtype=np.float64)
+    products = moments @ inverse  # S_a R
+    flat = products.reshape(len(eta), -1)
+    turned = products.transpose(0, 2, 1).reshape(len(eta), -1)
+    first = np.trace(products, axis1=1, axis2=2)
+    squares = turned @ inverse.ravel()
+    return np.zeros(len(inverse)), np.eye(len(inverse)), inverse, first, flat @ turned.T, squares
+
+
+def _structured_core(features: ClassFeatures, moments: Array, eta: Array) -> _Core:
+    """By Woodbury's identity, N = -(I + M UᵀV)⁻¹M with M = Σ η_a M_a; then S_a R = D_aΔ⁻¹ + L_a Vᵀ."""
+    basis = np.asarray(features.basis)
+    scale = 1.0 / (1.0 + eta @ features.diagonals)
+    columns = scale[:, None] * basis
+    gram = basis.T @ columns
+    low = np.tensordot(eta, moments, axes=1)
+    inner = -np.linalg.solve(np.eye(len(low)) + low @ gram, low)
+    reduced = inner @ gram + np.eye(len(low))  # I + N UᵀV
+    shares = features.diagonals * scale  # D_aΔ⁻¹, (K, d)
+    left = shares[:, :, None] * (basis @ inner) + basis @ (moments @ reduced.T)  # L_a, (K, d, q)
+    along = np.einsum("dq,kdq->kd", columns, left)
+    inside = columns.T @ left  # VᵀL_a, (K, q, q)
+    flat = inside.reshape(len(eta), -1)
+    turned = inside.transpose(0, 2, 1).reshape(len(eta), -1)
+    mixed = shares @ along.T
+    second = shares @ shares.T + mixed + mixed.T + flat @ turned.T
+    squares = shares @ (scale + np.einsum("dq,qr,dr->d", columns, inner, columns)) + along @ scale
+    squares = squares + turned @ (columns.T @ columns @ inner).ravel()
+    return scale, columns, inner, shares.sum(axis=1) + along.sum(axis=1), second, squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,21 +152,21 @@ def mixture_scores(
     if not intercept:
         targets, mean = targets + mean, np.zeros_like(mean)
     sizes = n * weights
-    moments = features.second_moments
+    moments = features.inner_moments
     eta, residual = _solve(features, moments, sizes, ridge, width)
     seen = _Resolvent.at(features, moments, eta)
-    predictor = seen.inverse @ (features.means.T @ (eta[:, None] * targets))  # w̄, (d, outputs)
+    predictor = seen.times(features.means.T @ (eta[:, None] * targets))  # w̄, (d, outputs)
     residuals = targets - features.means @ predictor
-    applied = features.covariances @ predictor  # Σ_a w̄, (K, d, outputs)
+    applied = features.covariance_times(predictor)  # Σ_a w̄, (K, d, outputs)
     spread = np.einsum("du,adv->auv", predictor, applied)
     bias = spread + residuals[:, :, None] * residuals[:, None, :]
     rates = eta**2 / np.maximum(sizes, np.finfo(float).tiny)
-    fixed = _FixedSizes.of(features, seen.inverse, residuals, applied, rates)
+    fixed = _FixedSizes.of(features, seen, residuals, applied, rates)
     squares = seen.squares + features.tails
     # A finite number of features makes noise of its own.
     share = 0.0 if width is None else 1.0 / (width - float(eta @ seen.second @ eta))
     penalty = predictor.T @ predictor
-    forcing = bias + share * squares[:, None, None] * penalty + fixed.seen_by(moments)
+    forcing = bias + share * squares[:, None, None] * penalty + fixed.seen_by(features)
     # How much of the error on a class returns as noise of the weights and is seen by another.
     returned = (seen.second + share * np.outer(squares, squares)) * rates
     system = np.eye(len(eta)) - returned
@@ -131,7 +175,7 @@ def mixture_scores(
     return MixtureScores(
         means=features.means @ predictor + mean,
         covariances=spread + errors - bias,
-        drift=fixed.drift(features.means, moments, errors, penalty),
+        drift=fixed.drift(features, errors, penalty),
         errors=errors,
         bias=_mean_square(weights, bias),
         effective_ridge=1.0 / float(eta.sum()),
@@ -156,29 +200,32 @@ class _FixedSizes:
 
     @classmethod
     def of(
-        cls, features: ClassFeatures, inverse: Array, residuals: Array, applied: Array, rates: Array
+        cls, features: ClassFeatures, seen: _Resolvent, residuals: Array, applied: Array, rates: Array
     ) -> _FixedSizes:
-        directions = inverse @ (applied - features.means[:, :, None] * residuals[:, None, :])
-        return cls(directions, features.means @ inverse, residuals, rates)
+        shifted = applied - features.means[:, :, None] * residuals[:, None, :]
+        directions = np.stack([seen.times(block) for block in shifted])
+        return cls(directions, seen.times(features.means.T).T, residuals, rates)
 
-    def seen_by(self, moments: Array) -> Array:
+    def seen_by(self, features: ClassFeatures) -> Array:
         """What it adds to the second moment of the scores in each class, shape (K, outputs, outputs)."""
-        total = np.zeros((len(moments), *2 * self.residuals.shape[1:]))
+        total = np.zeros((len(self.rates), *2 * self.residuals.shape[1:]))
         for direction, mean, residual, rate in zip(
             self.directions, self.means, self.residuals, self.rates, strict=True
         ):
-            outer = np.einsum("du,ade,ev->auv", direction, moments, direction, optimize=True)
-            length = np.einsum("d,ade,e->a", mean, moments, mean, optimize=True)
-            total += rate * (outer - 2.0 * length[:, None, None] * np.outer(residual, residual))
+            outer = features.moment_forms(direction)
+            length = features.moment_forms(mean[:, None])
+            total += rate * (outer - 2.0 * length * np.outer(residual, residual))
         return total
 
-    def drift(self, means: Array, moments: Array, errors: Array, penalty: Array) -> Array:
+    def drift(self, features: ClassFeatures, errors: Array, penalty: Array) -> Array:
         """m_aᵀ Cov(w_u, w_v) m_c, how mean scores of classes move together, shape (K, K, outputs, outputs)."""
         total = np.einsum("ad,cd,uv->acuv", self.means, self.means, penalty)
+        all_forms = features.moment_forms(self.means.T)
         for b, (direction, image) in enumerate(zip(self.directions, self.means, strict=True)):
-            forms = self.means @ moments[b] @ self.means.T
-            along, across = means @ direction, means @ image
-            term = forms[:, :, None, None] * errors[b] + along[:, None, None, :] * along[None, :, :, None]
+            along, across = features.means @ direction, features.means @ image
+            term = (
+                all_forms[b][:, :, None, None] * errors[b] + along[:, None, None, :] * along[None, :, :, None]
+            )
             outer = np.outer(self.residuals[b], self.residuals[b])
             total += self.rates[b] * (term - 2.0 * np.outer(across, across)[:, :, None, None] * outer)
         return np.asarray(total)

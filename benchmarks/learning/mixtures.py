@@ -1,0 +1,230 @@
+"""No data: predicted from a Gaussian mixture alone, measured with exact kernels on drawn samples.
+
+n = 500 and 2000 training samples, p/n = 0.3, 0.8 and 2, five ridges, DEQs with σ_a² = 0.2 and tanh, ReLU and swish,
+conjugate and tangent kernel. Mixtures:
+
+  two        two classes, ‖μ_a‖ = 1.2, C_2 = (1 + 6/√p) C_1, equal weights
+  unequal    two classes with weights 0.7 and 0.3, ‖μ_a‖ = 1.5, diagonal covariances that rise and fall by the same
+             numbers from 0.5 to 1.5
+  four       four classes with weights 0.4, 0.3, 0.2, 0.1, ‖μ_a‖ = 2.5, each with diagonal variances in its own order
+  rotated    three classes with weights 0.5, 0.3, 0.2, ‖μ_a‖ = 2, covariances with eigenvalues from 0.5 to 1.5 in a
+             random basis each: nothing commutes. p up to 1600
+
+ReLU and swish also centred, on the first mixture. 40 training sets at n = 500, ten at n = 2000, each with 5000 test
+samples of its own. The band is that of training sets; what 5000 test samples add is added to it before counting.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from harness import Row, markdown_table
+
+from learning.journal import Array, Part, chosen, gaps
+from notsodeep.data import GaussianMixture
+from notsodeep.kernels import both_kernels
+from notsodeep.learning import learning_curve
+from notsodeep.models import DEQ
+
+RIDGES = (0.001, 0.01, 0.1, 1.0, 10.0)
+DRAWS = {500: 40, 2000: 10}
+TEST = 5000
+KERNELS = ("ck", "ntk")
+SIGMA_A2 = 0.2
+
+
+def tasks() -> list[Row]:
+    models = [("tanh", False), ("relu", False), ("swish", False)]
+    found = [
+        {"n": n, "ratio": ratio, "mixture": mixture, "activation": activation, "centred": centred}
+        for mixture in ("two", "unequal", "four", "rotated")
+        for activation, centred in models + [("relu", True), ("swish", True)] * (mixture == "two")
+        for ratio in (0.3, 0.8, 2.0)
+        for n in (500, 2000)
+    ]
+    return [task for task in found if task["mixture"] != "rotated" or task["n"] * task["ratio"] <= 1600]
+
+
+def mixture_of(name: str, p: int) -> GaussianMixture:
+    spread = np.linspace(0.5, 1.5, p)
+    rng = np.random.default_rng(p)
+    if name == "two":
+        return GaussianMixture(1.2 * np.eye(2, p), [1.0, 1.0 + 6.0 / math.sqrt(p)])
+    if name == "unequal":
+        return GaussianMixture(1.5 * _directions(2, p), [spread, spread[::-1]], [0.7, 0.3])
+    if name == "four":
+        orders = [rng.permutation(p) for _ in range(4)]
+        return GaussianMixture(
+            2.5 * _directions(4, p), [spread[order] for order in orders], [0.4, 0.3, 0.2, 0.1]
+        )
+    bases = [np.linalg.qr(rng.standard_normal((p, p)))[0] for _ in range(3)]
+    return GaussianMixture(
+        2.0 * _directions(3, p), [(basis * spread) @ basis.T for basis in bases], [0.5, 0.3, 0.2]
+    )
+
+
+def _directions(classes: int, p: int) -> Array:
+    """Orthonormal directions that lie along no axis."""
+    return np.linalg.qr(np.random.default_rng(classes).standard_normal((p, classes)))[0].T
+
+
+def model_of(task: Row, mixture: GaussianMixture) -> DEQ:
+    model = DEQ(task["activation"], SIGMA_A2)
+    if not task["centred"]:
+        return model
+    square = sum(w * mixture.trace(a) for a, w in enumerate(mixture.weights)) / mixture.p
+    return model.centred(math.sqrt(square))
+
+
+def class_targets(classes: int) -> Array:
+    return np.array([[-1.0], [1.0]]) if classes == 2 else np.eye(classes)
+
+
+def rows(task: Row) -> Iterator[Row]:
+    """Measured and predicted figures for both kernels at each ridge."""
+    n = task["n"]
+    mixture = mixture_of(task["mixture"], round(task["ratio"] * n))
+    model = model_of(task, mixture)
+    draws = [draw(model, mixture, n, seed) for seed in range(DRAWS[n])]
+    for number, kernel in enumerate(KERNELS):
+        learning_curve(model, mixture, n, 1.0, kernel=kernel)  # loads compiled code
+        for place, ridge in enumerate(RIDGES):
+            start = time.process_time()
+            curve = learning_curve(model, mixture, n, ridge, kernel=kernel)
+            seconds = time.process_time() - start
+            cells = [one[number][place] for one in draws]
+            accuracy, mse = (np.array([cell[name] for cell in cells]) for name in ("accuracy", "mse"))
+            means = np.mean([cell["means"] for cell in cells], axis=0)
+            squares = np.mean([cell["squares"] for cell in cells], axis=0)
+            deviation = np.sqrt(squares - means**2)
+            predicted = np.sqrt(curve.score_variances[0])
+            low, high = _with_test_noise(*curve.interval[0], float(curve.accuracy[0]))
+            yield {
+                "kernel": kernel,
+                "ridge": ridge,
+                "measured": float(accuracy.mean()),
+                "error": float(accuracy.std(ddof=1) / math.sqrt(len(cells))),
+                "predicted": float(curve.accuracy[0]),
+                "measured_mse": float(mse.mean()),
+                "error_mse": float(mse.std(ddof=1) / math.sqrt(len(cells))),
+                "predicted_mse": float(curve.mse[0]),
+                # Scores: difference of the means in standard deviations, and the ratio of these, at worst.
+                "score_means": float(np.max(np.abs(curve.score_means[0] - means) / deviation)),
+                "score_deviations": float(np.max(np.abs(predicted / deviation - 1.0))),
+                "inside": float(np.mean((accuracy >= low) & (accuracy <= high))),
+                "training_sets": len(cells),
+                "seconds": seconds,
+            }
+
+
+def _with_test_noise(low: float, high: float, centre: float) -> tuple[float, float]:
+    """A band of 90 % for accuracies that are themselves estimated from TEST samples."""
+    noise = 1.645 * math.sqrt(centre * (1.0 - centre) / TEST)
+    return centre - math.hypot(centre - low, noise), centre + math.hypot(high - centre, noise)
+
+
+def draw(model: DEQ, mixture: GaussianMixture, n: int, seed: int) -> list[list[Row]]:
+    """One training set and its test samples: for each kernel and ridge accuracy, squared error, moments of scores."""
+    X, y = mixture.sample(n, seed=seed)
+    Z, t = mixture.sample(TEST, seed=10_000 + seed)
+    pairs = zip(both_kernels(model, X), both_kernels(model, Z, X), strict=True)
+    return [_at_all_ridges(own, cross, y, t, mixture.classes) for own, cross in pairs]
+
+
+def _at_all_ridges(own: Array, cross: Array, y: Array, t: Array, classes: int) -> list[Row]:
+    targets = class_targets(classes)
+    values, vectors = np.linalg.eigh(own)
+    rotated = cross @ vectors
+    mean = targets[y].mean(axis=0)
+    coefficients = vectors.T @ (targets[y] - mean)
+    found = []
+    for ridge in RIDGES:
+        scores = rotated @ (coefficients / (values + ridge)[:, None]) + mean
+        guess = scores.argmax(axis=1) if classes > 2 else (scores[:, 0] > 0).astype(int)
+        parts = [scores[t == a] for a in range(classes)]
+        found.append(
+            {
+                "accuracy": float(np.mean(guess == t)),
+                "mse": float(np.mean((scores - targets[t]) ** 2)),
+                "means": np.array([part.mean(axis=0) for part in parts]),
+                "squares": np.array([np.mean(part**2, axis=0) for part in parts]),
+            }
+        )
+    return found
+
+
+def page(found: list[Row]) -> str:
+    """The statement of the table, by n and by what varies."""
+    parts = [
+        f"### Without data: Gaussian mixtures\n\n{_about()}\n",
+        markdown_table([_line(chosen(found, n=n), {"n": n}) for n in (500, 2000) if chosen(found, n=n)]),
+        "By what varies, at n = 2000 (in brackets n = 500):\n",
+    ]
+    lines = []
+    for field in ("mixture", "activation", "kernel", "ratio", "ridge"):
+        for value in dict.fromkeys(row[field] for row in found):
+            large, small = (chosen(found, n=n, **{field: value}) for n in (2000, 500))
+            if large and small:
+                lines.append(
+                    {
+                        "what": f"{field} {value}",
+                        "median, points": f"{np.median(gaps(large)):.2f} ({np.median(gaps(small)):.2f})",
+                        "worst, points": f"{gaps(large).max():.2f} ({gaps(small).max():.2f})",
+                        "mse, median": f"{_relative(large):.2f} % ({_relative(small):.2f} %)",
+                    }
+                )
+    parts += [markdown_table(lines), "The largest differences:\n"]
+    worst = sorted(found, key=lambda row: -abs(row["predicted"] - row["measured"]))[:8]
+    parts.append(
+        markdown_table(
+            [
+                {
+                    **{
+                        name: row[name] for name in ("n", "ratio", "mixture", "activation", "kernel", "ridge")
+                    },
+                    "centred": "yes" if row["centred"] else "–",
+                    "measured, %": f"{100 * row['measured']:.2f} ± {100 * row['error']:.2f}",
+                    "predicted, %": f"{100 * row['predicted']:.2f}",
+                }
+                for row in worst
+            ]
+        )
+    )
+    return "\n".join(parts)
+
+
+def _about() -> str:
+    return (
+        "\n".join((__doc__ or "").split("\n")[2:])
+        .strip()
+        .replace("  two ", "```text\n  two ")
+        .replace("p up to 1600\n", "p up to 1600\n```\n")
+    )
+
+
+def _relative(some: list[Row]) -> float:
+    return 100.0 * float(np.median([abs(row["predicted_mse"] / row["measured_mse"] - 1.0) for row in some]))
+
+
+def _line(some: list[Row], first: Row) -> Row:
+    limits = {"median, points": 0.5, "worst, points": 1.5}
+    commuting = [row["seconds"] for row in some if row["mixture"] != "rotated"]
+    return {
+        **first,
+        "cases": len(some),
+        "median, points": float(np.median(gaps(some))),
+        "worst, points": float(gaps(some).max()),
+        "standard error of the measurement, median": f"{100 * np.median([row['error'] for row in some]):.2f}",
+        "mse, median": f"{_relative(some):.2f} %",
+        "means of scores, deviations, median": f"{np.median([row['score_means'] for row in some]):.3f}",
+        "deviations of scores, median": f"{100 * np.median([row['score_deviations'] for row in some]):.1f} %",
+        "in the 90 % band": f"{100 * np.mean([row['inside'] for row in some]):.0f} %",
+        "seconds, median and worst": f"{np.median(commuting):.3f}, {max(commuting):.2f}",
+        "limits": limits,
+    }
+
+
+PART = Part("mixtures", tasks, rows, page)

@@ -1,0 +1,101 @@
+"""Real data for learning curves: pools that predictions are made from, and other rows to train on and to test with.
+
+The published training and test parts are put together, shuffled once and scaled by one number (an unlabelled step), so
+that all rows come from one distribution. Where rows are plenty (MNIST, Fashion-MNIST, VGG-19 features) training rows,
+test rows and pools are disjoint. CIFAR-10 (12 000 rows here) and digits (1797) are cut three times into pools and the
+others; there the other rows are both training and test rows, and those that a regression was trained on are scored by
+leaving each of them out, in closed form, which is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from learning.journal import Array
+
+from notsodeep.data import Preprocessing, load
+
+DATA = ("mnist", "fashion_mnist", "cifar10_vgg19", "cifar10", "digits")
+# Rows to train on, rows to test with (0: the training rows, left out), and how often the rows are cut anew.
+CUTS = {
+    "mnist": (8000, 10_000, 1),
+    "fashion_mnist": (8000, 10_000, 1),
+    "cifar10_vgg19": (8000, 5000, 1),
+    "cifar10": (8000, 0, 3),
+    "digits": (1347, 0, 3),
+}
+POOLS = {"digits": (225, 450)}
+USUAL_POOLS = (2000, 4000)
+SIZES = {"digits": (50, 100, 225, 450, 900)}
+USUAL_SIZES = (100, 300, 1000, 2000, 4000, 8000)
+# Most pools of one size from one cut, and most training sets of one size.
+MOST_POOLS, MOST_SETS = 4, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """One division of a data set.
+
+    Attributes:
+        X, y: rows to train on.
+        X_test, y_test: rows to test with; empty where the training rows serve.
+        X_pools, y_pools: rows of pools.
+    """
+
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+    X_pools: Array
+    y_pools: Array
+
+    @property
+    def classes(self) -> int:
+        return int(self.y.max()) + 1
+
+
+@lru_cache(maxsize=2)
+def rows_of(data: str) -> tuple[Array, Array]:
+    """All rows of a data set, shuffled and scaled."""
+    parts = [load(data, split=split) for split in ("train", "test")]
+    X, y = np.vstack([part.X for part in parts]), np.concatenate([part.y for part in parts])
+    order = np.random.default_rng(0).permutation(len(X))
+    # As many as are used: 8000 + 10 000 + 16 000 at most.
+    order = order[:34_000]
+    X = np.asarray(Preprocessing.fit(X[order]).apply(X[order]), dtype=np.float64)
+    return X, y[order]
+
+
+@lru_cache(maxsize=1)
+def cut_of(data: str, number: int) -> Cut:
+    X, y = rows_of(data)
+    train, test, _ = CUTS[data]
+    largest = max(POOLS.get(data, USUAL_POOLS))
+    if test:
+        parts = np.split(np.arange(len(X)), [train, train + test])
+    else:
+        pools = np.arange(number * largest, (number + 1) * largest)
+        parts = [np.setdiff1d(np.arange(len(X)), pools), np.arange(0), pools]
+    rows, new, pools = parts
+    return Cut(X[rows], y[rows], X[new], y[new], X[pools], y[pools])
+
+
+def pool_numbers(data: str, size: int) -> range:
+    """The pools of one size in one cut; those of different sizes share rows."""
+    train, test, _ = CUTS[data]
+    there = len(rows_of(data)[0]) - train - test if test else max(POOLS.get(data, USUAL_POOLS))
+    return range(min(MOST_POOLS, there // size))
+
+
+def pool_of(data: str, cut: int, size: int, number: int) -> tuple[Array, Array]:
+    one = cut_of(data, cut)
+    rows = slice(number * size, (number + 1) * size)
+    return one.X_pools[rows], one.y_pools[rows]
+
+
+def training_sets(data: str, n: int) -> list[Array]:
+    """Disjoint sets of n training rows."""
+    train = CUTS[data][0]
+    return [np.arange(start, start + n) for start in range(0, train - n + 1, n)][:MOST_SETS]
