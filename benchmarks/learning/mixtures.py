@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from harness import Row, markdown_table
+from scipy.linalg import cho_factor, cho_solve
 
 from learning.journal import Array, Part, chosen, gaps
 from notsodeep.data import GaussianMixture
@@ -136,13 +137,11 @@ def draw(model: DEQ, mixture: GaussianMixture, n: int, seed: int) -> list[list[R
 
 def _at_all_ridges(own: Array, cross: Array, y: Array, t: Array, classes: int) -> list[Row]:
     targets = class_targets(classes)
-    values, vectors = np.linalg.eigh(own)
-    rotated = cross @ vectors
     mean = targets[y].mean(axis=0)
-    coefficients = vectors.T @ (targets[y] - mean)
     found = []
     for ridge in RIDGES:
-        scores = rotated @ (coefficients / (values + ridge)[:, None]) + mean
+        factor = cho_factor(own + ridge * np.eye(len(own)), lower=True, overwrite_a=True, check_finite=False)
+        scores = cross @ cho_solve(factor, targets[y] - mean, check_finite=False) + mean
         guess = scores.argmax(axis=1) if classes > 2 else (scores[:, 0] > 0).astype(int)
         parts = [scores[t == a] for a in range(classes)]
         found.append(

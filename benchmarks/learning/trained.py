@@ -1,9 +1,9 @@
 """What is really trained on real data: kernel ridge regression and random networks whose readout is trained by ridge.
 
 One task is a data set, a cut of its rows, an activation and a width (none: the exact kernels, conjugate and tangent).
-σ_a² = 0.2, ridges 0.001, 0.03 and 1. Up to eight disjoint training sets for each n; networks of width 128, 512 and
-4096, six, four and two of them, take the training sets in turn. Their equilibria are solved to 1e-6 in float32, the
-regressions in float64.
+σ_a² = 0.2, ridges 0.001, 0.03 and 1. Up to eight disjoint training sets for each n (24 up to n = 300);
+networks of width 128, 512 and 4096, six, four and two of them, take the training sets in turn. Their equilibria are
+solved to 1e-6 in float32, the regressions in float64.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 from harness import Row
-from learning.journal import Array, Part
-from learning.real_data import CUTS, DATA, SIZES, USUAL_SIZES, Cut, cut_of, training_sets
 from scipy.linalg import cho_factor, cho_solve, lapack
 
+from learning.journal import Array, Part
+from learning.real_data import CUTS, DATA, SIZES, USUAL_SIZES, Cut, cut_of, training_sets
 from notsodeep.kernels import both_kernels
 from notsodeep.models import DEQ
 
@@ -29,10 +29,10 @@ NETWORKS = {128: 6, 512: 4, 4096: 2}
 def tasks() -> list[Row]:
     return [
         {"data": data, "cut": cut, "activation": activation, "width": width}
-        for width in (None, *NETWORKS)
         for data in DATA
         for cut in range(CUTS[data][2])
         for activation in ACTIVATIONS
+        for width in (None, *NETWORKS)
     ]
 
 

@@ -9,8 +9,8 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.learning import best_ridge, compare, learning_curve
-from notsodeep.learning.pool import TrainedKernel
-from notsodeep.learning.sample_curve import Pool
+from notsodeep.learning.sample_pool import Pool
+from notsodeep.learning.trained_kernel import TrainedKernel
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def test_lengths_of_left_out_samples_are_those_of_new_ones():
     penalty = trained.network_ridge(0.05, 30)
     # At the same λ': that of 39 samples differs from that of 40.
     ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
-    new = without.at(kernel[:1, 1:], kernel[:1, 0], ridge, 30)
+    new = without.at(kernel[:1, 1:] @ without.vectors, kernel[:1, 0], ridge, 30)
     left = trained.left_out(0.05, 30)
     assert_close(left.lengths[0], new.lengths[0], Oracle.QUADRATURE)
     assert_close(left.mean[0], new.mean[0], Oracle.QUADRATURE)
@@ -57,7 +57,7 @@ def test_mean_and_variance_over_random_networks(width, ridge):
     others = slice(150, 400)
     cross = nsd.conjugate_kernel(RELU, X[others], X[:150])
     diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
-    predicted = trained.at(cross, diagonal, ridge, width)
+    predicted = trained.at(cross @ trained.vectors, diagonal, ridge, width)
     draws = []
     for seed in range(40):
         weights = np.random.default_rng(seed).standard_normal((64, width))

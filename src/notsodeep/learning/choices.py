@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from notsodeep.display import Shown, bars
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
-from notsodeep.learning.sample_curve import Estimate, Pool
+from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.sample_pool import Estimate, Pool
 from notsodeep.models import Model
 from notsodeep.validation import as_count
 
@@ -43,7 +44,7 @@ def best_ridge(
     pool = Pool(model, *source, str(as_kernel(kernel)), intercept=intercept)
     size = pool.size if n is None else as_count(n, "n")
     if size > pool.size:
-        return pool.beyond(size, None, width)[1]
+        return Extrapolation.best(pool, size, width).ridge
     return pool.inside(size, None, width).ridge
 
 

@@ -17,8 +17,8 @@ from notsodeep.display import Shown, curves
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.kernels import exact_kernel
-from notsodeep.learning.pool import Scores
-from notsodeep.learning.sample_curve import Labelled
+from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.trained_kernel import Scores
 from notsodeep.models import Model
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
 

@@ -341,7 +341,7 @@ def _links(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> tuple[Arr
 def _extras(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> Array:
     """Cov_a of functions of the norm and of forms: Cov_a(s, xᵀB_b x) ≃ 2 tr C_a C_b C_a, B_b ≃ C_b."""
     if not pairs.means.shape[1]:
-        return radial.covariances[a]
+        return np.asarray(radial.covariances[a])
     norm_forms, form_forms = inputs.products_with(a)
     projection = pairs.factors[a] * pairs.projection
     between = np.outer(radial.slopes[a], 2.0 * norm_forms @ projection)

@@ -12,7 +12,8 @@ from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.mixture_curve import mixture_curve
-from notsodeep.learning.sample_curve import Pool, sample_curve
+from notsodeep.learning.sample_curve import sample_curve
+from notsodeep.learning.sample_pool import Pool
 from notsodeep.models import Model
 from notsodeep.validation import IntArray, as_count, as_number
 

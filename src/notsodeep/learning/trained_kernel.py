@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
+from notsodeep.errors import InputError
 from notsodeep.learning.gaussian_scores import matrix_root, normal_points
 from notsodeep.validation import Array, IntArray
 
 # Points that stand for draws of random networks.
 _NETWORKS = 64
-# Ridges at which a pool is read, the shares of N between which df₁ is trusted, and the least number of points of a fit.
-_RIDGES, _WINDOW, _LEAST = 80, (0.2, 0.6), 5
-# Step of the derivative of df₁ in log κ.
-_STEP = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ class TrainedKernel:
 
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """Diagonalise, O(n³)."""
+        """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
         values, vectors = np.linalg.eigh(kernel)
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         return cls(np.maximum(values, 0.0), vectors, targets - mean, mean)
@@ -88,16 +85,45 @@ class TrainedKernel:
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, np.maximum(lengths, 0.0), self._network_noise(penalty, width))
 
-    def at(self, cross: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
-        """Scores of new samples, from K(new, training) and K(x, x) of the new ones."""
+    def left_out_errors(self, inverse: Array) -> Array:
+        """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
+        diagonal = self.vectors**2 @ inverse
+        rotated = self.vectors.T @ self.targets
+        total = np.zeros(inverse.shape[1])
+        for output in range(rotated.shape[1]):
+            residuals = self.vectors @ (inverse * rotated[:, [output]]) / diagonal
+            total += np.mean(residuals**2, axis=0)
+        return np.asarray(total / rotated.shape[1])
+
+    def at(self, rotated: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
+        """Scores of new samples, from K(new, training) in the eigenvectors and K(x, x) of the new ones."""
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
-        rotated = cross @ self.vectors
         scores = rotated @ (inverse[:, None] * (self.vectors.T @ self.targets)) + self.mean
         if width is None:
             return Scores(scores, None, None)
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
         return Scores(scores, np.maximum(lengths, 0.0), self._network_noise(penalty, width))
+
+    def network_covariance(self, rotated: Array, own: Array, ridge: float, width: int) -> Array:
+        """How new samples move together from network to network: λ'²φᵀQ²φ' of (11.21), shape (new, new).
+
+        Args:
+            rotated: K(new, training) in the eigenvectors.
+            own: K(new, new).
+            ridge: λ.
+            width: m.
+        """
+        penalty = self.network_ridge(ridge, width)
+        inverse = 1.0 / (self.values + penalty)
+        return np.asarray(own - (rotated * (inverse * (1.0 + penalty * inverse))) @ rotated.T)
+
+    def own_network_covariance(self, count: int, ridge: float, width: int) -> Array:
+        """The same for the first training samples, which are not left out here."""
+        penalty = self.network_ridge(ridge, width)
+        weights = self.values * (penalty / (self.values + penalty)) ** 2
+        some = self.vectors[:count]
+        return np.asarray((some * weights) @ some.T)
 
     def _network_noise(self, penalty: float, width: int) -> Array:
         """ρ |w̄|², (outputs, outputs): how much one network differs from the mean, for a sample of length 1."""
@@ -114,6 +140,31 @@ class Scores:
     mean: Array
     lengths: Array | None
     noise: Array | None
+
+    def first(self, count: int) -> Scores:
+        """Those of the first samples."""
+        lengths = None if self.lengths is None else self.lengths[:count]
+        return Scores(self.mean[:count], lengths, self.noise)
+
+    def network_hits(self, covariance: Array, classes: IntArray, number: int) -> Array:
+        """Which samples single random networks classify rightly, shape (number, samples).
+
+        Args:
+            covariance: of the scores between samples; each sample is then scaled to its own variance.
+            classes: of the samples.
+            number: of random networks.
+        """
+        if self.lengths is None or self.noise is None:
+            raise InputError("These are scores of a kernel: no network is random.")
+        scale = np.sqrt(self.lengths / np.maximum(covariance.diagonal(), np.finfo(float).tiny))
+        root = scale[:, None] * matrix_root(covariance)
+        rng = np.random.default_rng(0)
+        mixing = matrix_root(self.noise)
+        found = [
+            _right(self.mean + root @ rng.standard_normal((root.shape[1], len(mixing))) @ mixing.T, classes)
+            for _ in range(number)
+        ]
+        return np.array(found, dtype=np.float64)
 
     def squared_errors(self, targets: Array) -> Array:
         """Expected squared error of each sample, averaged over outputs."""
@@ -138,80 +189,4 @@ def _right(scores: Array, classes: IntArray) -> Array:
     return np.asarray(found == classes)
 
 
-@dataclass(frozen=True, eq=False)
-class PoolCurves:
-    """Population quantities along the effective ridge κ, as a pool of N samples shows them: docs/theory.md (11.17).
-
-    They are read off where df₁ is at most three fifths of N, and continued by power laws fitted from a fifth on. Nearer
-    to N the smallest eigenvalues of the matrix decide, and those are not the population's.
-
-    Attributes:
-        log_kappa: logarithms of κ, ascending.
-        logs: logarithms of df₁, b and G of (11.5), shape (3, len(log_kappa)).
-        slopes: exponents of the power laws below the smallest κ.
-    """
-
-    log_kappa: Array
-    logs: Array
-    slopes: Array
-
-    @classmethod
-    def of(cls, trained: TrainedKernel) -> PoolCurves:
-        """From one kernel matrix, at many ridges: λ/κ = λ tr(K + λI)⁻¹."""
-        n = len(trained.values)
-        ridges = float(trained.values.sum()) / n * np.geomspace(1e-7, 1e4, _RIDGES)
-        rows = np.array([cls._at(trained, float(ridge)) for ridge in ridges])
-        rows = rows[rows[:, 1] <= _WINDOW[1] * n]
-        fitted = rows[:, 1] >= _WINDOW[0] * n
-        fitted[:_LEAST] = True
-        logs = np.log(np.maximum(rows, np.finfo(float).tiny))
-        slopes = [np.polyfit(logs[fitted, 0], logs[fitted, k], 1)[0] for k in (1, 2, 3)]
-        return cls(logs[:, 0], logs[:, 1:].T, np.array(slopes))
-
-    @staticmethod
-    def _at(trained: TrainedKernel, ridge: float) -> tuple[float, float, float, float]:
-        """κ, df₁, b and G at one ridge."""
-        n, outputs = trained.targets.shape
-        inverse = 1.0 / (trained.values + ridge)
-        kappa = 1.0 / float(inverse.sum())
-        degrees = n - ridge / kappa
-        # df₂ = df₁ + κ df₁'(κ), with dκ/dλ = κ² tr(K + λI)⁻².
-        slope = kappa**2 * float(inverse @ inverse)
-        squared = degrees + kappa * (-1.0 / kappa + ridge * slope / kappa**2) / slope
-        errors = trained.left_out(ridge).squared_errors(trained.targets + trained.mean)
-        bias = float(errors.mean()) * (1.0 - squared / n)
-        # κ yᵀ(K + λI)⁻¹y is bias and penalty together.
-        rotated = trained.vectors.T @ trained.targets
-        both = kappa * float(np.sum(rotated**2 * inverse[:, None])) / outputs
-        return kappa, degrees, bias, both - bias
-
-    def at(self, log_kappa: float) -> tuple[float, float, float]:
-        """df₁, b and G at one κ."""
-        below = min(log_kappa - self.log_kappa[0], 0.0)
-        known = [np.interp(log_kappa, self.log_kappa, values) for values in self.logs]
-        degrees, bias, penalty = np.exp(np.array(known) + below * self.slopes)
-        return float(degrees), float(bias), float(penalty)
-
-    def error(self, n: int, ridge: float, width: int | None) -> float:
-        """The expected squared error, docs/theory.md (11.4) and (11.5)."""
-        return self.point(n, ridge, width)[1]
-
-    def point(self, n: int, ridge: float, width: int | None) -> tuple[float, float]:
-        """log κ (log ν₂ at finite width), and the expected squared error."""
-        features = np.inf if width is None else float(width)
-
-        def excess(log_kappa: float) -> float:
-            degrees = self.at(log_kappa)[0]
-            if degrees >= min(n, features):
-                return -1.0
-            return float(np.exp(log_kappa)) * (1.0 - degrees / features) * (n - degrees) - ridge
-
-        place = float(brentq(excess, self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0, xtol=1e-10))
-        degrees, bias, penalty = self.at(place)
-        squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
-        share = 0.0 if width is None else 1.0 / (width - squared)
-        lost = (squared + share * (degrees - squared) ** 2) / n
-        return place, (bias + share * (degrees - squared) * penalty) / max(1.0 - lost, _STEP)
-
-
-__all__ = ["PoolCurves", "Scores", "TrainedKernel"]
+__all__ = ["Scores", "TrainedKernel"]

@@ -1,0 +1,128 @@
+"""Beyond the number of labelled samples: squared error by theory, error rate in two ways.
+
+The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17). The error rate is
+continued in two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
+scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, and
+their distance says how sure it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from notsodeep.learning.sample_pool import Pool
+from notsodeep.learning.trained_kernel import Scores
+from notsodeep.validation import Array
+
+# Shares of the pool at which the trend of the error rate is read.
+_SHARES = (8, 4, 2, 1)
+# A change of the squared error by less than this factor says nothing about how accuracy follows it.
+_CHANGE = 1.05
+# The exponent of the error rate in the squared error where nothing is known, and its largest value.
+_USUAL, _LARGEST = 1.0, 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Extrapolation:
+    """A regression on n > N samples, at one ridge and width, from a pool of N.
+
+    Attributes:
+        pool: the pool.
+        n: number of training samples.
+        ridge: λ.
+        width: of a network; None for the kernel.
+    """
+
+    pool: Pool
+    n: int
+    ridge: float
+    width: int | None
+
+    @classmethod
+    def best(cls, pool: Pool, n: int, width: int | None) -> Extrapolation:
+        """With the ridge of least squared error."""
+        return cls(pool, n, pool.best_ridge(lambda ridge: pool.curves.error(n, ridge, width)), width)
+
+    @cached_property
+    def mse(self) -> float:
+        """Squared error by theory, scaled so that it agrees with the pool at n = N."""
+        curves, size = self.pool.curves, self.pool.size
+        seen = self.pool.inside(size, self.ridge, self.width).mse
+        return (
+            curves.error(self.n, self.ridge, self.width) * seen / curves.error(size, self.ridge, self.width)
+        )
+
+    @cached_property
+    def mse_by_power(self) -> float:
+        """Squared error by a power of n fitted within the pool: how sure `mse` is."""
+        slope = _slope(np.log(self._sizes), np.log(self._errors))
+        return float(self._errors[-1] * (self.n / self.pool.size) ** slope)
+
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        """The error rate at n, in two ways."""
+        last = self._rates[-1]
+        by_error = last * (self.mse / self._errors[-1]) ** self._exponent
+        if self.width is not None:
+            return self._rate_with_noise(), by_error
+        return last * (self.n / self.pool.size) ** _slope(np.log(self._sizes), np.log(self._rates)), by_error
+
+    @cached_property
+    def _sizes(self) -> Array:
+        return np.array([max(self.pool.size // share, 2) for share in _SHARES], dtype=np.float64)
+
+    @cached_property
+    def _errors(self) -> Array:
+        """Squared errors within the pool."""
+        return np.array([self.pool.inside(int(n), self.ridge, self.width).mse for n in self._sizes])
+
+    @cached_property
+    def _rates(self) -> Array:
+        """Error rates within the pool; half an error is the least that it can show."""
+        found = [1.0 - self.pool.inside(int(n), self.ridge, self.width).accuracy for n in self._sizes]
+        return np.maximum(found, 0.5 / self.pool.size)
+
+    @cached_property
+    def _exponent(self) -> float:
+        """With which power the error rate follows the squared error within the pool."""
+        logs = np.log(self._errors)
+        if np.ptp(logs) < np.log(_CHANGE):
+            return _USUAL
+        return float(np.clip(_slope(logs, np.log(self._rates)), 0.0, _LARGEST))
+
+    def _rate_with_noise(self) -> float:
+        """The error rate of scores with the effective ridge and the squared error that are expected: (11.19).
+
+        The kernel on the whole pool, with the ridge that gives the same κ, has the same mean predictor. Its left-out
+        scores get the noise that is missing, or, where they have too much, the rate is continued to less. Bias that
+        the pool does not reach is taken off afterwards.
+        """
+        pool, curves = self.pool, self.pool.curves
+        log_kappa, _ = curves.point(self.n, self.ridge, self.width)
+        reached = max(log_kappa, float(curves.log_kappa[0]))
+        unreached = curves.at(reached)[1] - curves.at(log_kappa)[1]
+        rate = _with_noise(pool, reached, self.mse + unreached)
+        return float(rate * (self.mse / (self.mse + unreached)) ** self._exponent)
+
+
+def _with_noise(pool: Pool, log_kappa: float, mse: float) -> float:
+    """The error rate of the pool's left-out scores at κ, with as much noise as makes their squared error `mse`."""
+    scores = pool.whole.left_out(pool.whole.ridge_with(float(np.exp(log_kappa)))).mean
+    residuals = scores - pool.labelled.targets
+    seen = float(np.mean(residuals**2))
+    shape = residuals.T @ residuals / seen / pool.size
+    codes = pool.labelled.required_codes()
+    plain = 1.0 - float(Scores(scores, None, None).hits(codes).mean())
+    lengths = np.full(pool.size, abs(mse - seen))
+    noisy = 1.0 - float(Scores(scores, lengths, shape).hits(codes).mean())
+    return noisy if mse >= seen else plain * plain / max(noisy, plain, 0.5 / pool.size)
+
+
+def _slope(x: Array, y: Array) -> float:
+    return float(np.polyfit(x, y, 1)[0])
+
+
+__all__ = ["Extrapolation"]

@@ -1,0 +1,228 @@
+"""N labelled samples and the kernel of a model on them: what regressions from n of them reach, and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+
+from notsodeep.errors import InputError
+from notsodeep.kernels import exact_kernel
+from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.population_curves import PoolCurves
+from notsodeep.learning.trained_kernel import Scores, TrainedKernel
+from notsodeep.models import Model
+from notsodeep.validation import Array, IntArray
+
+# Training sets for one n < N: the fewest and the most; twice as many as are disjoint in between.
+_FEWEST, _MOST = 4, 24
+# Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
+_RIDGES = (-7.0, 3.0)
+_LEAST = 20
+# Exponent with which the variance of the accuracy over training sets falls with n, from a quarter of the pool on.
+_DECAY = 1.5
+# Random networks and samples from which the variance over networks is estimated.
+_NETWORKS, _ROWS = 48, 600
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What a pool shows at one n: each figure for every sample of the pool, and for every training set.
+
+    Attributes:
+        hits: chance that a sample is classified rightly, shape (training sets, N); NaN in a regression.
+        errors: squared error of each sample, the same shape.
+        ridge: λ.
+        share: n/N, the share of the pool that a training set has.
+    """
+
+    hits: Array
+    errors: Array
+    ridge: float
+    share: float
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over samples and training sets."""
+        return float(self.hits.mean())
+
+    @property
+    def mse(self) -> float:
+        """The mean over samples and training sets."""
+        return float(self.errors.mean())
+
+    @property
+    def figures(self) -> Array:
+        """Hits, or squared errors in a regression."""
+        return self.errors if np.isnan(self.hits).any() else self.hits
+
+    def samples_variance(self, values: Array) -> float:
+        """Variance of a mean over the pool because the pool is one of many that could have been drawn."""
+        return float(values.mean(axis=0).var() / values.shape[1])
+
+    def sets_variance(self, values: Array) -> float:
+        """Variance over training sets of a mean over all samples there are; 0 with one training set.
+
+        What changes from set to set at single samples is no part of it, and sets of one pool overlap.
+        """
+        if len(values) < 2 or self.share >= 1.0:
+            return 0.0
+        between = float(values.mean(axis=1).var(ddof=1))
+        single = float(values.var(axis=0, ddof=1).mean()) / values.shape[1]
+        return float(max(between - single, 0.0) / (1.0 - self.share))
+
+    def spread(self, values: Array) -> float:
+        """Standard error of a mean over the pool: of its samples, and of training sets where there are several."""
+        sets = float(values.mean(axis=1).var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+        return float(np.sqrt(self.samples_variance(values) + sets))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """One training set of the pool, diagonalised, and the other samples in its eigenvectors."""
+
+    trained: TrainedKernel
+    used: IntArray
+    others: IntArray
+    rotated: Array  # K(others, used) in the eigenvectors
+    diagonal: Array  # K(x, x) of the others
+
+
+class Pool:
+    """N labelled samples and the kernel of a model on them: error at any n, ridge and width.
+
+    Args:
+        model: the model.
+        X: samples, as the model takes them.
+        y: labels, or numbers for a regression.
+        kernel: which kernel.
+        intercept: take the mean out of the targets first.
+        seed: of the choice of training sets within the pool.
+    """
+
+    def __init__(
+        self, model: Model, X: Any, y: ArrayLike, kernel: str, *, intercept: bool = True, seed: int = 0
+    ) -> None:
+        samples = model.check_samples(X, "X")
+        self.size = len(samples)
+        if self.size < _LEAST:
+            raise InputError(
+                f"{self.size} samples are too few to learn a curve from: at least {_LEAST} are needed."
+            )
+        self.labelled = Labelled.of(y, self.size)
+        self.kernel = exact_kernel(model, samples, kernel=kernel)
+        self.scale = float(self.kernel.diagonal().mean())
+        self.intercept, self.seed = intercept, seed
+        self._folds: dict[tuple[int, int], _Fold] = {}
+        self._estimates: dict[tuple[int, float, int | None], Estimate] = {}
+
+    @cached_property
+    def whole(self) -> TrainedKernel:
+        """The kernel matrix of the whole pool, diagonalised."""
+        return self.fold(self.size, 0).trained
+
+    @cached_property
+    def curves(self) -> PoolCurves:
+        """Population quantities of the whole pool."""
+        return PoolCurves.of(self.whole)
+
+    def inside(self, n: int, ridge: float | None, width: int | None) -> Estimate:
+        """Scores of all samples by regressions from n of them; those used for training are left out in turn."""
+        if ridge is None:
+            ridge = self.best_ridge(lambda penalty: float(self._errors(n, penalty, width).mean()))
+        if (n, ridge, width) not in self._estimates:
+            figures = [self._one(n, draw, ridge, width) for draw in range(self.draws(n))]
+            self._estimates[n, ridge, width] = Estimate(
+                np.array([hits for hits, _ in figures]),
+                np.array([errors for _, errors in figures]),
+                ridge,
+                n / self.size,
+            )
+        return self._estimates[n, ridge, width]
+
+    def sets_variance(self, n: int, ridge: float, width: int | None) -> float:
+        """Variance of the accuracy (regression: of the error) over training sets of n samples, also for n > N."""
+        least = max(self.size // 4, 2)
+        found = self.inside(min(n, least), ridge, width)
+        return float(found.sets_variance(found.figures) * (min(n, least) / n) ** _DECAY)
+
+    def networks_variance(self, n: int, ridge: float, width: int | None) -> float:
+        """Variance of the accuracy over random networks of one width, trained on the same n ≤ N samples: (11.21)."""
+        if width is None or self.labelled.codes is None:
+            return 0.0
+        fold = self.fold(n, 0)
+        if n <= self.size // 2:
+            rows = fold.others[:_ROWS]
+            scores = fold.trained.at(fold.rotated[:_ROWS], fold.diagonal[:_ROWS], ridge, width)
+            own = self.kernel[np.ix_(rows, rows)]
+            covariance = fold.trained.network_covariance(fold.rotated[:_ROWS], own, ridge, width)
+        else:
+            rows = fold.used[:_ROWS]
+            scores = fold.trained.left_out(ridge, width).first(_ROWS)
+            covariance = fold.trained.own_network_covariance(_ROWS, ridge, width)
+        hits = scores.network_hits(covariance, self.labelled.codes[rows], _NETWORKS)
+        # What single samples add to the mean over these few is no part of it.
+        single = float(hits.var(axis=0, ddof=1).mean()) / len(rows)
+        return max(float(hits.mean(axis=1).var(ddof=1)) - single, 0.0)
+
+    def best_ridge(self, error: Callable[[float], float]) -> float:
+        """The ridge with the least error: the best of a grid, then refined."""
+        grid = np.arange(_RIDGES[0], _RIDGES[1] + 1.0)
+        start = grid[int(np.argmin([error(self.scale * 10.0**power) for power in grid]))]
+        found = minimize_scalar(
+            lambda power: error(self.scale * 10.0**power),
+            bounds=(start - 1.0, start + 1.0),
+            method="bounded",
+            options={"xatol": 0.02},
+        )
+        return float(self.scale * 10.0 ** float(found.x))
+
+    def draws(self, n: int) -> int:
+        """The number of training sets of n samples."""
+        return 1 if n == self.size else min(_MOST, max(_FEWEST, 2 * self.size // n))
+
+    def fold(self, n: int, draw: int) -> _Fold:
+        """One training set of n samples; the whole pool in its own order if n = N."""
+        if (n, draw) not in self._folds:
+            rng = np.random.default_rng([self.seed, n, draw])
+            order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
+            used, others = order[:n], order[n:]
+            trained = TrainedKernel.of(
+                self.kernel[np.ix_(used, used)], self.labelled.targets[used], intercept=self.intercept
+            )
+            rotated = self.kernel[np.ix_(others, used)] @ trained.vectors
+            self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
+        return self._folds[n, draw]
+
+    def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
+        fold = self.fold(n, draw)
+        parts = [(fold.used, fold.trained.left_out(ridge, width))]
+        if len(fold.others):
+            parts.append((fold.others, fold.trained.at(fold.rotated, fold.diagonal, ridge, width)))
+        return parts
+
+    def _one(self, n: int, draw: int, ridge: float, width: int | None) -> tuple[Array, Array]:
+        """Hits and squared errors of all samples for one training set."""
+        hits, errors = np.full(self.size, np.nan), np.empty(self.size)
+        for rows, scores in self._scores(n, draw, ridge, width):
+            errors[rows] = scores.squared_errors(self.labelled.targets[rows])
+            if self.labelled.codes is not None:
+                hits[rows] = scores.hits(self.labelled.codes[rows])
+        return hits, errors
+
+    def _errors(self, n: int, ridge: float, width: int | None) -> Array:
+        """Squared errors of all samples for the first training sets, enough to choose a ridge by."""
+        found = [
+            scores.squared_errors(self.labelled.targets[rows])
+            for draw in range(min(self.draws(n), _FEWEST))
+            for rows, scores in self._scores(n, draw, ridge, width)
+        ]
+        return np.concatenate(found)
+
+
+__all__ = ["Estimate", "Pool"]
