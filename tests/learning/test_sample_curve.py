@@ -47,7 +47,7 @@ def test_lengths_of_left_out_samples_are_those_of_new_ones():
     ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
     new = without.at(kernel[:1, 1:] @ without.vectors, kernel[:1, 0], ridge, 30)
     left = trained.left_out(0.05, 30)
-    assert_close(left.lengths[0], new.lengths[0], Oracle.QUADRATURE)
+    assert_close(left.noise.lengths[0], new.noise.lengths[0], Oracle.QUADRATURE)
     assert_close(left.mean[0], new.mean[0], Oracle.QUADRATURE)
 
 

@@ -2,7 +2,7 @@
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels.exact import both_kernels, conjugate_kernel, exact_kernel, tangent_kernel
-from notsodeep.kernels.finite_width import finite_width_kernels
+from notsodeep.kernels.finite_width import finite_width_kernels, random_features
 
 __all__ = [
     "Kernel",
@@ -10,5 +10,6 @@ __all__ = [
     "conjugate_kernel",
     "exact_kernel",
     "finite_width_kernels",
+    "random_features",
     "tangent_kernel",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -69,12 +70,31 @@ def random_kernels(model: Model, X: Array, width: int, rng: np.random.Generator)
     raise InputError(f"Random networks of finite width are not known for {type(model).__name__}.")
 
 
+@singledispatch
+def random_features(model: Model, X: Array, width: int, rng: np.random.Generator) -> Array:
+    """The last hidden layer of one random network, (n, width), whose inner products tend to the CK.
+
+    Another kind of model registers a function of its own here.
+    """
+    raise InputError(f"Random networks of finite width are not known for {type(model).__name__}.")
+
+
+@random_features.register
+def _deq_features(model: DEQ, X: Array, width: int, rng: np.random.Generator) -> Array:
+    return equilibrium(model.activation, *_deq_weights(model, X, width, rng))
+
+
+def _deq_weights(model: DEQ, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The recurrent weights, and what the input and the bias bring to the pre-activations."""
+    recurrent = np.sqrt(model.sigma_a2) * rng.standard_normal((width, width))
+    injected = np.sqrt(model.sigma_b2) * X @ rng.standard_normal((X.shape[1], width))
+    return recurrent, injected + np.sqrt(model.bias2) * rng.standard_normal(width)
+
+
 @random_kernels.register
 def _deq_draw(model: DEQ, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     phi, scale = model.activation, 1.0 / np.sqrt(width)
-    recurrent = np.sqrt(model.sigma_a2) * rng.standard_normal((width, width))
-    injected = np.sqrt(model.sigma_b2) * X @ rng.standard_normal((X.shape[1], width))
-    injected += np.sqrt(model.bias2) * rng.standard_normal(width)
+    recurrent, injected = _deq_weights(model, X, width, rng)
     readout = rng.standard_normal(width)
     z = equilibrium(phi, recurrent, injected)
     slopes = phi.derivative(z @ recurrent.T + injected)
@@ -111,15 +131,36 @@ def _adjoint(recurrent: Array, slopes: Array, readout: Array, scale: float) -> A
     return np.asarray(scale * slopes * np.linalg.solve(system, readout))
 
 
+@random_features.register
+def _explicit_features(model: Explicit, X: Array, width: int, rng: np.random.Generator) -> Array:
+    features = X
+    for layer, _, inner in _explicit_layers(model, X, width, rng):
+        features = layer.phi(inner) / np.sqrt(width)
+    return np.asarray(features)
+
+
+def _explicit_layers(
+    model: Explicit, X: Array, width: int, rng: np.random.Generator
+) -> Iterator[tuple[Any, Array, Array]]:
+    """Each layer with its random weights and the pre-activations of all samples."""
+    signal = X
+    for layer in model.inputs:
+        matrix = np.sqrt(layer.weight) * rng.standard_normal((width, signal.shape[1]))
+        inner = signal @ matrix.T
+        if layer.inject:
+            inner += np.sqrt(layer.inject) * X @ rng.standard_normal((X.shape[1], width))
+        if layer.constant:
+            inner += np.sqrt(layer.constant) * rng.standard_normal(width)
+        yield layer, matrix, inner
+        signal = layer.phi(inner) / np.sqrt(width)
+
+
 @random_kernels.register
 def _explicit_draw(model: Explicit, X: Array, width: int, rng: np.random.Generator) -> tuple[Array, Array]:
     gram, scale = X @ X.T, 1.0 / np.sqrt(width)
     signals, slopes, weights = [X], [], []
-    for layer in model.inputs:
-        weights.append(np.sqrt(layer.weight) * rng.standard_normal((width, signals[-1].shape[1])))
-        inner = signals[-1] @ weights[-1].T
-        if layer.inject:
-            inner += np.sqrt(layer.inject) * X @ rng.standard_normal((X.shape[1], width))
+    for layer, matrix, inner in _explicit_layers(model, X, width, rng):
+        weights.append(matrix)
         signals.append(scale * layer.phi(inner))
         slopes.append(scale * layer.phi.derivative(inner))
     back = np.broadcast_to(rng.standard_normal(width), signals[-1].shape)

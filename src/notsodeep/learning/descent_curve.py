@@ -18,7 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.labelled import Labelled
-from notsodeep.learning.trained_kernel import Scores
+from notsodeep.learning.scores import NetworkNoise, Scores
 from notsodeep.models import Model
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
 
@@ -159,7 +159,7 @@ class _Descent:
         scores = self.rotated @ (filtered[:, None] * self.targets)
         outputs = scores.shape[1]
         if random is None:
-            pair = (Scores(own, None, None), Scores(scores, None, None))
+            pair = (Scores(own), Scores(scores))
         else:
             start, between, diagonal = random
             shrunk = self.vectors * left
@@ -167,11 +167,7 @@ class _Descent:
             own_variance = np.einsum("ij,jk,ik->i", shrunk, start, shrunk, optimize=True)
             variance = diagonal - 2.0 * np.sum(weights * between, axis=1)
             variance = variance + np.einsum("ij,jk,ik->i", weights, start, weights, optimize=True)
-            noise = np.eye(outputs)
-            pair = (
-                Scores(own, np.maximum(own_variance, 0.0), noise),
-                Scores(scores, np.maximum(variance, 0.0), noise),
-            )
+            pair = (_random(own, own_variance), _random(scores, variance))
         losses = [
             0.5 * outputs * float(one.squared_errors(target.targets).mean())
             for one, target in zip(pair, (labelled, goal), strict=True)
@@ -181,6 +177,12 @@ class _Descent:
             for one, target in zip(pair, (labelled, goal), strict=True)
         ]
         return losses[0], losses[1], shares[0], shares[1]
+
+
+def _random(scores: Array, variance: Array) -> Scores:
+    """Scores whose outputs vary independently, with the same variance."""
+    noise = NetworkNoise(np.maximum(variance, 0.0), np.eye(scores.shape[1]))
+    return Scores(scores, noise)
 
 
 __all__ = ["DescentCurve", "descent_curve"]

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from notsodeep.learning.sample_pool import Pool
-from notsodeep.learning.trained_kernel import Scores
+from notsodeep.learning.scores import NetworkNoise, Scores
 from notsodeep.validation import Array
 
 # Shares of the pool at which the trend of the error rate is read.
@@ -115,9 +115,9 @@ def _with_noise(pool: Pool, log_kappa: float, mse: float) -> float:
     seen = float(np.mean(residuals**2))
     shape = residuals.T @ residuals / seen / pool.size
     codes = pool.labelled.required_codes()
-    plain = 1.0 - float(Scores(scores, None, None).hits(codes).mean())
-    lengths = np.full(pool.size, abs(mse - seen))
-    noisy = 1.0 - float(Scores(scores, lengths, shape).hits(codes).mean())
+    plain = 1.0 - float(Scores(scores).hits(codes).mean())
+    noise = NetworkNoise(np.full(pool.size, abs(mse - seen)), shape)
+    noisy = 1.0 - float(Scores(scores, noise).hits(codes).mean())
     return noisy if mse >= seen else plain * plain / max(noisy, plain, 0.5 / pool.size)
 
 

@@ -63,9 +63,7 @@ def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
     found = pool.inside(n, ridge, width)
     sets = pool.sets_variance(n, found.ridge, width)
     variance = (
-        found.samples_variance(found.figures)
-        + sets * (1.0 + 1.0 / len(found.hits))
-        + pool.networks_variance(n, found.ridge, width)
+        found.samples_variance(found.figures) + sets * (1.0 + 1.0 / len(found.hits)) + found.networks_variance
     )
     return _Point(found.accuracy, found.mse, float(np.sqrt(variance)), found.ridge)
 
@@ -75,7 +73,7 @@ def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
     ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
     last = pool.inside(pool.size, ahead.ridge, width)
     rows = last.samples_variance(last.figures)
-    others = pool.sets_variance(n, ahead.ridge, width) + pool.networks_variance(pool.size, ahead.ridge, width)
+    others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
     if pool.labelled.codes is None:
         doubt = (ahead.mse - ahead.mse_by_power) / 2.0
         variance = rows * (ahead.mse / last.mse) ** 2 + others + doubt**2

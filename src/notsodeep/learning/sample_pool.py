@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
 from notsodeep.errors import InputError
-from notsodeep.kernels import exact_kernel
+from notsodeep.kernels import exact_kernel, random_features
 from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.population_curves import PoolCurves
-from notsodeep.learning.trained_kernel import Scores, TrainedKernel
+from notsodeep.learning.scores import Scores, right
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model
 from notsodeep.validation import Array, IntArray
 
@@ -26,8 +27,10 @@ _RIDGES = (-7.0, 3.0)
 _LEAST = 20
 # Exponent with which the variance of the accuracy over training sets falls with n, from a quarter of the pool on.
 _DECAY = 1.5
-# Random networks and samples from which the variance over networks is estimated.
-_NETWORKS, _ROWS = 48, 600
+# Single neurons that stand for all of them; random networks made of them over all training sets, and the fewest and the
+# most for one.
+_NEURONS = 1024
+_NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 8, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +42,14 @@ class Estimate:
         errors: squared error of each sample, the same shape.
         ridge: λ.
         share: n/N, the share of the pool that a training set has.
+        networks_variance: variance of the accuracy over random networks with the same training set; 0 for a kernel.
     """
 
     hits: Array
     errors: Array
     ridge: float
     share: float
+    networks_variance: float
 
     @property
     def accuracy(self) -> float:
@@ -82,7 +87,7 @@ class Estimate:
         return float(np.sqrt(self.samples_variance(values) + sets))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Fold:
     """One training set of the pool, diagonalised, and the other samples in its eigenvectors."""
 
@@ -91,6 +96,39 @@ class _Fold:
     others: IntArray
     rotated: Array  # K(others, used) in the eigenvectors
     diagonal: Array  # K(x, x) of the others
+    neurons: NDArray[np.float32] | None = (
+        None  # at the training samples, in the eigenvectors; kept once computed
+    )
+
+    def random_hits(
+        self,
+        neurons: NDArray[np.float32],
+        weights: Array,
+        ridge: float,
+        width: int,
+        means: Array,
+        codes: IntArray,
+    ) -> Array:
+        """Which samples of the pool random networks classify rightly, shape (networks, N).
+
+        Args:
+            neurons: values of single neurons at all samples, (N, neurons).
+            weights: of the neurons in each network, (neurons, networks).
+            ridge: λ.
+            width: m.
+            means: scores in the mean over networks, (N, outputs).
+            codes: the classes.
+        """
+        if self.neurons is None:
+            self.neurons = self.trained.vectors.astype(neurons.dtype).T @ neurons[self.used]
+        own = self.neurons
+        hits = np.empty((weights.shape[1], len(codes)))
+        noise = self.trained.noise_left_out(own, weights, ridge, width)
+        hits[:, self.used] = right(means[self.used] + noise, codes[self.used])
+        if len(self.others):
+            noise = self.trained.noise_at(self.rotated, neurons[self.others], own, weights, ridge, width)
+            hits[:, self.others] = right(means[self.others] + noise, codes[self.others])
+        return hits
 
 
 class Pool:
@@ -108,14 +146,14 @@ class Pool:
     def __init__(
         self, model: Model, X: Any, y: ArrayLike, kernel: str, *, intercept: bool = True, seed: int = 0
     ) -> None:
-        samples = model.check_samples(X, "X")
-        self.size = len(samples)
+        self.model, self.samples = model, model.check_samples(X, "X")
+        self.size = len(self.samples)
         if self.size < _LEAST:
             raise InputError(
                 f"{self.size} samples are too few to learn a curve from: at least {_LEAST} are needed."
             )
         self.labelled = Labelled.of(y, self.size)
-        self.kernel = exact_kernel(model, samples, kernel=kernel)
+        self.kernel = exact_kernel(model, self.samples, kernel=kernel)
         self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
@@ -136,12 +174,10 @@ class Pool:
         if ridge is None:
             ridge = self.best_ridge(lambda penalty: float(self._errors(n, penalty, width).mean()))
         if (n, ridge, width) not in self._estimates:
-            figures = [self._one(n, draw, ridge, width) for draw in range(self.draws(n))]
+            parts = [self._one(n, draw, ridge, width) for draw in range(self.draws(n))]
+            hits, errors, networks = (np.array(part) for part in zip(*parts, strict=True))
             self._estimates[n, ridge, width] = Estimate(
-                np.array([hits for hits, _ in figures]),
-                np.array([errors for _, errors in figures]),
-                ridge,
-                n / self.size,
+                hits, errors, ridge, n / self.size, float(networks.mean())
             )
         return self._estimates[n, ridge, width]
 
@@ -150,25 +186,6 @@ class Pool:
         least = max(self.size // 4, 2)
         found = self.inside(min(n, least), ridge, width)
         return float(found.sets_variance(found.figures) * (min(n, least) / n) ** _DECAY)
-
-    def networks_variance(self, n: int, ridge: float, width: int | None) -> float:
-        """Variance of the accuracy over random networks of one width, trained on the same n ≤ N samples: (11.21)."""
-        if width is None or self.labelled.codes is None:
-            return 0.0
-        fold = self.fold(n, 0)
-        if n <= self.size // 2:
-            rows = fold.others[:_ROWS]
-            scores = fold.trained.at(fold.rotated[:_ROWS], fold.diagonal[:_ROWS], ridge, width)
-            own = self.kernel[np.ix_(rows, rows)]
-            covariance = fold.trained.network_covariance(fold.rotated[:_ROWS], own, ridge, width)
-        else:
-            rows = fold.used[:_ROWS]
-            scores = fold.trained.left_out(ridge, width).first(_ROWS)
-            covariance = fold.trained.own_network_covariance(_ROWS, ridge, width)
-        hits = scores.network_hits(covariance, self.labelled.codes[rows], _NETWORKS)
-        # What single samples add to the mean over these few is no part of it.
-        single = float(hits.var(axis=0, ddof=1).mean()) / len(rows)
-        return max(float(hits.mean(axis=1).var(ddof=1)) - single, 0.0)
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
         """The ridge with the least error: the best of a grid, then refined."""
@@ -206,14 +223,45 @@ class Pool:
             parts.append((fold.others, fold.trained.at(fold.rotated, fold.diagonal, ridge, width)))
         return parts
 
-    def _one(self, n: int, draw: int, ridge: float, width: int | None) -> tuple[Array, Array]:
-        """Hits and squared errors of all samples for one training set."""
-        hits, errors = np.full(self.size, np.nan), np.empty(self.size)
+    def _one(self, n: int, draw: int, ridge: float, width: int | None) -> tuple[Array, Array, float]:
+        """Hits and squared errors of all samples for one training set, and the variance over networks."""
+        hits, errors, means = (
+            np.full(self.size, np.nan),
+            np.empty(self.size),
+            np.empty_like(self.labelled.targets),
+        )
+        codes = self.labelled.codes
         for rows, scores in self._scores(n, draw, ridge, width):
-            errors[rows] = scores.squared_errors(self.labelled.targets[rows])
-            if self.labelled.codes is not None:
-                hits[rows] = scores.hits(self.labelled.codes[rows])
-        return hits, errors
+            errors[rows], means[rows] = scores.squared_errors(self.labelled.targets[rows]), scores.mean
+        if codes is None:
+            return hits, errors, 0.0
+        if width is None:
+            return right(means, codes).astype(np.float64), errors, 0.0
+        number = min(_MANY_NETWORKS, max(_FEW_NETWORKS, _NETWORKS // self.draws(n)))
+        weights = self._weights[:, :number]
+        found = self.fold(n, draw).random_hits(self._neurons, weights, ridge, width, means, codes)
+        # What single samples add to the mean over these few is no part of the variance over networks.
+        single = float(found.var(axis=0, ddof=1).mean()) / self.size
+        return found.mean(axis=0), errors, max(float(found.mean(axis=1).var(ddof=1)) - single, 0.0)
+
+    @cached_property
+    def _neurons(self) -> NDArray[np.float32]:
+        """Values of single neurons of one wide random network at all samples, (N, neurons), with the CK as covariance.
+
+        Where random networks of the model are not known, Gaussian ones take their place.
+        """
+        rng = np.random.default_rng(self.seed)
+        try:
+            found = np.sqrt(_NEURONS) * random_features(self.model, self.samples, _NEURONS, rng)
+        except InputError:
+            root = self.whole.vectors * np.sqrt(self.whole.values)
+            found = root @ rng.standard_normal((self.size, _NEURONS))
+        return np.asarray(found, dtype=np.float32)  # noise needs no more
+
+    @cached_property
+    def _weights(self) -> Array:
+        """How much each of the random networks has of each neuron, (neurons, networks)."""
+        return np.random.default_rng(self.seed + 1).standard_normal((_NEURONS, _MANY_NETWORKS))
 
     def _errors(self, n: int, ridge: float, width: int | None) -> Array:
         """Squared errors of all samples for the first training sets, enough to choose a ridge by."""

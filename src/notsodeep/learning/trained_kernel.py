@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from notsodeep.errors import InputError
-from notsodeep.learning.gaussian_scores import matrix_root, normal_points
-from notsodeep.validation import Array, IntArray
+from notsodeep.learning.scores import NetworkNoise, Scores
+from notsodeep.validation import Array
 
-# Points that stand for draws of random networks.
-_NETWORKS = 64
+# Noise needs single precision only.
+Single = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,10 @@ class TrainedKernel:
         solved = self.vectors @ (inverse[:, None] * (self.vectors.T @ self.targets))
         scores = self.targets - solved / diagonal[:, None] + self.mean
         if width is None:
-            return Scores(scores, None, None)
+            return Scores(scores)
         # λ'²|Q φ|² for the sample that is left out, Q = (ΦᵀΦ + λ'I)⁻¹ of the others.
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
-        return Scores(scores, np.maximum(lengths, 0.0), self._network_noise(penalty, width))
+        return Scores(scores, self._network_noise(penalty, width, lengths))
 
     def left_out_errors(self, inverse: Array) -> Array:
         """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
@@ -101,92 +101,60 @@ class TrainedKernel:
         inverse = 1.0 / (self.values + penalty)
         scores = rotated @ (inverse[:, None] * (self.vectors.T @ self.targets)) + self.mean
         if width is None:
-            return Scores(scores, None, None)
+            return Scores(scores)
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
-        return Scores(scores, np.maximum(lengths, 0.0), self._network_noise(penalty, width))
+        return Scores(scores, self._network_noise(penalty, width, lengths))
 
-    def network_covariance(self, rotated: Array, own: Array, ridge: float, width: int) -> Array:
-        """How new samples move together from network to network: λ'²φᵀQ²φ' of (11.21), shape (new, new).
+    def noise_left_out(self, neurons: Single, weights: Array, ridge: float, width: int) -> Single:
+        """How the scores of left-out samples deviate in random networks, shape (networks, n, outputs): (11.21).
 
         Args:
-            rotated: K(new, training) in the eigenvectors.
-            own: K(new, new).
+            neurons: values of single neurons at the training samples, in the eigenvectors, shape (n, neurons).
+            weights: how often each network has each neuron, less the mean: (neurons, networks).
             ridge: λ.
             width: m.
         """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
-        return np.asarray(own - (rotated * (inverse * (1.0 + penalty * inverse))) @ rotated.T)
+        dual = inverse[:, None] * (self.vectors.T @ self.targets)
+        scaled = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32)
+        surprises = scaled @ neurons
+        noise = self._deviations(surprises, neurons.T @ dual, weights, penalty, width)
+        # The sample that is left out has no part in the neurons' readout weights.
+        own = surprises**2 @ (self._network_factor(penalty, width, len(weights)) * weights).astype(np.float32)
+        return np.asarray(noise - own.T[:, :, None] * (self.vectors @ dual).astype(np.float32))
 
-    def own_network_covariance(self, count: int, ridge: float, width: int) -> Array:
-        """The same for the first training samples, which are not left out here."""
+    def noise_at(
+        self, rotated: Array, new: Single, neurons: Single, weights: Array, ridge: float, width: int
+    ) -> Single:
+        """The same for new samples, from K(new, training) in the eigenvectors and the neurons at new samples."""
         penalty = self.network_ridge(ridge, width)
-        weights = self.values * (penalty / (self.values + penalty)) ** 2
-        some = self.vectors[:count]
-        return np.asarray((some * weights) @ some.T)
+        inverse = 1.0 / (self.values + penalty)
+        surprises = new - (rotated * inverse).astype(np.float32) @ neurons
+        readout = neurons.T @ (inverse[:, None] * (self.vectors.T @ self.targets))
+        return self._deviations(surprises, readout, weights, penalty, width)
 
-    def _network_noise(self, penalty: float, width: int) -> Array:
-        """ρ |w̄|², (outputs, outputs): how much one network differs from the mean, for a sample of length 1."""
+    def _deviations(
+        self, surprises: Single, readout: Array, weights: Array, penalty: float, width: int
+    ) -> Single:
+        """Σ_k weight_k · (neuron k less what the others make of it) · (readout of neuron k)."""
+        factor = self._network_factor(penalty, width, len(weights))
+        each = weights.T[:, :, None] * (factor * readout)  # (networks, neurons, outputs)
+        return np.asarray(surprises @ each.astype(np.float32))
+
+    def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
+        return float(np.sqrt(self._network_share(penalty, width) / neurons))
+
+    def _network_share(self, penalty: float, width: int) -> float:
+        """ρ = 1/(m - df₂)."""
         shares = self.values / (self.values + penalty)
+        return 1.0 / max(width - float(shares @ shares), 1e-9 * width)
+
+    def _network_noise(self, penalty: float, width: int, lengths: Array) -> NetworkNoise:
+        """How much one network differs from the mean over networks, docs/theory.md (11.16)."""
         rotated = self.vectors.T @ self.targets
-        norm = rotated.T @ (rotated * (shares / (self.values + penalty))[:, None])
-        return np.asarray(norm / max(width - float(shares @ shares), 1e-9 * width))
+        norm = rotated.T @ (rotated * (self.values / (self.values + penalty) ** 2)[:, None])
+        return NetworkNoise(np.maximum(lengths, 0.0), self._network_share(penalty, width) * norm)
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Scores of samples, in the mean over networks, and their variance: lengths_i · noise; none for the kernel."""
-
-    mean: Array
-    lengths: Array | None
-    noise: Array | None
-
-    def first(self, count: int) -> Scores:
-        """Those of the first samples."""
-        lengths = None if self.lengths is None else self.lengths[:count]
-        return Scores(self.mean[:count], lengths, self.noise)
-
-    def network_hits(self, covariance: Array, classes: IntArray, number: int) -> Array:
-        """Which samples single random networks classify rightly, shape (number, samples).
-
-        Args:
-            covariance: of the scores between samples; each sample is then scaled to its own variance.
-            classes: of the samples.
-            number: of random networks.
-        """
-        if self.lengths is None or self.noise is None:
-            raise InputError("These are scores of a kernel: no network is random.")
-        scale = np.sqrt(self.lengths / np.maximum(covariance.diagonal(), np.finfo(float).tiny))
-        root = scale[:, None] * matrix_root(covariance)
-        rng = np.random.default_rng(0)
-        mixing = matrix_root(self.noise)
-        found = [
-            _right(self.mean + root @ rng.standard_normal((root.shape[1], len(mixing))) @ mixing.T, classes)
-            for _ in range(number)
-        ]
-        return np.array(found, dtype=np.float64)
-
-    def squared_errors(self, targets: Array) -> Array:
-        """Expected squared error of each sample, averaged over outputs."""
-        errors = np.mean((self.mean - targets) ** 2, axis=1)
-        if self.lengths is None or self.noise is None:
-            return np.asarray(errors)
-        return np.asarray(errors + self.lengths * np.trace(self.noise) / len(self.noise))
-
-    def hits(self, classes: IntArray) -> Array:
-        """The chance that each sample is given its class."""
-        if self.lengths is None or self.noise is None:
-            return _right(self.mean, classes).astype(np.float64)
-        draws = normal_points(_NETWORKS, len(self.noise)) @ matrix_root(self.noise).T
-        total = np.zeros(len(classes))
-        for draw in draws:
-            total += _right(self.mean + np.sqrt(self.lengths)[:, None] * draw, classes)
-        return total / len(draws)
-
-
-def _right(scores: Array, classes: IntArray) -> Array:
-    found = (scores[:, 0] > 0.0) if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return np.asarray(found == classes)
-
-
-__all__ = ["Scores", "TrainedKernel"]
+__all__ = ["TrainedKernel"]
