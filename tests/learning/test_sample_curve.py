@@ -8,8 +8,10 @@ from sklearn.datasets import load_digits
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
+from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare, learning_curve
 from notsodeep.learning.sample_pool import Pool
+from notsodeep.learning.scores import right
 from notsodeep.learning.trained_kernel import TrainedKernel
 
 
@@ -69,6 +71,47 @@ def test_mean_and_variance_over_random_networks(width, ridge):
     assert np.mean(predicted.squared_errors(np.eye(10)[Y[others]])) == pytest.approx(errors, rel=0.06)
     hits = np.mean(draws.argmax(axis=2) == Y[others])
     assert np.mean(predicted.hits(Y[others])) == pytest.approx(hits, abs=0.015)
+
+
+def test_noise_of_neurons_is_that_of_networks():
+    # Few neurons and a large ridge: noise points along the classes, which Gaussian neurons would not show.
+    trained, _, targets = trained_kernel(150)
+    others, width, ridge = slice(150, 450), 120, 1.0
+    rotated = nsd.conjugate_kernel(RELU, X[others], X[:150]) @ trained.vectors
+    rng = np.random.default_rng(0)
+    neurons = np.sqrt(1000.0) * random_features(RELU, X[:450], 1000, rng).astype(np.float32)
+    own = trained.vectors.T @ neurons[:150]
+    diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
+    means = trained.at(rotated, diagonal, ridge, width).mean
+    noise = trained.noise_at(rotated, neurons[150:], own, rng.standard_normal((1000, 100)), ridge, width)
+    predicted = right(means + noise, Y[others])
+    measured = np.empty((100, 300))
+    for seed in range(100):
+        features = random_features(RELU, X[:450], width, np.random.default_rng(1 + seed))
+        solved = np.linalg.solve(
+            features[:150].T @ features[:150] + ridge * np.eye(width), features[:150].T @ targets
+        )
+        measured[seed] = right(features[150:] @ solved, Y[others])
+    assert predicted.mean() == pytest.approx(measured.mean(), abs=0.008)
+    # How much the accuracy differs from network to network, too.
+    assert predicted.mean(axis=1).std() == pytest.approx(measured.mean(axis=1).std(), rel=0.3)
+
+
+def test_noise_of_samples_that_are_left_out_is_that_of_new_ones():
+    trained, kernel, targets = trained_kernel(40)
+    rest = np.arange(1, 40)
+    without = TrainedKernel.of(kernel[np.ix_(rest, rest)], targets[rest], intercept=False)
+    neurons = random_features(RELU, X[:40], 50, np.random.default_rng(0)).astype(np.float32)
+    weights = np.random.default_rng(1).standard_normal((50, 3))
+    penalty = trained.network_ridge(0.05, 30)
+    ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
+    left = trained.noise_left_out(trained.vectors.T @ neurons, weights, 0.05, 30)[:, 0]
+    new = without.noise_at(
+        kernel[:1, 1:] @ without.vectors, neurons[:1], without.vectors.T @ neurons[1:], weights, ridge, 30
+    )[:, 0]
+    # Equal up to 1/(m - df₂), which is that of 39 samples and of 40.
+    np.testing.assert_allclose(left / np.linalg.norm(left), new / np.linalg.norm(new), atol=1e-4)
+    assert np.linalg.norm(left) == pytest.approx(np.linalg.norm(new), rel=0.05)
 
 
 def test_within_the_pool_and_four_times_beyond():

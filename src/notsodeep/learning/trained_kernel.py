@@ -106,7 +106,9 @@ class TrainedKernel:
         return Scores(scores, self._network_noise(penalty, width, lengths))
 
     def noise_left_out(self, neurons: Single, weights: Array, ridge: float, width: int) -> Single:
-        """How the scores of left-out samples deviate in random networks, shape (networks, n, outputs): (11.21).
+        """How the scores of left-out samples deviate in random networks, docs/theory.md (11.21).
+
+        Returns an array of shape (networks, n, outputs).
 
         Args:
             neurons: values of single neurons at the training samples, in the eigenvectors, shape (n, neurons).

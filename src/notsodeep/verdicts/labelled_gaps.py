@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from notsodeep.kernels import exact_kernel
-from notsodeep.learning.pool import TrainedKernel
-from notsodeep.learning.sample_curve import Labelled
+from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model
 from notsodeep.nets import compute_features, empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet

@@ -12,7 +12,7 @@ from torch import Tensor
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.learning.pool import TrainedKernel
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import agreement_of, milliseconds
