@@ -1,9 +1,9 @@
 """Beyond the number of labelled samples: squared error by theory, error rate in two ways.
 
 The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17). The error rate is
-continued in two ways that share little, (11.22): as a power of n or, at finite width, by adding noise to (or taking it from) the
-scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, and
-their distance says how sure it is.
+continued in two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
+scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, (11.22),
+and their distance says how sure it is.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Extrapolation:
         return float(np.clip(_slope(logs, np.log(self._rates)), 0.0, _LARGEST))
 
     def _rate_with_noise(self) -> float:
-        """The error rate of scores with the effective ridge and the squared error that are expected, docs/theory.md (11.22).
+        """The error rate of scores with the expected effective ridge and squared error, docs/theory.md (11.22).
 
         The kernel on the whole pool, with the ridge that gives the same κ, has the same mean predictor. Its left-out
         scores get the noise that is missing, or, where they have too much, the rate is continued to less. Bias that
