@@ -18,7 +18,8 @@ from scipy import optimize
 
 from notsodeep.designs.baselines import is_centred
 from notsodeep.designs.families import NetworkFamily, Solution, Task
-from notsodeep.designs.pair_kernels import PairKernels
+from notsodeep.designs.operator_norm_fit import OperatorNormFit
+from notsodeep.designs.pair_kernels import Numbers, PairKernels
 from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
@@ -34,8 +35,11 @@ _PULL = 1e-6
 _DIFFERENCE, _STEPS = 1e-6, 40
 # How far a logarithm may move from its start.
 _FURTHEST = 15.0
-# Squared norms, relative to τ0², and cosines of angles at which kernels are compared where there are no data.
-NORMS, COSINES = (0.7, 1.0, 1.4), (-0.2, 0.0, 0.2, 0.5, 0.8)
+# Where there are no data, kernels are compared at these squared norms, relative to τ0², and cosines of angles, which
+# count with these shares; samples with themselves as in the kernel matrix of so many rows.
+NORMS = (0.7, 1.0, 1.4)
+COSINES = {-0.4: 0.5, -0.2: 1.0, 0.0: 1.0, 0.2: 1.0, 0.4: 0.5, 0.7: 0.2}
+_MATRIX = 300
 # The smallest variance that a fit starts from: its logarithm is what moves.
 _SMALLEST = 1e-6
 # What the linear part of a first layer adds to F' where a fit starts.
@@ -83,14 +87,14 @@ def kernels_of(kernel: str) -> tuple[str, ...]:
 
 def reference_target(model: Model, tau0: float, kernel: str) -> Target:
     """The model's kernels at a few norms and angles around τ0: what is known without data, (7.11)."""
-    squares = tau0**2 * np.array(NORMS)
-    first, second = np.triu_indices(len(squares))
-    pairs = len(first) * len(COSINES)
-    first, second = np.repeat(first, len(COSINES)), np.repeat(second, len(COSINES))
-    cosines = np.tile(COSINES, pairs // len(COSINES))
-    cross = cosines * np.sqrt(squares[first] * squares[second])
-    # Each value once, and those of equal samples twice: there are fewer of them.
-    shares = np.concatenate([np.ones(pairs), np.full(len(squares), 2.0)])
+    squares, cosines = tau0**2 * np.array(NORMS), np.array(list(COSINES))
+    first, second = (np.repeat(part, len(cosines)) for part in np.triu_indices(len(squares)))
+    repeats = len(first) // len(cosines)
+    cross = np.tile(cosines, repeats) * np.sqrt(squares[first] * squares[second])
+    # Two different norms stand in a matrix twice.
+    entries = np.tile(list(COSINES.values()), repeats) * np.where(first == second, 1.0, 2.0)
+    alone = np.full(len(squares), 1.0 / (_MATRIX * len(squares)))
+    shares = np.concatenate([entries / entries.sum(), alone])
     found = Pairs(squares, first, second, cross)
     names = kernels_of(kernel)
     return Target(found, names, tuple(values_at(model, found, name) for name in names), shares)
@@ -175,9 +179,7 @@ class Fit:
 
     def _found(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
-        numbers = _Numbers.of(logs)
-        both = self.kernels.kernels(numbers.weights, numbers.inject, numbers.linear)
-        return [numbers.output * both[0 if name == "ck" else 1] for name in self.target.kernels]
+        return self.kernels.named(self.target.kernels, logs)
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
@@ -193,28 +195,6 @@ class Fit:
         )
         rescaled[0] += math.log(max(float(values @ goals) / float(values @ values), _SMALLEST))
         return rescaled
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """The numbers of an injected network, whose logarithms are fitted.
-
-    Attributes:
-        output: the scale g of the output, as a variance.
-        weights, inject: w_l and c_l.
-        linear: what the linear part of the first layer adds to F'; 0 without one.
-    """
-
-    output: float
-    weights: Array
-    inject: Array
-    linear: float
-
-    @classmethod
-    def of(cls, logs: Array) -> _Numbers:
-        numbers, layers = np.exp(logs), len(logs) // 2
-        linear = float(numbers[-1]) if len(numbers) % 2 else 0.0
-        return cls(float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 : 2 * layers], linear)
 
 
 def has_linear_part(model: DEQ | ConvDEQ, layers: int) -> bool:
@@ -233,7 +213,7 @@ def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
 
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
-    numbers = _Numbers.of(logs)
+    numbers = Numbers.of(logs)
     layers = [model.activation] * len(numbers.weights)
     if numbers.linear:
         layers[0] = _with_linear_part(model.activation, numbers.linear)
@@ -318,19 +298,26 @@ class InjectedSolution(Solution):
         return self.residual
 
     def fitted_to(self, task: Task, samples: Array) -> InjectedSolution:
-        """The network fitted to the exact kernels of samples: from the design without data and from the DEQ cut."""
+        """The network fitted to the exact kernels of samples, never further from them than the DEQ cut.
+
+        First by least squares at some pairs; of rows then in the operator norm of the whole matrices, which is what
+        networks are judged by.
+        """
         family, model = self.family, task.model
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
         target = samples_target(model, samples, task.kernel)
         fit = Fit(model, target, self.centre)
-        # The fit only comes closer, so that it ends closer than the DEQ cut after as many steps.
-        start = min((self.logs, cut_start(model, family.layers)), key=fit.distance)
+        cut = cut_start(model, family.layers)
+        start = min((self.logs, cut), key=fit.distance)
         if has_linear_part(model, family.layers):
             start = np.append(start, math.log(_LINEAR_START))
         logs = fit.closest(start)
         distance = fit.distance(logs)
         if isinstance(model, DEQ):
+            # It starts from the DEQ cut after as many steps, too, and only comes closer.
+            judge = OperatorNormFit(model, samples, kernels_of(task.kernel), self.centre)
+            logs = judge.closest((logs, self.logs, cut))
             # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
             reference = reference_target(model, task.tau0, task.kernel)
             network = network_at(model, logs, self.centre)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
@@ -23,6 +25,29 @@ _TERMS, _NEGLIGIBLE = 96, 1e-6
 _NODES, _DENSITY, _MARGIN = 40, 4.0, math.log(4.0)
 # Variances below this share of the largest are raised to it: what they give is as small.
 _FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of an injected network, whose logarithms are fitted.
+
+    Attributes:
+        output: the scale g of the output, as a variance.
+        weights, inject: w_l and c_l.
+        linear: what the linear part of the first layer adds to F'; 0 without one.
+    """
+
+    output: float
+    weights: Array
+    inject: Array
+    linear: float
+
+    @classmethod
+    def of(cls, logs: Array) -> Numbers:
+        """The numbers with these logarithms: 2L of them, or 2L + 1 with a linear part."""
+        numbers, layers = np.exp(logs), len(logs) // 2
+        linear = float(numbers[-1]) if len(numbers) % 2 else 0.0
+        return cls(float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 : 2 * layers], linear)
 
 
 class PairKernels:
@@ -65,6 +90,12 @@ class PairKernels:
                 energy, steepness = energy + linear * q, steepness + linear
             tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
         return self.pairs.read(features, energy[:-1]), self.pairs.read(tangent, diagonal[:-1])
+
+    def named(self, names: Sequence[str], logs: Array) -> list[Array]:
+        """The kernels with these names of the network whose `Numbers` have these logarithms."""
+        numbers = Numbers.of(logs)
+        both = self.kernels(numbers.weights, numbers.inject, numbers.linear)
+        return [numbers.output * both[0 if name == "ck" else 1] for name in names]
 
     def _enter(self, signal: Array, inputs: Array, weight: float, again: float, number: int) -> Array:
         """What enters a layer, Λ_l or Π_l: the layer before and the input again. Inputs come mixed."""

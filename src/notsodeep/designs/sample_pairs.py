@@ -131,7 +131,7 @@ def _of_images(model: ImageModel, images: Array) -> ChosenPairs:
     pooled, positions = model.readout == "pool", int(np.prod(images.shape[2:]))
     wanted = max(FEWEST_PAIRS, MOST_ENTRIES // (positions**2 if pooled else positions))
     # No more images than make so many pairs: every image costs as much as a pair.
-    used = _spread(len(images), math.ceil(0.5 + math.sqrt(0.25 + 2.0 * wanted)))
+    used = spread(len(images), math.ceil(0.5 + math.sqrt(0.25 + 2.0 * wanted)))
     first, second, share = _drawn(len(used), wanted)
     alone = np.arange(len(used))
     pairs = _image_pairs(
@@ -159,7 +159,7 @@ def _image_pairs(model: ImageModel, images: Array, first: Index, second: Index) 
     return ImagePairs(squares, left, right, cross, mixing, True, np.flatnonzero(left == right))
 
 
-def _spread(count: int, most: int) -> Index:
+def spread(count: int, most: int) -> Index:
     """At most so many of `count` things, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.intp))
 
