@@ -9,7 +9,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import PatchMoments, load
 from notsodeep.designs import Design, InjectedFamily, design
-from notsodeep.designs.injected import has_linear_part, network_at, samples_target
+from notsodeep.designs.injected import Fit, cut_start, has_linear_part, network_at, samples_target
 from notsodeep.designs.pair_kernels import PairKernels
 from notsodeep.designs.sample_pairs import chosen_pairs
 from notsodeep.errors import InputError
