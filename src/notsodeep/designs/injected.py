@@ -3,8 +3,9 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`), and in one number more
-for images where the activation has slopes of both signs: a linear part of the first layer, (10.13).
+a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`); and rows are fitted in
+the operator norm afterwards (`operator_norm_fit`). Where the activation has slopes of both signs (abs) there is one
+number more: a linear part of the first layer, (10.13).
 """
 
 from __future__ import annotations
@@ -198,9 +199,9 @@ class Fit:
 
 
 def has_linear_part(model: DEQ | ConvDEQ, layers: int) -> bool:
-    """Whether the first layer has a linear part: for images, where slopes of both signs let loop gains change sign."""
+    """Whether the first layer may have a linear part, (10.13): slopes of both signs let loop gains change sign."""
     shape = model.activation.shape
-    if not (isinstance(model, ConvDEQ) and layers > 1 and shape.is_homogeneous and shape.pieces):
+    if not (layers > 1 and shape.is_homogeneous and shape.pieces):
         return False
     return min(shape.pieces.slopes) < 0.0 < max(shape.pieces.slopes)
 
@@ -209,6 +210,16 @@ def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
     """The DEQ cut after as many steps: w_1 = σ_b², then w_l = σ_a² and c_l = σ_b²."""
     recurrent, injected = max(model.sigma_a2, _SMALLEST), model.sigma_b2
     return np.log([1.0, injected, *[recurrent] * (layers - 1), *[injected] * (layers - 1)])
+
+
+def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
+    """Where fits start: these logarithms and, if the first layer may have a linear part, the same with one."""
+    layers = len(logs) // 2
+    if len(logs) % 2 or not has_linear_part(model, layers):
+        return [logs]
+    linear = np.append(logs, math.log(_LINEAR_START))
+    # Of images a fit takes seconds, and the linear part is always of use.
+    return [linear] if isinstance(model, ConvDEQ) else [logs, linear]
 
 
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
@@ -258,7 +269,7 @@ class InjectedFamily(NetworkFamily):
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
         fit = Fit(model, target, centre)
-        logs = fit.closest(cut_start(model, self.layers))
+        logs = min(map(fit.closest, starts_from(model, cut_start(model, self.layers))), key=fit.distance)
         return self._solution(model, centre, logs, fit.distance(logs))
 
     def _checked(self, task: Task) -> tuple[DEQ | ConvDEQ, float | None]:
@@ -309,10 +320,8 @@ class InjectedSolution(Solution):
         target = samples_target(model, samples, task.kernel)
         fit = Fit(model, target, self.centre)
         cut = cut_start(model, family.layers)
-        start = min((self.logs, cut), key=fit.distance)
-        if has_linear_part(model, family.layers):
-            start = np.append(start, math.log(_LINEAR_START))
-        logs = fit.closest(start)
+        starts = starts_from(model, min((self.logs, cut), key=fit.distance))
+        logs = min(map(fit.closest, starts), key=fit.distance)
         distance = fit.distance(logs)
         if isinstance(model, DEQ):
             # It starts from the DEQ cut after as many steps, too, and only comes closer.
