@@ -39,6 +39,9 @@ class Connection(Protocol):
     def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """W x + bias of every row, differentiable."""
 
+    def spread(self, bias: Tensor) -> Tensor:
+        """What a bias of every unit adds to a row."""
+
     def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
         """factor · W with its adjoint, for solvers."""
 
@@ -72,6 +75,10 @@ class DenseConnection:
     def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """W x + bias of every row, differentiable."""
         return x @ weights.mT if bias is None else torch.addmm(bias, x, weights.mT)
+
+    def spread(self, bias: Tensor) -> Tensor:
+        """The bias itself."""
+        return bias
 
     def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
         """factor · W with its adjoint."""
@@ -133,6 +140,10 @@ class FilterConnection:
     def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """W x + bias of every row, differentiable."""
         return convolve(x, weights, self.geometry, bias)
+
+    def spread(self, bias: Tensor) -> Tensor:
+        """The bias of a channel at each of its positions."""
+        return bias.repeat_interleave(self.count)
 
     def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
         """factor · W with its adjoint."""

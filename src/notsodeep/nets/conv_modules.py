@@ -118,7 +118,9 @@ class ConvDEQNet(EquilibriumNet):
         if multipliers is not None:
             raise InputError("Convolutional networks have no learning-rate multipliers.")
         sizes = (self.sample_shape[0], self.channels, self.out_features, self.sample_shape[1:])
-        return ConvExplicitNet(cast(ConvExplicit, network), *sizes, seed=seed, **self.shared_options)
+        return ConvExplicitNet(
+            cast(ConvExplicit, network), *sizes, seed=seed, share_input=True, **self.shared_options
+        )
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -128,7 +130,8 @@ class ConvDEQNet(EquilibriumNet):
 class ConvExplicitNet(FeedforwardNet):
     """A feed-forward convolutional network with finitely many channels, docs/theory.md (10.5).
 
-    Layers that see the input again have filters of their own for it (`input2`, `input3`, …).
+    Layers that see the input again have filters of their own for it (`input2`, `input3`, …), or share those of the
+    first layer.
 
     Args:
         spec: the layers.
@@ -139,6 +142,8 @@ class ConvExplicitNet(FeedforwardNet):
         train: "all", or "readout" for fixed hidden weights.
         seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        share_input: layers that see the input again read it by the filters of the first layer, which costs no further
+            convolution of the input. With many channels the kernels are the same.
         dtype: float32 if not given.
         device: where the parameters live.
     """
@@ -156,6 +161,7 @@ class ConvExplicitNet(FeedforwardNet):
         train: str = "all",
         seed: int | None = None,
         scaling: str = "standard",
+        share_input: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -172,7 +178,15 @@ class ConvExplicitNet(FeedforwardNet):
         self.sample_shape, self.layer_size = shape, channels * connection.count
         self.hidden_fan_in = channels * connection.taps
         ones = [1.0] * (len(spec.layers) + 1)
-        self._assemble(spec, connection, entering=shape[0], units=channels, seed=seed, multipliers=ones)
+        self._assemble(
+            spec,
+            connection,
+            entering=shape[0],
+            units=channels,
+            seed=seed,
+            multipliers=ones,
+            share_input=share_input,
+        )
 
     @property
     def channels(self) -> int:

@@ -102,7 +102,12 @@ class DEQNet(EquilibriumNet):
         """
         sizes = (self.in_features, self.width, self.out_features)
         return ExplicitNet(
-            cast(Explicit, network), *sizes, seed=seed, multipliers=multipliers, **self.shared_options
+            cast(Explicit, network),
+            *sizes,
+            seed=seed,
+            multipliers=multipliers,
+            share_input=True,
+            **self.shared_options,
         )
 
     @classmethod
@@ -168,7 +173,8 @@ class DEQNet(EquilibriumNet):
 class ExplicitNet(FeedforwardNet):
     """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
 
-    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8).
+    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8), or share those of the
+    first layer.
 
     Args:
         spec: the layers.
@@ -181,6 +187,8 @@ class ExplicitNet(FeedforwardNet):
         multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
             kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
             fast. Weights with multiplier zero are buffers and stay as drawn.
+        share_input: layers that see the input again read it by the weights of the first layer, which costs no further
+            product with the input. At infinite width the kernels are the same.
         dtype: float32 if not given.
         device: where the parameters live.
     """
@@ -198,6 +206,7 @@ class ExplicitNet(FeedforwardNet):
         seed: int | None = None,
         scaling: str = "standard",
         multipliers: Sequence[float] | None = None,
+        share_input: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -211,6 +220,7 @@ class ExplicitNet(FeedforwardNet):
             units=self.width,
             seed=seed,
             multipliers=_multipliers(multipliers, spec, train),
+            share_input=share_input,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import sqrt
 
+import torch
 from torch import Tensor
 
 from notsodeep.models import ConvExplicit, Explicit
@@ -22,11 +23,15 @@ class FeedforwardNet(Net):
     Attributes:
         connection: what the weights do to a layer.
         units: m.
+        share_input: whether all layers read the input by the weights of the first one, B_l = W_1: then W_1 x is
+            computed once, and a layer that sees the input again costs what a plain one does. The kernels of wide
+            networks are the same.
     """
 
     spec: Explicit | ConvExplicit
     connection: Connection
     units: int
+    share_input: bool
 
     def _assemble(
         self,
@@ -37,15 +42,17 @@ class FeedforwardNet(Net):
         units: int,
         seed: int | None,
         multipliers: Sequence[float],
+        share_input: bool,
     ) -> None:
-        """Draw the weights, layer by layer: W, B, b; then the readout."""
+        """Draw the weights, layer by layer: W, B unless it is shared, b; then the readout."""
         self.spec, self.connection, self.units = spec, connection, units
+        self.share_input = share_input and any(enters.inject for enters in spec.inputs)
         self.multipliers = list(multipliers)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(units)) for layer in spec.layers]
         draw, taps, fan_in = gaussian_draws(seed), connection.filter_shape, entering
         for layer, (rate, enters) in enumerate(zip(self.multipliers[:-1], spec.inputs, strict=True), 1):
             self._add(f"weight{layer}", draw(units, fan_in, *taps), rate)
-            if enters.inject:
+            if enters.inject and not self.share_input:
                 self._add(f"input{layer}", draw(units, entering, *taps), rate)
             if enters.constant:
                 self._add(f"bias{layer}", draw(units), rate)
@@ -60,28 +67,45 @@ class FeedforwardNet(Net):
     @property
     def input_weights(self) -> list[Tensor | None]:
         """For each layer the weights that read the input again; None where it does not."""
-        return [getattr(self, f"input{layer + 1}", None) for layer in range(len(self.spec.layers))]
+        names = [
+            "weight1" if self.share_input else f"input{layer + 1}" for layer in range(len(self.spec.layers))
+        ]
+        return [
+            getattr(self, name) if enters.inject else None
+            for name, enters in zip(names, self.spec.inputs, strict=True)
+        ]
 
     def features(self, X: Tensor) -> Tensor:
         """The last layer of every sample, as it is read out, (rows, width)."""
         x = rows = self._rows(X)
+        seen = self._seen(rows)
         for layer, phi in enumerate(self._activations):
-            x = phi(self._inner(x, rows, layer))
+            x = phi(self._inner(x, rows, seen, layer))
         return self.connection.read(x)
 
-    def _inner(self, x: Tensor, rows: Tensor, layer: int) -> Tensor:
+    def _seen(self, rows: Tensor) -> Tensor | None:
+        """What all layers see of the input, W_1 x with stored weights, where they share it."""
+        return self.connection.image(self.weights[0], rows) if self.share_input else None
+
+    def _inner(self, x: Tensor, rows: Tensor, seen: Tensor | None, layer: int) -> Tensor:
         """√w W x of the layer before, σ_c b and, where the layer sees it again, √c B of the input."""
-        entering, again = self.spec.inputs[layer], self.input_weights[layer]
+        entering, connection = self.spec.inputs[layer], self.connection
         bias = None
         if entering.constant:
             name = f"bias{layer + 1}"
             bias = self.factors[name] * sqrt(entering.constant) * getattr(self, name)
         scale = self._scale(f"weight{layer + 1}", entering.weight)
-        inner = self.connection.image(self.weights[layer], x if scale == 1.0 else scale * x, bias)
-        if again is None:
+        if seen is not None and not layer:
+            # Without a row the bias is spread over the positions as a convolution does it.
+            inner = scale * seen if bias is None else scale * seen + connection.spread(bias)
+        else:
+            inner = connection.image(self.weights[layer], x if scale == 1.0 else scale * x, bias)
+        if not entering.inject:
             return inner
-        scale = self._scale(f"input{layer + 1}", entering.inject)
-        return inner + self.connection.image(again, scale * rows)
+        if seen is not None:
+            return torch.add(inner, seen, alpha=self._scale("weight1", entering.inject))
+        again = getattr(self, f"input{layer + 1}")
+        return inner + connection.image(again, self._scale(f"input{layer + 1}", entering.inject) * rows)
 
     def _scale(self, name: str, variance: float) -> float:
         """What stored weights are multiplied by to have this variance."""
@@ -90,22 +114,28 @@ class FeedforwardNet(Net):
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """The layers in order, by backpropagation, then the readout."""
         rows, connection = self._rows(X), self.connection
-        signals, slopes = [rows], []
+        signals, slopes, seen = [rows], [], self._seen(rows)
         for layer, phi in enumerate(self._activations):
-            h = self._inner(signals[-1], rows, layer)
+            h = self._inner(signals[-1], rows, seen, layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
         readout = connection.read_back(self.factors["readout"] * self.readout)
         back = readout[:, None, :].expand(-1, len(X), -1)
-        groups = []
+        groups, shared = [], torch.zeros_like(back)
         for layer in range(len(slopes) - 1, -1, -1):
             back = back * slopes[layer]
             entering, rate = self.spec.inputs[layer], self.multipliers[layer]
             if entering.constant:
                 groups.append(connection.bias_group(back, rate * entering.constant))
-            if entering.inject:
+            arrived, variance = back, entering.weight
+            if self.share_input:
+                # What reaches the shared weights from all layers adds up before it is squared.
+                shared = shared + sqrt(entering.inject) * back
+                if not layer:
+                    arrived, variance = sqrt(entering.weight) * back + shared, 1.0
+            elif entering.inject:
                 groups.append(connection.group(rows, back, rate * entering.inject / connection.taps))
-            groups.append(connection.group(signals[layer], back, rate * entering.weight / connection.taps))
+            groups.append(connection.group(signals[layer], arrived, rate * variance / connection.taps))
             if layer:
                 scale = self._scale(f"weight{layer + 1}", entering.weight)
                 below = connection.linear_map(self.weights[layer], scale).adjoint(back.flatten(0, 1))
