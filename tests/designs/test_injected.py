@@ -175,7 +175,7 @@ def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> No
     assert made.multipliers is None
     words = made.explain()
     assert "2 × leaky_relu" in words
-    assert "more product" in words
+    assert "for as many products a row" in words
     assert design(DEQ("relu", 0.3), 1.0, "both", "papers").family == "2 × leaky_relu"
 
 

@@ -275,13 +275,20 @@ def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design
     other = InjectedFamily(depth).solve(task, thorough=False)
     weighed = (
         f"its kernels are {distance:.1e} from the model's around tau0, those of {depth} injected layers "
-        f"{other.residual:.1e}, for {depth - 1} more product{'s' if depth > 2 else ''} with the input"
+        f"{other.residual:.1e}, {_price(depth - len(made.network.layers))}"
     )
     words = f"{made.reason}; {weighed}" if made.reason else weighed
     if other.residual >= distance:
         return found, replace(made, reason=words)
     attempts = (*made.tried, Attempt(made.family, made.residual, words))
     return other, _matched_to_kernels(task, other, attempts)
+
+
+def _price(layers: int) -> str:
+    """What an injected network costs beside one with so many layers fewer: its layers share one product with x."""
+    if layers < 1:
+        return f"for {'as many' if layers == 0 else 'fewer'} products a row"
+    return f"for {layers} more product{'s' if layers > 1 else ''} of width × width a row"
 
 
 def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> tuple[Solution, Design]:
@@ -300,10 +307,9 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
     theirs = distance(lambda name: exact_kernel(other.network, rows, kernel=name))
-    products = 2 * depth - 1 - len(made.network.layers)
     words = (
         f"on {len(rows)} rows its kernels are {ours:.1e} from the model's with the best factor, those of {depth} "
-        f"injected layers {theirs:.1e}, for {products} more product{'s' if products > 1 else ''} a row"
+        f"injected layers {theirs:.1e}, {_price(depth - len(made.network.layers))}"
     )
     if theirs >= ours:
         return found, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))

@@ -33,7 +33,7 @@ from notsodeep.validation import Array
 # The pull towards the start, relative to the kernels: it decides only what the kernels leave open, such as the scale of
 # a layer whose activation is homogeneous.
 _PULL = 1e-6
-_DIFFERENCE, _STEPS = 1e-6, 40
+_DIFFERENCE, _STEPS = 1e-6, 60
 # How far a logarithm may move from its start.
 _FURTHEST = 15.0
 # Where there are no data, kernels are compared at these squared norms, relative to τ0², and cosines of angles, which
@@ -167,14 +167,15 @@ class Fit:
             apart = self.target.misfit(self._found(np.clip(logs, low, high)))
             return np.concatenate([apart, _PULL * (logs - start)])
 
+        def slopes(logs: Array) -> Array:
+            before = misfit(logs)
+            return (
+                np.stack([misfit(logs + move) - before for move in _DIFFERENCE * np.eye(len(logs))], axis=1)
+                / _DIFFERENCE
+            )
+
         result = optimize.least_squares(
-            misfit,
-            self._rescaled(start),
-            method="lm",
-            diff_step=_DIFFERENCE,
-            xtol=1e-9,
-            ftol=1e-7,
-            max_nfev=_STEPS * (len(start) + 1),
+            misfit, self._rescaled(start), slopes, method="lm", xtol=1e-9, ftol=1e-7, max_nfev=_STEPS
         )
         return self._rescaled(np.clip(result.x, low, high))
 
