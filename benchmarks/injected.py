@@ -43,7 +43,8 @@ from rich.console import Console
 from rich.progress import track
 
 from notsodeep.data import GaussianMixture, Preprocessing, load
-from notsodeep.designs import Design, Distance, InjectedFamily, design
+from notsodeep.designs import Design, Distance, InjectedFamily, Task, design
+from notsodeep.designs.families import Solution
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import atomic_append
 from notsodeep.gaussian import activation
@@ -101,10 +102,6 @@ def measured(
 def entries(data: str, name: str, sigma_a2: float) -> Iterator[Entry]:
     """All distances of one task."""
     fit_rows, rows = samples(data)
-    # `design` splits what it is given into rows to fit to and others: these are its first half.
-    given = np.empty((2 * ROWS, rows.shape[1]))
-    order = np.argsort(np.modf(np.arange(2 * ROWS) * 0.6180339887498949)[0], kind="stable")
-    given[order[:ROWS]], given[order[ROWS:]] = fit_rows, rows
     deq = model_of(name, sigma_a2)
     wanted = kernels(deq, rows)
     yield from measured("plain", 1, "", wanted, kernels(Explicit([deq.activation]), rows))
@@ -114,27 +111,34 @@ def entries(data: str, name: str, sigma_a2: float) -> Iterator[Entry]:
         steps = layers + math.ceil((layers - 1) * rows.shape[1] / WIDTH)
         yield from measured("cut, own input", layers, "", wanted, kernels(deq.unrolled(steps), rows), steps)
         for goal in (*KERNELS, "both"):
-            for label, X in (("injected", None), ("fitted", given)):
-                start = time.process_time()
-                made = design(deq, 1.0, goal, "injected", layers=layers, X=X, samples=ROWS)
-                seconds = time.process_time() - start
-                found = list(measured(label, layers, goal, wanted, kernels(made.network, rows), seconds))
-                yield from found
+            start = time.process_time()
+            without, fitted = designed(deq, goal, layers, fit_rows)
+            seconds = time.process_time() - start
+            yield from measured("injected", layers, goal, wanted, kernels(without.network, rows))
+            found = list(measured("fitted", layers, goal, wanted, kernels(fitted.network, rows), seconds))
+            yield from found
     if max(entry[4] for entry in found) > TARGET:
-        made = design(deq, 1.0, "both", InjectedFamily(4), X=given, samples=ROWS)
-        yield from measured("fitted", 4, "both", wanted, kernels(made.network, rows))
-    yield from beside_the_papers(name, sigma_a2, given, rows)
+        _, fitted = designed(deq, "both", 4, fit_rows)
+        yield from measured("fitted", 4, "both", wanted, kernels(fitted.network, rows))
+    yield from beside_the_papers(name, sigma_a2, fit_rows, rows)
 
 
-def beside_the_papers(name: str, sigma_a2: float, given: Array, rows: Array) -> Iterator[Entry]:
+def designed(deq: DEQ, goal: str, layers: int, fit_rows: Array) -> tuple[Solution, Solution]:
+    """What `design(deq, 1.0, goal, "injected", layers=…)` makes without data, and fitted to rows."""
+    task = Task(deq, 1.0, goal, centre=False)
+    without = InjectedFamily(layers).solve(task, thorough=False)
+    return without, without.fitted_to(task, fit_rows)
+
+
+def beside_the_papers(name: str, sigma_a2: float, fit_rows: Array, rows: Array) -> Iterator[Entry]:
     """The papers' designs and an injected one, all for the centred DEQ."""
     centred = model_of(name, sigma_a2).centred(1.0)
     target = kernels(centred, rows)
     for goal in KERNELS:
         papers = papers_design(name, sigma_a2, goal)
         yield from measured("papers", len(papers.network.layers), goal, target, kernels(papers.network, rows))
-    made = design(centred, 1.0, "both", "injected", layers=3, X=given, samples=ROWS)
-    yield from measured("fitted, centred DEQ", 3, "both", target, kernels(made.network, rows))
+    _, fitted = designed(centred, "both", 3, fit_rows)
+    yield from measured("fitted, centred DEQ", 3, "both", target, kernels(fitted.network, rows))
 
 
 @cache

@@ -28,6 +28,8 @@ BLOCK = 512
 _FACTOR_TOLERANCE = 2e-3
 # Below this, relative to the factor, a distance is rounding.
 _ROUNDING = 1e-14
+# Rows up to which all eigenvalues are found in less time than the largest by iterations.
+_SMALL = 200
 
 
 @dataclass(frozen=True)
@@ -76,19 +78,24 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
         )
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise InputError("A matrix has NaN or infinite entries: there is no distance between such kernels.")
-    whole, size = (operator_norm(aslinearoperator(one), tolerance) for one in (first, second))
+
+    def norm(factor: float, other_factor: float) -> float:
+        if len(first) <= _SMALL:
+            return float(np.abs(np.linalg.eigvalsh(factor * first - other_factor * second)).max())
+        return operator_norm(
+            factor * aslinearoperator(first) - other_factor * aslinearoperator(second), tolerance
+        )
+
+    whole, size = norm(1.0, 0.0), norm(0.0, 1.0)
     if whole == 0.0 or size == 0.0:
         raise InputError("A kernel that is zero has no distance relative to its norm.")
 
-    def apart(factor: float) -> float:
-        return operator_norm(aslinearoperator(first) - factor * aslinearoperator(second), tolerance)
-
-    plain, start = apart(1.0), float(np.vdot(first, second) / np.vdot(second, second))
-    reach = 2.0 * apart(start) / size
-    found = (start, apart(start))
+    plain, start = norm(1.0, 1.0), float(np.vdot(first, second) / np.vdot(second, second))
+    found = (start, norm(1.0, start))
+    reach = 2.0 * found[1] / size
     if reach > _ROUNDING * abs(start):
         best = minimize_scalar(
-            apart,
+            lambda factor: norm(1.0, factor),
             bounds=(start - reach, start + reach),
             method="bounded",
             options={"xatol": 0.5 * _FACTOR_TOLERANCE * reach},
