@@ -258,6 +258,27 @@ class Data:
             raise InputError(f"{self.labels} has {len(labels)} labels for {len(values)} images.")
         return self._split(Table(values, labels))
 
+    def images(self) -> Samples:
+        """Images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions; labels if any.
+
+        Of a data set of images by name, or of a .npy or .zarr file.
+        """
+        if not self.is_file:
+            found = self.samples()
+            values = as_images(parse_spec(self.source)[0], found.rows)
+        else:
+            given = open_rows(self.source).read(slice(0, self.n))
+            if given.ndim not in (3, 4):
+                raise InputError(
+                    f"{self.source} has the shape {given.shape}; images are (n, channels, height, width), sequences "
+                    "(n, channels, length)."
+                )
+            labels = None if self.labels is None else open_labels(self.labels, len(given))
+            found = scaled_samples(Table(given.reshape(len(given), -1), labels), self.scale)
+            values = found.rows.reshape(given.shape)
+        factor = 1.0 if self.scale == "none" else float(np.prod(values.shape[2:])) ** 0.5
+        return replace(found, rows=factor * values)
+
     def _split(
         self, found: Table | Samples
     ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:

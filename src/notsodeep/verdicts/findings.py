@@ -54,6 +54,11 @@ class Gap:
         return self.plain_behind + NINETY * self.plain_uncertainty
 
     @property
+    def plain_least(self) -> float:
+        """The lower end of the 90 % band of `plain_behind`."""
+        return self.plain_behind - NINETY * self.plain_uncertainty
+
+    @property
     def learns(self) -> bool:
         """Whether the DEQ does better than by chance, by more than samples alone would explain."""
         if self.regression:

@@ -58,12 +58,16 @@ class Verdict(Shown):
     twin: Twin | None
 
     def __str__(self) -> str:
+        return self.words(self.command)
+
+    def words(self, command: str) -> str:
+        """Answer, reason, what was measured, and a command that goes on from here."""
         question = "Will a few explicit steps do?" if self.trained else "Will the twin do?"
         found = [
             *(part for part in (self.closeness, *self.gaps, self.speed, self.trained) if part is not None)
         ]
         lines = [f"{question} {self.answer.capitalize()}. {self.reason}", *(f"- {part}" for part in found)]
-        return "\n".join([*lines, f"Go on with: {self.command}"])
+        return "\n".join([*lines, f"Go on with: {command}"])
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers and words, for JSON."""

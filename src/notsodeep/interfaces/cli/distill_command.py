@@ -80,19 +80,10 @@ def distill(
         needed("onnxruntime", "--onnx")
     import torch
 
-    from notsodeep.interfaces.scenario import read_activation
-    from notsodeep.nets import DEQNet
     from notsodeep.nets import distill as distil
 
-    arrays = _read(weights)
+    teacher = trained_network(weights, activation)
     samples = data.samples()
-    readout: Any = arrays["readout"]
-    if "readout_bias" in arrays:
-        linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
-        linear.weight.data, linear.bias.data = readout, arrays["readout_bias"].to(readout)
-        readout = linear
-    phi = read_activation(activation)
-    teacher = DEQNet.from_weights(arrays["W"], arrays["U"], arrays.get("b"), phi, readout)
     found = distil(
         teacher,
         samples.rows,
@@ -118,6 +109,24 @@ def distill(
         say(f"ONNX: {found.export(onnx)}", errors)
     if not found.reached:
         raise typer.Exit(3)
+
+
+def trained_network(weights: Path, activation: str) -> Any:
+    """The DEQ whose weights a file holds."""
+    import torch
+
+    from notsodeep.interfaces.scenario import read_activation
+    from notsodeep.nets import DEQNet
+
+    arrays = _read(weights)
+    readout: Any = arrays["readout"]
+    if "readout_bias" in arrays:
+        linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
+        linear.weight.data, linear.bias.data = readout, arrays["readout_bias"].to(readout)
+        readout = linear
+    return DEQNet.from_weights(
+        arrays["W"], arrays["U"], arrays.get("b"), read_activation(activation), readout
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

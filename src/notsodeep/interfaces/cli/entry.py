@@ -21,6 +21,7 @@ from notsodeep.interfaces.cli import (  # noqa: F401
     reproduce_command,
     spectrum_command,
     train_command,
+    verdict_command,
 )
 from notsodeep.interfaces.cli.common import app, errors
 

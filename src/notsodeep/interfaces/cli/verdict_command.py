@@ -1,0 +1,124 @@
+"""`notsodeep verdict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from notsodeep.errors import InputError
+from notsodeep.extras import needed
+from notsodeep.interfaces.cli import options
+from notsodeep.interfaces.cli.common import app, data_record, print_json, say, say_notes
+from notsodeep.validation import one_of
+
+if TYPE_CHECKING:
+    from notsodeep.interfaces.scenario import Data
+
+_EXIT = {"yes": 0, "no": 3, "uncertain": 4}
+
+
+@app.command()
+@options.takes_data("digits", n=None, samples_help="How many samples are read; all if not given.")
+def verdict(
+    data: Data,
+    weights: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Weights of a trained DEQ, as for distill; without it the model is judged before training.",
+            show_default=False,
+        ),
+    ] = None,
+    activation: options.Activation = "relu",
+    sigma_a2: options.Variance = 0.2,
+    kind: Annotated[
+        str,
+        typer.Option("--model", metavar="KIND", help="rows, or conv: a convolutional DEQ on images."),
+    ] = "rows",
+    readout: options.Readout = None,
+    filter_size: options.FilterSize = None,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            metavar="M", min=1, help="Units of the networks; for images channels.", show_default=False
+        ),
+    ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="What will be trained: all or readout.", show_default=False),
+    ] = None,
+    compared: Annotated[
+        int | None,
+        typer.Option(
+            "--compared",
+            metavar="N",
+            min=20,
+            show_default=False,
+            help="Labelled samples that are compared: at most 1000 rows, or as many images as a minute allows.",
+        ),
+    ] = None,
+    until: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Of a trained DEQ: wanted share of samples with the same class."),
+    ] = 0.99,
+    as_json: options.Json = False,
+) -> None:
+    """Do I need this DEQ? Will a shallow network do: yes, no or uncertain, and why.
+
+    Before training: distance of the exact kernels of DEQ and twin, their speed on
+    this machine and, where the data have labels, the accuracies that are predicted
+    for both and for one plain layer. For a trained DEQ (FILE, see notsodeep distill):
+    how far training has left the kernel regime, and how often a few of its own
+    steps choose the class it chooses.
+
+    Example: notsodeep verdict --data digits --activation relu --sigma-a2 0.5
+
+    Example: notsodeep verdict --data X.csv --label-column species --width 256
+
+    Example: notsodeep verdict deq.pt --activation relu --data X.csv --scale none
+
+    Exit code 0: yes; 3: no; 4: uncertain.
+    """  # fmt: skip
+    needed("torch", "verdict")
+    from notsodeep.verdicts import verdict as judge
+
+    conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
+    if weights is not None and (conv or width is not None or train is not None):
+        raise InputError("FILE has a trained DEQ of rows: leave --model, --width and --train out.")
+    if weights is not None:
+        samples = data.samples()
+        found = judge(_trained(weights, activation), samples.rows, until=until, progress=not as_json)
+    else:
+        model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
+        samples = data.images() if conv else data.samples()
+        settings: dict[str, Any] = {"width": width, "train": train, "samples": compared}
+        found = judge(model, samples.rows, samples.labels, progress=not as_json, **settings)
+    command = _command(found.answer, data.source, weights, activation, sigma_a2, conv)
+    if as_json:
+        print_json({**found.as_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
+    else:
+        say_notes(data, samples)
+        say(found.words(command))
+    if found.answer != "yes":
+        raise typer.Exit(_EXIT[found.answer])
+
+
+def _trained(weights: Path, activation: str) -> Any:
+    from notsodeep.interfaces.cli.distill_command import trained_network
+
+    return trained_network(weights, activation)
+
+
+def _command(
+    answer: str, source: str, weights: Path | None, activation: str, sigma_a2: float, conv: bool
+) -> str:
+    """The command that goes on from here."""
+    if weights is not None:
+        epochs = "" if answer == "yes" else " --epochs 16"
+        return f"notsodeep distill {weights} --activation {activation} --data {source}{epochs}"
+    about = f"--data {source} --activation {activation} --sigma-a2 {sigma_a2:g}"
+    if answer == "yes" and not conv:
+        return f"notsodeep design {about}"
+    return f"notsodeep train {'--model conv ' if conv else ''}{about}"
