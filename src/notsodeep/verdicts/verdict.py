@@ -153,7 +153,10 @@ def _of_network(net: EquilibriumNet, X: Any, until: float, seed: int, progress: 
     net.check_shape(values.shape)
     with reported(progress, "verdict") as report:
         rows = torch.as_tensor(values, dtype=net.readout.dtype, device=net.readout.device)
-        state = trained_state(net, rows, until, seed, report)
+        try:
+            state = trained_state(net, rows, until, seed, report)
+        except ConvergenceError as error:
+            return _not_solvable(error)
     found = decide_trained(state)
     command = {
         "yes": f"small = nsd.nets.distill(net, X, until={until:g})",
@@ -220,7 +223,7 @@ def _of_model(
 def _not_solvable(error: ConvergenceError) -> Verdict:
     """What can be said about a DEQ whose equilibrium or kernel does not exist on these samples."""
     reason = f"There is nothing to compare with, because the DEQ has no solution on these samples. {error}"
-    command = "model = nsd.DEQ(activation, sigma_a2=...)  # smaller; or scale X down"
+    command = "nsd.data.inspect_rows(X)  # are the samples scaled as in training? If so: a smaller sigma_a2"
     return Verdict("uncertain", reason, command, None, (), None, None, None)
 
 

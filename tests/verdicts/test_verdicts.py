@@ -1,0 +1,184 @@
+"""Verdicts: the rules by themselves, the closed form behind them, and answers where the truth is known."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep.data import Preprocessing, load
+from notsodeep.learning.sample_curve import Labelled
+from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
+from notsodeep.verdicts.labelled_gaps import left_out
+from notsodeep.verdicts.rules import POINT, decide_trained, decide_untrained
+
+FAST = Speed(5.0, 4.0, 256, 1024)
+CLOSE = Closeness("ck", 1e-4, 0.02, 0.0, 500)
+EQUAL = Gap("kernels", 0.9, 0.9, 0.9, 0.0, 0.001, 0.0, 0.001, 0.1, False, 1000)
+STATE = TrainedState(0.5, 0.1, 0.8, 2, 0.995, 0.99, 3, 0.4, 6.0, 400, 0.99)
+
+
+def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
+    data = load("digits", split="train", n=n)
+    return Preprocessing.fit(data.X).apply(data.X), data.y
+
+
+def chain(n: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Marks at both ends of a sequence: are they alike?"""
+    generator = np.random.default_rng(length)
+    ends = generator.choice([-1.0, 1.0], (n, 2))
+    x = 0.01 * generator.standard_normal((n, 1, length))
+    x[:, 0, 0], x[:, 0, -1] = ends.T
+    return x * np.sqrt(length / 2.0), (ends[:, 0] == ends[:, 1]).astype(int)
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+@given(behind=st.floats(-0.2, 0.5), uncertainty=st.floats(0.0, 0.1))
+def test_the_answer_follows_the_band_of_the_gap(behind: float, uncertainty: float) -> None:
+    gap = replace(EQUAL, behind=behind, uncertainty=uncertainty)
+    answer = decide_untrained([gap], CLOSE, FAST).answer
+    assert answer == ("no" if gap.least > POINT else "uncertain" if gap.most > POINT else "yes")
+
+
+@given(distance=st.floats(1e-6, 1.0))
+def test_without_labels_kernels_that_are_further_apart_never_get_a_better_answer(distance: float) -> None:
+    order = {"yes": 0, "uncertain": 1, "no": 2}
+    near, far = (
+        decide_untrained([], replace(CLOSE, twin=one), FAST).answer for one in (distance, 1.5 * distance)
+    )
+    assert order[near] <= order[far]
+
+
+def test_a_twin_that_is_not_faster_or_labels_that_nobody_learns_are_not_a_yes() -> None:
+    slow = decide_untrained([EQUAL], CLOSE, replace(FAST, forward=1.0, training=1.0))
+    assert slow.answer == "no"
+    assert "Nothing is gained" in slow.reason
+    chance = decide_untrained([replace(EQUAL, deq=0.5, twin=0.5, chance=0.5)], CLOSE, FAST)
+    assert chance.answer == "uncertain"
+    assert "none of the models learns" in chance.reason
+
+
+def test_a_response_from_beyond_the_reach_of_the_twin_needs_labels() -> None:
+    assert decide_untrained([], replace(CLOSE, beyond=0.3), FAST).answer == "uncertain"
+    assert decide_untrained([EQUAL], replace(CLOSE, beyond=0.3), FAST).answer == "yes"
+
+
+def test_the_answer_about_a_trained_network_follows_what_its_steps_agree_on() -> None:
+    answers = [decide_trained(replace(STATE, agreement=share)).answer for share in (0.999, 0.98, 0.9)]
+    assert answers == ["yes", "uncertain", "no"]
+    assert decide_trained(replace(STATE, speed=1.0)).answer == "no"
+    assert "not left" in decide_trained(replace(STATE, kernel_change=0.1)).reason
+
+
+# --- the closed form ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [8, 30])
+def test_left_out_errors_are_those_of_training_without_the_sample(rank: int) -> None:
+    generator = np.random.default_rng(0)
+    features, y = generator.standard_normal((30, rank)), generator.standard_normal(30)
+    vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
+    found = left_out(vectors, roots**2, Labelled.of(y, 30))
+    # The same at every ridge by brute force; the mean is taken out of all targets first, as there.
+    kernel, centred = features @ features.T, y - y.mean()
+    best = np.full(30, np.inf)
+    for power in np.arange(-7.0, 3.1, 0.5):
+        ridge = np.trace(kernel) / 30 * 10.0**power
+        errors = np.empty(30)
+        for i in range(30):
+            rest = np.delete(np.arange(30), i)
+            dual = np.linalg.solve(kernel[np.ix_(rest, rest)] + ridge * np.eye(29), centred[rest])
+            errors[i] = (kernel[i, rest] @ dual - centred[i]) ** 2
+        best = min(best, errors, key=np.mean)
+    assert_close(found, best, Oracle.QUADRATURE)
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_weak_feedback_on_digits_needs_no_equilibrium() -> None:
+    X, y = digits(300)
+    found = nsd.verdict(nsd.DEQ("relu", 0.2), X, y, width=128, train="readout")
+    assert found.answer == "yes"
+    assert [gap.source for gap in found.gaps] == ["kernels", "networks"]
+    # What `compare` predicts for the same models, by its own route.
+    models = {"DEQ": nsd.DEQ("relu", 0.2), "twin": found.twin.design.network}
+    compared = nsd.compare(models, (X, y))
+    for name, value in zip(compared.names, compared.accuracy, strict=True):
+        assert getattr(found.gaps[0], name.lower()) == pytest.approx(value, abs=0.02)
+    assert found.closeness.twin < 1e-3
+    assert json.loads(json.dumps(found.as_dict()))["answer"] == "yes"
+    assert "Go on with" in str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "answer"), [(4, "yes"), (9, "no")])
+def test_a_chain_longer_than_the_twin_reaches_needs_the_equilibrium(length: int, answer: str) -> None:
+    X, y = chain(200, length)
+    model = nsd.ConvDEQ("relu", 0.8, 1.0, readout="flatten")
+    found = nsd.verdict(model, X, y, width=16, train="readout")
+    assert found.answer == answer
+    assert found.gaps[0].deq == pytest.approx(1.0)
+    assert nsd.verdict(model, X, width=16, train="readout").answer == "uncertain"
+
+
+@pytest.mark.slow
+def test_a_network_is_judged_by_its_own_steps_and_not_changed() -> None:
+    X, _ = digits(400)
+    net = nsd.nets.DEQNet(nsd.DEQ("relu", 0.1), 64, 64, 10, seed=0)
+    before = copy.deepcopy(net.state_dict())
+    found = nsd.verdict(net, torch.as_tensor(X, dtype=torch.float32))
+    assert found.answer == "yes"
+    assert found.trained.steps <= 3
+    # As it was drawn: its tangent kernel is as far from the limit as that of any network of this width.
+    assert 0.5 < found.trained.kernel_change / found.trained.fresh_change < 2.0
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+@pytest.mark.slow
+def test_strong_feedback_is_not_replaced_by_three_steps() -> None:
+    X, _ = digits(300)
+    # A rotation that hardly contracts: after three steps the state still depends on where it is.
+    width, scale = 64, 0.9
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((width, width)))[0]
+    inputs = np.random.default_rng(1).standard_normal((width, 64)) / 8.0
+    readout = np.random.default_rng(2).standard_normal((10, width))
+    net = nsd.nets.DEQNet.from_weights(scale * turn, inputs, np.zeros(width), "tanh", readout)
+    found = nsd.verdict(net, X)
+    assert found.answer == "no"
+    assert found.trained.contraction > 0.7
+
+
+def test_bad_input_is_refused_before_any_work() -> None:
+    X, y = digits(60)
+    with pytest.raises(nsd.InputError, match="from_weights"):
+        nsd.verdict(torch.nn.Linear(64, 10), X)
+    with pytest.raises(nsd.InputError, match="labels"):
+        nsd.verdict(nsd.DEQ("relu", 0.2), X, y[:50])
+    with pytest.raises(nsd.InputError, match="train"):
+        nsd.verdict(nsd.DEQ("relu", 0.2), X, y, train="some")
+    net = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), 64, 16, 10, seed=0)
+    with pytest.raises(nsd.InputError, match="leave width"):
+        nsd.verdict(net, X, width=10)
+    with pytest.raises(nsd.InputError, match="until"):
+        nsd.verdict(net, X, until=2.0)
+    with pytest.raises(nsd.InputError, match="too few"):
+        nsd.verdict(net, X[:20])
+
+
+def test_a_model_without_an_equilibrium_on_the_data_is_uncertain() -> None:
+    X, y = digits(60)
+    found = nsd.verdict(nsd.DEQ("relu", 2.5, 1.0), X, y, width=16)
+    assert found.answer == "uncertain"
+    assert "no solution" in found.reason
