@@ -15,7 +15,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
-from notsodeep.learning.sample_curve import Labelled
+from notsodeep.learning.labelled import Labelled
 from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
 from notsodeep.verdicts.labelled_gaps import left_out
 from notsodeep.verdicts.rules import POINT, decide_trained, decide_untrained
