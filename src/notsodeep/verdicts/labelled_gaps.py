@@ -16,7 +16,6 @@ import torch
 
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.labelled import Labelled
-from notsodeep.learning.trained_kernel import Scores
 from notsodeep.models import Model
 from notsodeep.nets import compute_features, empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -96,10 +95,11 @@ def left_out(vectors: Array, values: Array, labelled: Labelled) -> Array:
         residual /= np.maximum(1.0 - squares @ shares, 1e-12)[:, None]
         if np.mean(residual**2) < smallest:
             best, smallest = labelled.targets - residual, float(np.mean(residual**2))
-    scores = Scores(best, None, None)
     if labelled.codes is None:
-        return scores.squared_errors(labelled.targets)
-    return scores.hits(labelled.codes)
+        return np.asarray(np.mean((best - labelled.targets) ** 2, axis=1))
+    # Two classes are ±1 in one column.
+    classes = best[:, 0] > 0.0 if best.shape[1] == 1 else best.argmax(axis=1)
+    return np.asarray(classes == labelled.codes, dtype=np.float64)
 
 
 def _gap(source: str, figures: Mapping[str, Array], labelled: Labelled) -> Gap:
