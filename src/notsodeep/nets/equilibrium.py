@@ -292,6 +292,11 @@ def _judge(report: SolveReport, what: str, on_failure: str) -> None:
         "A rate near or above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True. "
         "Else try SolverOptions(method='anderson'), more max_steps, or a larger tolerance."
     )
+    if not bool(torch.isfinite(report.residuals).all()):
+        remedy = (
+            "What came in (inputs, weights or a gradient) or the iteration is not finite. Look for NaN in the inputs; "
+            "in training lower the learning rate, or use contractive=True."
+        )
     if on_failure == "raise":
         raise ConvergenceError(problem, remedy)
     warnings.warn(f"{problem} {remedy}", RuntimeWarning, stacklevel=4)

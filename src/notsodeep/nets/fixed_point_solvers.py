@@ -19,9 +19,10 @@ from notsodeep.validation import one_of
 METHODS = ("auto", "iteration", "anderson")
 # Finished rows are dropped when they are at least this share: dropping copies the rest.
 _DROP_SHARE = 0.2
-# "auto" leaves plain iteration when, after these many steps, a step gains less than this factor.
+# "auto" leaves plain iteration when, after these many steps, a step gains less than this factor: a step of Anderson
+# costs as much as two or three of iteration, and saves a third of the steps at a rate of 0.9, two thirds at 0.96.
 _PATIENCE = 8
-_SLOW = 0.75
+_SLOW = 0.93
 # Steps taken at most without measuring residuals.
 _MOST_UNMEASURED = 6
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -237,43 +238,59 @@ class _Ledger:
 class _Anderson:
     """Anderson acceleration (type II), each row with coefficients of its own.
 
-    The next state combines the last few f(x) so that the combination of their residuals is smallest.
+    The next state combines the last few f(x) so that the combination of their residuals is smallest. The last changes
+    of f(x) and of the residual stand in rings, (rows, memory, m), and the products of the latter in a table of which a
+    step makes one line anew: a step reads each ring once or twice and copies nothing.
     """
 
     def __init__(self, memory: int) -> None:
-        self.memory = memory
+        self.memory, self.count = memory, 0
         self.last: tuple[Tensor, Tensor] | None = None
-        self.values: list[Tensor] = []
-        self.residuals: list[Tensor] = []
+        self.values, self.residuals, self.gram = (torch.empty(0) for _ in range(3))
 
     def restrict(self, rows: Tensor) -> None:
         """Forget the rows that have finished."""
         if self.last is not None:
             self.last = (self.last[0][rows], self.last[1][rows])
-        self.values = [t[rows] for t in self.values]
-        self.residuals = [t[rows] for t in self.residuals]
+        if self.count:
+            self.values, self.residuals, self.gram = (
+                t[rows] for t in (self.values, self.residuals, self.gram)
+            )
 
     def mix(self, value: Tensor, residual: Tensor) -> Tensor:
         """The next state from f(x) and f(x) - x; both are copied, the caller may reuse their memory."""
-        value, residual = value.clone(), residual.clone()
-        if self.last is not None:
-            self.values.append(value - self.last[0])
-            self.residuals.append(residual - self.last[1])
-        self.last = (value, residual)
-        if len(self.values) > self.memory:
-            del self.values[0], self.residuals[0]
-        if not self.values:
+        if self.last is None:
+            self.last = (value.clone(), residual.clone())
             return value.clone()
-        changes = torch.stack(self.residuals, dim=1)
-        gram = (changes @ changes.mT).double()
+        self._remember(value, residual, *self.last)
+        known = min(self.count, self.memory)
+        changes, gram = self.residuals[:, :known], self.gram[:, :known, :known]
         projected = (changes @ residual[:, :, None]).double()
         # Relative to the size of the residuals, so that small residuals are not swamped.
         size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)
         size = torch.where(size > 0.0, size, 1.0)
         ridge = 10.0 * torch.finfo(value.dtype).eps * size[:, None]
-        coefficients = torch.linalg.solve(gram + torch.diag_embed(ridge.expand(-1, gram.shape[1])), projected)
-        combined: Tensor = torch.stack(self.values, dim=1).mT @ coefficients.to(value.dtype)
-        return value - combined.squeeze(2)
+        coefficients = torch.linalg.solve(gram + torch.diag_embed(ridge.expand(-1, known)), projected)
+        mixed = torch.baddbmm(
+            value[:, None], coefficients.mT.to(value.dtype), self.values[:, :known], alpha=-1.0
+        )
+        return mixed.squeeze(1)
+
+    def _remember(self, value: Tensor, residual: Tensor, before: Tensor, residual_before: Tensor) -> None:
+        """The latest changes in the place of the oldest."""
+        if not self.count:
+            shape = (len(value), self.memory, value.shape[1])
+            self.values, self.residuals = value.new_empty(shape), value.new_empty(shape)
+            self.gram = value.new_zeros(len(value), self.memory, self.memory, dtype=torch.float64)
+        place, self.count = self.count % self.memory, self.count + 1
+        known = min(self.count, self.memory)
+        torch.sub(value, before, out=self.values[:, place])
+        torch.sub(residual, residual_before, out=self.residuals[:, place])
+        before.copy_(value)
+        residual_before.copy_(residual)
+        changes = self.residuals[:, :known]
+        line = (changes @ self.residuals[:, place, :, None]).squeeze(2).double()
+        self.gram[:, place, :known], self.gram[:, :known, place] = line, line
 
 
 __all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]
