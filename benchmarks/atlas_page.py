@@ -83,7 +83,7 @@ def _line(row: Row) -> Row:
     else:
         happened = (
             f"{100 * truth['twin']:.1f} / {100 * truth['deq']:.1f} % "
-            f"({-100 * truth['gap']:+.2f} ± {100 * truth['error']:.2f})"
+            f"({-100 * truth['gap']:+.2f} ± {100 * truth['error']:.2f}), {truth['speed']:.1f} × as fast"
         )
     return {
         "kind": KINDS[row["kind"]], "data": row["data"], "φ": row["activation"],

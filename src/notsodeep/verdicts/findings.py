@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Half of the width of a band of 90 %, in standard errors.
-NINETY = 1.645
+# One-sided 90 % of a normal distribution: an answer that is given should be wrong one time in ten at most.
+SURE = 1.2816
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,23 @@ class Gap:
 
     @property
     def most(self) -> float:
-        """The upper end of the 90 % band of `behind`."""
-        return self.behind + NINETY * self.uncertainty
+        """`behind` is smaller than this with 90 % confidence."""
+        return self.behind + SURE * self.uncertainty
 
     @property
     def least(self) -> float:
-        """The lower end of the 90 % band of `behind`."""
-        return self.behind - NINETY * self.uncertainty
+        """`behind` is larger than this with 90 % confidence."""
+        return self.behind - SURE * self.uncertainty
 
     @property
     def plain_most(self) -> float:
-        """The upper end of the 90 % band of `plain_behind`."""
-        return self.plain_behind + NINETY * self.plain_uncertainty
+        """`plain_behind` is smaller than this with 90 % confidence."""
+        return self.plain_behind + SURE * self.plain_uncertainty
 
     @property
     def plain_least(self) -> float:
-        """The lower end of the 90 % band of `plain_behind`."""
-        return self.plain_behind - NINETY * self.plain_uncertainty
+        """`plain_behind` is larger than this with 90 % confidence."""
+        return self.plain_behind - SURE * self.plain_uncertainty
 
     @property
     def learns(self) -> bool:
@@ -64,7 +64,7 @@ class Gap:
         if self.regression:
             return self.deq < 0.95 * self.chance
         noise = float(np.sqrt(self.chance * (1.0 - self.chance) / self.samples))
-        return self.deq > self.chance + NINETY * noise
+        return self.deq > self.chance + SURE * noise
 
     def __str__(self) -> str:
         what = "error" if self.regression else "accuracy"
@@ -74,7 +74,7 @@ class Gap:
         )
         return (
             f"predicted {what} with the {self.source}: {figures}; "
-            f"the twin is behind by {self.behind:.2%} ± {NINETY * self.uncertainty:.2%}"
+            f"the twin is behind by {self.behind:.2%} ± {SURE * self.uncertainty:.2%}"
         )
 
 

@@ -27,11 +27,11 @@ from notsodeep.verdicts.rules import is_settled
 
 # Ridges to choose from, relative to the mean of the diagonal.
 _RIDGES = 10.0 ** np.arange(-7.0, 3.1, 0.5)
-# Networks drawn of each model: at least so many, and more while it is open what they say, up to so many: of narrow
-# networks, which differ most from draw to draw and cost least, up to the last number.
-_FEWEST, _MOST, _MOST_NARROW, _NARROW = 3, 9, 40, 128
+# Networks drawn of each model: at least so many, and more while it is open what they say. Narrow networks differ most
+# from draw to draw and cost least.
+_FEWEST, _MOST, _MOST_NARROW, _NARROW = 4, 16, 40, 128
 # Samples on which networks are compared.
-_SAMPLES = 600
+_SAMPLES = 500
 
 
 def kernel_gap(models: Mapping[str, Model], samples: Array, labels: Any, kernel: str, report: Report) -> Gap:
@@ -53,7 +53,7 @@ def network_gap(
     labelled = Labelled.of(labels, len(samples))
     figures: dict[str, list[Array]] = {name: [] for name in models}
     rows = torch.as_tensor(samples, dtype=net.readout.dtype, device=net.readout.device)
-    most = _MOST_NARROW if net.train_mode == "readout" and net.width <= _NARROW else _MOST
+    most = _MOST_NARROW if net.width <= _NARROW else _MOST
     for draw in range(most):
         for name, model in models.items():
             report(draw, most, partial("network {}: {}".format, draw + 1, name))
