@@ -15,8 +15,8 @@ Kinds of settings, and what is run for each:
 
 The twin does, if its test accuracy is at most one point below that of the DEQ in the mean over seeds (regression: its
 error at most a tenth above; trained: if the distilled network agrees with the DEQ on 99 % of the test samples) and it
-is at least 1.2 times as fast.  A verdict is right if it is "yes" where the twin does and "no" where it does not; "uncertain"
-is counted apart, and is not right.  Settings that are marked as tuning served to choose the limits of
+is at least 1.2 times as fast.  A verdict is right if it is "yes" where the twin does and "no" where it does not;
+"uncertain" is counted apart, and is not right.  Settings that are marked as tuning served to choose the limits of
 `verdicts/rules.py`; the others did not.
 
 Journals: results/atlas-verdicts.jsonl and results/atlas-truth.jsonl, one line for each setting.
