@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ def synchronised_time(device: torch.device) -> float:
     elif device.type == "mps":
         torch.mps.synchronize()
     return perf_counter()
+
+
+def work_time(device: torch.device) -> float:
+    """Seconds for ratios of work: of the processor where that does it, all threads together, else as they pass.
+
+    Other programs lengthen the time that passes, and most of all that of long calls, which they interrupt more often.
+    """
+    return process_time() if device.type == "cpu" else synchronised_time(device)
 
 
 def inference_seconds(module: Net, X: Tensor) -> float:

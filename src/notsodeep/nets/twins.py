@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import median
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.nets.dense_modules import DEQNet
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
-from notsodeep.nets.measure import synchronised_time
+from notsodeep.nets.measure import work_time
 from notsodeep.nets.modules import Net
 from notsodeep.validation import Array, root_mean_square
 
@@ -41,7 +40,7 @@ class Evidence(Shown):
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
         distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of
             the twin, and of plain networks with the model's own activation.
-        forward_ratio: time of the DEQ over that of the twin, features of one batch.
+        forward_ratio: time of the DEQ over that of the twin, features of one batch; processor time on a CPU.
         training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
         batch: number of rows of the batch that was timed.
     """
@@ -180,7 +179,7 @@ def _evidence(
 
 
 def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
-    """Times of the DEQ over those of the twin, forward and training; in turn, so that a busy machine slows both."""
+    """Times of the DEQ over those of the twin, forward and training: the fastest of a few rounds of each, in turn."""
 
     def forward(module: Net) -> None:
         with torch.no_grad():
@@ -195,15 +194,14 @@ def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
 
 
 def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.device) -> float:
-    ratios = []
+    fastest = {net: inf, twin: inf}
     for round_ in range(_ROUNDS + 1):
-        marks = [synchronised_time(device)]
         for module in (net, twin):
+            began = work_time(device)
             task(module)
-            marks.append(synchronised_time(device))
-        if round_:  # the first one warms up
-            ratios.append((marks[1] - marks[0]) / (marks[2] - marks[1]))
-    return median(ratios)
+            if round_:  # the first one warms up
+                fastest[module] = min(fastest[module], work_time(device) - began)
+    return fastest[net] / fastest[twin]
 
 
 def _is_centred(spec: DEQ | ConvDEQ, tau0: float) -> bool:
