@@ -1,0 +1,60 @@
+// Small dense matrices for the page Play: rows of numbers, at most about twenty of them.
+window.playMatrices = (function () {
+  "use strict";
+
+  const times = (a, x) => a.map((row) => dot(row, x));
+  const dot = (x, y) => x.reduce((sum, value, k) => sum + value * y[k], 0);
+  const trace = (a) => a.reduce((sum, row, k) => sum + row[k], 0);
+  const zeros = (rows, columns) => Array.from({ length: rows }, () => new Array(columns).fill(0));
+
+  // The inverse by Gauss and Jordan with pivots.
+  function inverse(matrix) {
+    const size = matrix.length;
+    const work = matrix.map((row, i) => [...row, ...row.map((_, j) => (i === j ? 1 : 0))]);
+    for (let k = 0; k < size; k++) {
+      let pivot = k;
+      for (let i = k + 1; i < size; i++) if (Math.abs(work[i][k]) > Math.abs(work[pivot][k])) pivot = i;
+      [work[k], work[pivot]] = [work[pivot], work[k]];
+      const scale = 1 / work[k][k];
+      for (let j = k; j < 2 * size; j++) work[k][j] *= scale;
+      for (let i = 0; i < size; i++) {
+        const factor = work[i][k];
+        if (i === k || factor === 0) continue;
+        for (let j = k; j < 2 * size; j++) work[i][j] -= factor * work[k][j];
+      }
+    }
+    return work.map((row) => row.slice(size));
+  }
+
+  // Eigenvalues of a symmetric matrix in ascending order and its eigenvectors in columns, by Jacobi's rotations.
+  function eigen(matrix) {
+    const size = matrix.length;
+    const a = matrix.map((row) => [...row]);
+    const v = a.map((row, i) => row.map((_, j) => (i === j ? 1 : 0)));
+    for (let sweep = 0; sweep < 60; sweep++) {
+      let off = 0, all = 0;
+      a.forEach((row, i) => row.forEach((value, j) => {
+        all += value * value;
+        if (i !== j) off += value * value;
+      }));
+      if (off <= 1e-32 * all) break;
+      for (let p = 0; p < size; p++) {
+        for (let q = p + 1; q < size; q++) {
+          if (a[p][q] === 0) continue;
+          const theta = (a[q][q] - a[p][p]) / (2 * a[p][q]);
+          const t = (theta < 0 ? -1 : 1) / (Math.abs(theta) + Math.sqrt(theta * theta + 1));
+          const c = 1 / Math.sqrt(t * t + 1), s = t * c;
+          for (let k = 0; k < size; k++) [a[k][p], a[k][q]] = [c * a[k][p] - s * a[k][q], s * a[k][p] + c * a[k][q]];
+          for (let k = 0; k < size; k++) {
+            [a[p][k], a[q][k]] = [c * a[p][k] - s * a[q][k], s * a[p][k] + c * a[q][k]];
+            [v[k][p], v[k][q]] = [c * v[k][p] - s * v[k][q], s * v[k][p] + c * v[k][q]];
+          }
+        }
+      }
+    }
+    const order = a.map((_, k) => k).sort((i, j) => a[i][i] - a[j][j]);
+    return { values: order.map((k) => a[k][k]), vectors: v.map((row) => order.map((k) => row[k])) };
+  }
+
+  return { times, dot, trace, zeros, inverse, eigen };
+})();
