@@ -123,7 +123,7 @@ def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") 
 
 @needs_chromium
 def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
-    for name in ("index", "theory", "designs", "tutorials/replace", "api/nets", "which"):
+    for name in ("index", "theory", "designs", "tutorials/replace", "api/nets", "which", "play"):
         show(browser, site / f"{name}.html", width=390)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
         assert (
@@ -163,6 +163,29 @@ def test_light_and_dark(browser: Any, site: Path) -> None:
     (light_paper, light_ink), (dark_paper, dark_ink) = shades
     assert light_paper > light_ink
     assert dark_paper < dark_ink
+
+
+@needs_chromium
+def test_play_in_the_site_light_and_dark(browser: Any, site: Path) -> None:
+    """Charts of the page Play are drawn in the colours of the theme, and the curve of the DEQ is not the paper's."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    colours = []
+    for scheme in ("light", "dark"):
+        show(browser, site / "play.html", scheme=scheme)
+        WebDriverWait(browser, 60).until(lambda page: page.execute_script("return playground.dataset.ready"))
+        line, text = "#play-curve .play-plot .play-line.deq", "#play-curve .play-plot text"
+        found = browser.execute_script(
+            "const style = (part) => getComputedStyle(document.querySelector(part));"
+            "return [style(arguments[0]).stroke, style(arguments[1]).fill, style('body').backgroundColor]",
+            line,
+            text,
+        )
+        assert len(set(found)) == 3
+        colours.append(found)
+        drawn = browser.execute_script("return document.querySelectorAll('.play-plot path.play-line').length")
+        assert drawn >= 2 + 4 + 4  # activations, spectra, curves
+    assert all(light != dark for light, dark in zip(*colours, strict=True))
 
 
 @needs_chromium

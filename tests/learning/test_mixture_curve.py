@@ -128,6 +128,21 @@ def test_more_samples_are_better_and_wide_networks_are_kernels():
     assert wide.accuracy[0] == pytest.approx(learning_curve(model, mixture, 200, 0.1).accuracy[0], abs=1e-5)
 
 
+def test_classes_with_equal_means():
+    """Only their spreads differ: an odd activation sees nothing, the limit of small means is no other."""
+    spreads = [0.85, 1.15]
+    curves = [
+        learning_curve(nsd.DEQ("relu", 0.2).centred(1.0), nsd.GaussianMixture(means, spreads), 300)
+        for means in (np.zeros((2, 100)), 1e-6 * np.eye(2, 100))
+    ]
+    assert curves[0].accuracy[0] > 0.7
+    np.testing.assert_allclose(curves[0].accuracy, curves[1].accuracy, atol=1e-6)
+    assert (
+        learning_curve(nsd.DEQ("tanh", 0.2), nsd.GaussianMixture(np.zeros((2, 100)), spreads), 300).accuracy
+        == 0.5
+    )
+
+
 def test_double_descent_on_a_mixture():
     model, mixture = nsd.Explicit(["relu"]), two_classes(100)
     errors = [learning_curve(model, mixture, 200, 1e-6, width=m).mse[0] for m in (60, 200, 2000)]
