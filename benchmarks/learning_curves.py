@@ -9,6 +9,7 @@
 Parts (what each measures, and how, stands at the top of its module in learning/ and on the page):
   mixtures     no data: kernels on Gaussian mixtures
   trained      real data: kernels and random networks that are really trained
+  samples      predictions from pools of labelled rows, beside them
 
 Journals: learning-PART.jsonl in --out, the rows of a task in one piece. The page: learning_curves.md there.
 """
@@ -21,10 +22,10 @@ import time
 from pathlib import Path
 
 from harness import RESULTS, Provenance, markdown_provenance, write_atomically
-from learning import mixtures, trained
+from learning import mixtures, samples, trained
 from learning.journal import CONSOLE
 
-PARTS = {module.PART.name: module.PART for module in (mixtures, trained)}
+PARTS = {module.PART.name: module.PART for module in (mixtures, trained, samples)}
 
 
 def main() -> None:

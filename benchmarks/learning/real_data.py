@@ -30,7 +30,7 @@ POOLS = {"digits": (200, 800)}
 USUAL_POOLS = (2000, 4000)
 SIZES = {"digits": (50, 100, 200, 400, 800)}
 USUAL_SIZES = (100, 300, 1000, 2000, 4000, 8000)
-# Most pools of one size from one cut; most training sets of one size, and of one that is small.
+# Most pools of one size from one cut, half as many of the larger size; most training sets of one n, and of a small n.
 MOST_POOLS, MOST_SETS, MOST_SMALL_SETS, SMALL = 4, 8, 24, 300
 
 
@@ -86,7 +86,8 @@ def pool_numbers(data: str, size: int) -> range:
     """The pools of one size in one cut; those of different sizes share rows."""
     train, test, _ = CUTS[data]
     there = len(rows_of(data)[0]) - train - test if test else max(POOLS.get(data, USUAL_POOLS))
-    return range(min(MOST_POOLS, there // size))
+    most = MOST_POOLS if size < max(POOLS.get(data, USUAL_POOLS)) else MOST_POOLS // 2
+    return range(min(most, there // size))
 
 
 def pool_of(data: str, cut: int, size: int, number: int) -> tuple[Array, Array]:

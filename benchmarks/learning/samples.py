@@ -38,13 +38,19 @@ def tasks() -> list[Row]:
     ]
 
 
+def widths_of(task: Row) -> tuple[int | None, ...]:
+    """Networks are predicted from the first pools of each size."""
+    few = task["number"] < (1 if task["pool"] == max(POOLS.get(task["data"], USUAL_POOLS)) else 2)
+    return (None, *NETWORKS) if task["kernel"] == "ck" and task["cut"] < 2 and few else (None,)
+
+
 def rows(task: Row) -> Iterator[Row]:
     """All predictions from one pool."""
     model = DEQ(task["activation"], SIGMA_A2)
     X, y = pool_of(task["data"], task["cut"], task["pool"], task["number"])
     pool = Pool(model, X, y, task["kernel"])
     sizes = np.array(SIZES.get(task["data"], USUAL_SIZES))
-    for width in (None, *NETWORKS) if task["kernel"] == "ck" else (None,):
+    for width in widths_of(task):
         for ridge in RIDGES:
             curve = sample_curve(pool, sizes, ridge, width, kernel=task["kernel"], model=model)
             for place, n in enumerate(sizes.tolist()):

@@ -62,13 +62,27 @@ class Extrapolation:
         return float(self._errors[-1] * (self.n / self.pool.size) ** slope)
 
     @cached_property
-    def rates(self) -> tuple[float, float]:
-        """The error rate at n, in two ways."""
+    def rate(self) -> float:
+        """The error rate at n: the geometric mean of two ways, or the noise of scores alone where none is taken off."""
+        first, second = self._two_rates
+        is_certain = self.width is not None and self._score_noise.missing >= 0.0
+        return min(first if is_certain else float(np.sqrt(first * second)), 1.0)
+
+    @property
+    def doubt(self) -> float:
+        """Half the distance between the two ways, as a standard deviation of the rate."""
+        first, second = self._two_rates
+        return abs(first - second) / 2.0
+
+    @cached_property
+    def _two_rates(self) -> tuple[float, float]:
         last = self._rates[-1]
-        by_error = last * (self.mse / self._errors[-1]) ** self._exponent
-        if self.width is not None:
-            return self._rate_with_noise(), by_error
-        return last * (self.n / self.pool.size) ** _slope(np.log(self._sizes), np.log(self._rates)), by_error
+        by_error = float(last * (self.mse / self._errors[-1]) ** self._exponent)
+        if self.width is None:
+            slope = _slope(np.log(self._sizes), np.log(self._rates))
+            return float(last * (self.n / self.pool.size) ** slope), by_error
+        noise = self._score_noise
+        return noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent, by_error
 
     @cached_property
     def _sizes(self) -> Array:
@@ -93,32 +107,40 @@ class Extrapolation:
             return _USUAL
         return float(np.clip(_slope(logs, np.log(self._rates)), 0.0, _LARGEST))
 
-    def _rate_with_noise(self) -> float:
-        """The error rate of scores with the expected effective ridge and squared error, docs/theory.md (11.22).
+    @cached_property
+    def _score_noise(self) -> _ScoreNoise:
+        return _ScoreNoise.of(self)
 
-        The kernel on the whole pool, with the ridge that gives the same κ, has the same mean predictor. Its left-out
-        scores get the noise that is missing, or, where they have too much, the rate is continued to less. Bias that
-        the pool does not reach is taken off afterwards.
-        """
-        pool, curves = self.pool, self.pool.curves
-        log_kappa, _ = curves.point(self.n, self.ridge, self.width)
+
+@dataclass(frozen=True)
+class _ScoreNoise:
+    """The error rate of scores with the expected effective ridge and squared error, docs/theory.md (11.22).
+
+    The kernel on the whole pool, with the ridge that gives the same κ, has the same mean predictor. Its left-out scores
+    get the noise that is missing, or, where they have too much, the rate is continued to less.
+    """
+
+    rate: float
+    missing: float  # variance of the noise that was added
+    unreached: float  # squared bias that the pool does not reach, still to be taken off
+
+    @classmethod
+    def of(cls, ahead: Extrapolation) -> _ScoreNoise:
+        pool, curves = ahead.pool, ahead.pool.curves
+        log_kappa, _ = curves.point(ahead.n, ahead.ridge, ahead.width)
         reached = max(log_kappa, float(curves.log_kappa[0]))
         unreached = curves.at(reached)[1] - curves.at(log_kappa)[1]
-        rate = _with_noise(pool, reached, self.mse + unreached)
-        return float(rate * (self.mse / (self.mse + unreached)) ** self._exponent)
-
-
-def _with_noise(pool: Pool, log_kappa: float, mse: float) -> float:
-    """The error rate of the pool's left-out scores at κ, with as much noise as makes their squared error `mse`."""
-    scores = pool.whole.left_out(pool.whole.ridge_with(float(np.exp(log_kappa)))).mean
-    residuals = scores - pool.labelled.targets
-    seen = float(np.mean(residuals**2))
-    shape = residuals.T @ residuals / seen / pool.size
-    codes = pool.labelled.required_codes()
-    plain = 1.0 - float(Scores(scores).hits(codes).mean())
-    noise = NetworkNoise(np.full(pool.size, abs(mse - seen)), shape)
-    noisy = 1.0 - float(Scores(scores, noise).hits(codes).mean())
-    return noisy if mse >= seen else plain * plain / max(noisy, plain, 0.5 / pool.size)
+        scores = pool.whole.left_out(pool.whole.ridge_with(float(np.exp(reached)))).mean
+        residuals = scores - pool.labelled.targets
+        seen = float(np.mean(residuals**2))
+        shape = residuals.T @ residuals / seen / pool.size
+        codes = pool.labelled.required_codes()
+        missing = ahead.mse + unreached - seen
+        noise = NetworkNoise(np.full(pool.size, abs(missing)), shape)
+        plain = 1.0 - float(Scores(scores).hits(codes).mean())
+        noisy = 1.0 - float(Scores(scores, noise).hits(codes).mean())
+        rate = noisy if missing >= 0.0 else plain * plain / max(noisy, plain, 0.5 / pool.size)
+        return cls(rate, missing, unreached)
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -78,10 +78,8 @@ def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
         doubt = (ahead.mse - ahead.mse_by_power) / 2.0
         variance = rows * (ahead.mse / last.mse) ** 2 + others + doubt**2
         return _Point(np.nan, ahead.mse, float(np.sqrt(variance)), ahead.ridge)
-    first, second = ahead.rates
-    rate = min(float(np.sqrt(first * second)), 1.0)
-    doubt = (first - second) / 2.0
-    return _Point(1.0 - rate, ahead.mse, float(np.sqrt(rows + others + doubt**2)), ahead.ridge)
+    deviation = float(np.sqrt(rows + others + ahead.doubt**2))
+    return _Point(1.0 - ahead.rate, ahead.mse, deviation, ahead.ridge)
 
 
 __all__ = ["sample_curve"]
