@@ -8,6 +8,7 @@
 
 Parts (what each measures, and how, stands at the top of its module in learning/ and on the page):
   mixtures     no data: kernels on Gaussian mixtures
+  widths       no data: networks of finite width on Gaussian mixtures
   trained      real data: kernels and random networks that are really trained
   samples      predictions from pools of labelled rows, beside them
 
@@ -22,10 +23,10 @@ import time
 from pathlib import Path
 
 from harness import RESULTS, Provenance, markdown_provenance, write_atomically
-from learning import mixtures, samples, trained
+from learning import mixtures, samples, trained, widths
 from learning.journal import CONSOLE
 
-PARTS = {module.PART.name: module.PART for module in (mixtures, trained, samples)}
+PARTS = {module.PART.name: module.PART for module in (mixtures, widths, trained, samples)}
 
 
 def main() -> None:
