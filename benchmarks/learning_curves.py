@@ -11,6 +11,7 @@ Parts (what each measures, and how, stands at the top of its module in learning/
   widths       no data: networks of finite width on Gaussian mixtures
   trained      real data: kernels and random networks that are really trained
   samples      predictions from pools of labelled rows, beside them
+  descent      full-batch gradient descent
 
 Journals: learning-PART.jsonl in --out, the rows of a task in one piece. The page: learning_curves.md there.
 """
@@ -23,10 +24,10 @@ import time
 from pathlib import Path
 
 from harness import RESULTS, Provenance, markdown_provenance, write_atomically
-from learning import mixtures, samples, trained, widths
+from learning import descent, mixtures, samples, trained, widths
 from learning.journal import CONSOLE
 
-PARTS = {module.PART.name: module.PART for module in (mixtures, widths, trained, samples)}
+PARTS = {module.PART.name: module.PART for module in (mixtures, widths, trained, samples, descent)}
 
 
 def main() -> None:

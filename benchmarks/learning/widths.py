@@ -1,9 +1,9 @@
 """Finite width without data: networks of width m whose readout is trained by ridge, on Gaussian mixtures.
 
 A DEQ (σ_a² = 0.2) and its twin (two layers that see the input again, designed without data, for the conjugate kernel)
-with tanh and ReLU, on the mixtures "two" and "four" of the table above; n = 500 and 1000, p/n = 0.8; m/n = 0.25, 0.5, 1,
-2 and (n = 500) 4; ridges 0.001, 0.1 and 1. Each measurement draws a training set and all weights anew: 16, 16, 12, 8 and
-4 times at n = 500, half as often at n = 1000; 2000 test samples each.
+with tanh and ReLU, on the mixtures "two" and "four" of the table above; n = 500 and 1000, p/n = 0.8; m/n = 0.25, 0.5,
+1, 2 and (n = 500) 4; ridges 0.001, 0.1 and 1. Each measurement draws a training set and all weights anew: 16, 16, 12, 8
+and 4 times at n = 500, half as often at n = 1000; 2000 test samples each.
 """
 
 from __future__ import annotations
