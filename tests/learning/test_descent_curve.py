@@ -48,7 +48,9 @@ def test_a_given_network_is_predicted_from_its_own_kernel():
     before = {name: net.unit_weight(name).detach().clone() for name, _ in net.named_parameters()}
     loss, _ = trained(net, steps, lr)
     np.testing.assert_allclose(found.test_loss, loss, rtol=0.02)
-    moved = sum(float((net.unit_weight(name) - start).square().sum()) for name, start in before.items())
+    moved = sum(
+        float((net.unit_weight(name).detach() - start).square().sum()) for name, start in before.items()
+    )
     assert found.drift[-1] == pytest.approx(np.sqrt(moved / 400), rel=0.03)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import notsodeep as nsd
-from notsodeep.learning import LearningCurve, Spectrum, learning_curve, ridge_error
+from notsodeep.learning import LearningCurve, Spectrum, best_ridge, learning_curve, ridge_error
 from notsodeep.learning.gaussian_scores import chance_of_largest
 from notsodeep.learning.mixture_features import ClassFeatures
 from notsodeep.learning.mixture_ridge import mean_square_error, mixture_scores
@@ -114,6 +114,7 @@ def test_band_holds_the_training_sets():
 def test_best_ridge_is_best():
     model, mixture = nsd.DEQ("relu", 0.2), two_classes(100)
     best = learning_curve(model, mixture, [100, 400], ridge="best")
+    assert best_ridge(model, mixture, 400) == best.ridge[1]
     for factor in (0.5, 2.0):
         for row, n in enumerate((100, 400)):
             other = learning_curve(model, mixture, n, ridge=factor * best.ridge[row])

@@ -9,7 +9,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.kernels import random_features
-from notsodeep.learning import best_ridge, compare, learning_curve
+from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.learning.scores import right
 from notsodeep.learning.trained_kernel import TrainedKernel
@@ -167,6 +167,32 @@ def test_a_worse_model_is_found():
     assert found.names[0] == "relu"
     assert "matters" in str(found)
     assert found.verdict in found._repr_html_()
+
+
+def test_a_deq_alone_is_compared_with_its_alternatives():
+    found = compare(nsd.DEQ("relu", 0.2), (X[:100], Y[:100]))
+    assert set(found.names) == {"DEQ", "twin", "plain layer", "Gaussian kernel"}
+    # The twin has the kernel of the DEQ.
+    assert abs(found.behind[found.names.index("DEQ")] - found.behind[found.names.index("twin")]) < 0.015
+
+
+def test_the_gaussian_kernel_is_one_layer():
+    kernel = nsd.conjugate_kernel(gaussian_kernel(0.7), X[:20])
+    distances = np.sum((X[:20, None] - X[None, :20]) ** 2, axis=2)
+    assert_close(kernel, np.exp(-distances / (2 * 0.7**2)), Oracle.QUADRATURE)
+
+
+def test_best_ridge_and_compare_refuse_what_they_cannot_use():
+    with pytest.raises(nsd.InputError, match="n, the number"):
+        best_ridge(RELU, nsd.GaussianMixture(np.eye(2, 20), 1.0))
+    with pytest.raises(nsd.InputError, match="width=5"):
+        best_ridge(RELU, (X[:40], Y[:40]), width=5, kernel="ntk")
+    with pytest.raises(nsd.InputError, match="labelled samples"):
+        compare([RELU], X[:40])
+    with pytest.raises(nsd.InputError, match="No model"):
+        compare([], (X[:40], Y[:40]))
+    with pytest.raises(nsd.InputError, match="more than the 40 samples"):
+        compare([RELU], (X[:40], Y[:40]), n=50)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Test error before training: learning curves of kernels and of networks (docs/theory.md, section 11)."""
 
-from notsodeep.learning.choices import Comparison, best_ridge, compare
+from notsodeep.learning.choices import Comparison, alternatives, best_ridge, compare, gaussian_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.descent_curve import DescentCurve, descent_curve
 from notsodeep.learning.effective_ridge import RidgeError, Spectrum, effective_ridge, ridge_error
@@ -12,10 +12,12 @@ __all__ = [
     "LearningCurve",
     "RidgeError",
     "Spectrum",
+    "alternatives",
     "best_ridge",
     "compare",
     "descent_curve",
     "effective_ridge",
+    "gaussian_kernel",
     "learning_curve",
     "ridge_error",
 ]

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep.data import GaussianMixture
 from notsodeep.display import Shown, bars
 from notsodeep.errors import InputError
-from notsodeep.kernel_names import as_kernel
+from notsodeep.gaussian.activations import activation
+from notsodeep.learning.arguments import as_labelled_samples, as_width
 from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.mixture_curve import MixtureTheory
 from notsodeep.learning.sample_pool import Estimate, Pool
-from notsodeep.models import Model
-from notsodeep.validation import as_count
+from notsodeep.models import DEQ, Explicit, Model
+from notsodeep.validation import as_count, as_number, root_mean_square_norm
 
 # A difference in accuracy below a point, or an error below a factor of 1.05, does not decide between models.
 _MATTERS, _MATTERS_MSE = 0.01, 0.05
@@ -24,7 +27,7 @@ _NINETY = 1.645
 
 def best_ridge(
     model: Model,
-    source: tuple[Any, ArrayLike],
+    source: GaussianMixture | tuple[Any, ArrayLike],
     n: int | None = None,
     width: int | None = None,
     kernel: str = "ck",
@@ -35,17 +38,23 @@ def best_ridge(
 
     Args:
         model: the model.
-        source: (X, y), labelled samples.
-        n: number of training samples it is wanted for; all of them if not given, and beyond them by theory.
+        source: (X, y), labelled samples; or a `GaussianMixture`, then by theory alone.
+        n: number of training samples it is wanted for; all of them if not given, and beyond them by theory. A mixture
+            has no number of samples: there it must be given.
         width: of a random network whose readout is trained; the kernel if not given.
         kernel: which kernel.
         intercept: take the mean out of the targets first.
     """
-    pool = Pool(model, *source, str(as_kernel(kernel)), intercept=intercept)
+    features, name = as_width(width, kernel)
+    if isinstance(source, GaussianMixture):
+        if n is None:
+            raise InputError("For a mixture n, the number of training samples, must be given.")
+        return MixtureTheory.of(model, source, name, intercept).best_ridge(as_count(n, "n"), features)
+    pool = Pool(model, *as_labelled_samples(source), name, intercept=intercept)
     size = pool.size if n is None else as_count(n, "n")
     if size > pool.size:
-        return Extrapolation.best(pool, size, width).ridge
-    return pool.inside(size, None, width).ridge
+        return Extrapolation.best(pool, size, features).ridge
+    return pool.inside(size, None, features).ridge
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,8 +121,35 @@ class Comparison(Shown):
         return bars(list(zip(self.names, self.mse, strict=True)), "mean squared error")
 
 
+def gaussian_kernel(length_scale: float = 1.0) -> Explicit:
+    """One layer whose conjugate kernel is the Gaussian (RBF) kernel exp(-‖x - y‖²/(2 ℓ²)), to compare with.
+
+    E[(sin u + cos u)(sin v + cos v)] = E[cos(u - v)] + E[sin(u + v)], and the second term vanishes.
+
+    Args:
+        length_scale: ℓ; 1 suits rows of norm 1.
+    """
+    scale = as_number(length_scale, "length_scale", positive=True)
+    return Explicit([activation("formula", expression="sin(x) + cos(x)")], weights=[1.0 / scale**2])
+
+
+def alternatives(deq: DEQ, X: Any) -> dict[str, Model]:
+    """A DEQ beside what could replace it: its injected twin, one plain layer, and the Gaussian kernel.
+
+    Args:
+        deq: the model.
+        X: samples, in rows; their norm is what the twin is designed for.
+    """
+    from notsodeep.designs import design
+
+    rows = deq.check_samples(X, "X")
+    twin = design(deq, root_mean_square_norm(rows), "ck", family="injected", layers=2).network
+    plain = Explicit([deq.activation])
+    return {"DEQ": deq, "twin": twin, "plain layer": plain, "Gaussian kernel": gaussian_kernel()}
+
+
 def compare(
-    models: Mapping[str, Model] | Sequence[Model],
+    models: Mapping[str, Model] | Sequence[Model] | DEQ,
     source: tuple[Any, ArrayLike],
     n: int | None = None,
     width: int | None = None,
@@ -126,26 +162,31 @@ def compare(
     A kernel times a constant is the same machine with another ridge, so each model has the ridge that suits it best.
 
     Args:
-        models: models by name, or a list of them: a DEQ, its twin, a plain layer, …
+        models: models by name, or a list of them: a DEQ, its twin, a plain layer, … A DEQ alone is compared with its
+            `alternatives`.
         source: (X, y), labelled samples.
         n: number of training samples, at most as many as there are; all of them if not given.
         width: of random networks whose readout is trained; the kernels if not given.
         kernel: which kernel.
         intercept: take the mean out of the targets first.
     """
+    X, y = as_labelled_samples(source)
+    features, name_of_kernel = as_width(width, kernel)
+    if isinstance(models, DEQ):
+        models = alternatives(models, X)
     named = dict(models) if isinstance(models, Mapping) else {str(model): model for model in models}
     if not named:
         raise InputError("No model was given: at least one is needed, two or more to compare.")
     found: dict[str, Estimate] = {}
     for name, model in named.items():
-        pool = Pool(model, *source, str(as_kernel(kernel)), intercept=intercept)
+        pool = Pool(model, X, y, name_of_kernel, intercept=intercept)
         size = pool.size if n is None else as_count(n, "n")
         if size > pool.size:
             raise InputError(
                 f"n = {size} is more than the {pool.size} samples: models are compared on the samples themselves. "
                 "Beyond them ask for the learning_curve of each."
             )
-        found[name] = pool.inside(size, None, width)
+        found[name] = pool.inside(size, None, features)
     classes = not np.isnan(next(iter(found.values())).hits).any()
     order = sorted(found, key=lambda name: -found[name].accuracy if classes else found[name].mse)
     first = found[order[0]]
@@ -165,8 +206,8 @@ def compare(
         uncertainty=tuple(errors),
         matters=any(gap > max(limit, _NINETY * error) for gap, error in zip(behind, errors, strict=True)),
         n=size,
-        width=width,
+        width=features,
     )
 
 
-__all__ = ["Comparison", "best_ridge", "compare"]
+__all__ = ["Comparison", "alternatives", "best_ridge", "compare", "gaussian_kernel"]

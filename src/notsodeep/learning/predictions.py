@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import GaussianMixture
-from notsodeep.errors import InputError
-from notsodeep.kernel_names import as_kernel
+from notsodeep.learning.arguments import as_labelled_samples, as_ridge, as_sizes, as_width
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.mixture_curve import mixture_curve
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.models import Model
-from notsodeep.validation import IntArray, as_count, as_number
 
 
 def learning_curve(
@@ -47,32 +44,11 @@ def learning_curve(
         A `LearningCurve`: `.accuracy`, `.mse`, `.interval`, `.plot()`. Two classes are ±1, more are one-hot.
     """
     sizes, penalty = as_sizes(n), as_ridge(ridge)
-    name = str(as_kernel(kernel))
-    features = None if width is None else as_count(width, "width")
-    if features is not None and name != "ck":
-        raise InputError(
-            f"width={width} belongs to a network whose readout alone is trained, and that has the kernel 'ck'; "
-            f"kernel={kernel!r} is known at infinite width: leave width out."
-        )
+    features, name = as_width(width, kernel)
     if isinstance(source, GaussianMixture):
         return mixture_curve(model, source, sizes, penalty, features, name, intercept=intercept)
-    if isinstance(source, tuple) and len(source) == 2:
-        pool = Pool(model, *source, name, intercept=intercept)
-        return sample_curve(pool, sizes, penalty, features, kernel=name, model=model)
-    raise InputError(f"source must be a GaussianMixture or (X, y), not {type(source).__name__}.")
+    pool = Pool(model, *as_labelled_samples(source), name, intercept=intercept)
+    return sample_curve(pool, sizes, penalty, features, kernel=name, model=model)
 
 
-def as_sizes(n: ArrayLike) -> IntArray:
-    """One or several numbers of samples, as a vector."""
-    listed: Any = np.atleast_1d(np.asarray(n)).tolist()
-    if not listed:
-        raise InputError("n is empty: give one number of training samples, or several.")
-    return np.array([as_count(size, "n") for size in listed], dtype=np.intp)
-
-
-def as_ridge(ridge: float | str) -> float | None:
-    """A ridge that is not negative, or None for "best"."""
-    return None if isinstance(ridge, str) and ridge == "best" else as_number(ridge, "ridge")
-
-
-__all__ = ["as_ridge", "as_sizes", "learning_curve"]
+__all__ = ["learning_curve"]

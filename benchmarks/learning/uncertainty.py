@@ -1,0 +1,116 @@
+"""Gaussian processes with the kernel of a DEQ: do intervals hold what they say?
+
+`make_pipeline(StandardScaler(), RowScaler(), GaussianProcessRegressor(ConstantKernel() * DEQKernel(φ, bias2=0.1) +
+WhiteKernel(), normalize_y=True))`, all hyperparameters by the marginal likelihood, on four tables of scikit-learn that
+need no download: diabetes (442 rows, 300 to train), Friedman 1 and 3 (1000 drawn rows, noise of standard deviation 1
+and 0.1, 300 to train), and Linnerud (20 rows, weight from the exercises, each row left out in turn). ReLU and tanh,
+conjugate and tangent kernel, and the Gaussian kernel (RBF with its length scale) in the same pipeline. Ten random divisions. Coverage
+is the share of test rows inside the central interval of 50, 80, 90 and 95 %; NLPD is the mean negative logarithm of the
+predicted density in units of the standardised target (smaller is better).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+from harness import Row, markdown_table
+from learning.journal import Array, Part, chosen
+from scipy.stats import norm
+from sklearn.datasets import load_diabetes, load_linnerud, make_friedman1, make_friedman3
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from notsodeep.estimators import DEQKernel, RowScaler
+
+TABLES = ("diabetes", "friedman 1", "friedman 3", "linnerud")
+KERNELS = ("relu, ck", "relu, ntk", "tanh, ck", "tanh, ntk", "Gaussian")
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+DIVISIONS, TRAIN = 10, 300
+
+
+def tasks() -> list[Row]:
+    return [{"table": table, "kernel": kernel} for table in TABLES for kernel in KERNELS]
+
+
+def table_of(name: str) -> tuple[Array, Array]:
+    if name == "diabetes":
+        return load_diabetes(return_X_y=True)
+    if name == "linnerud":
+        X, y = load_linnerud(return_X_y=True)
+        return X, y[:, 0]
+    make, noise = (make_friedman1, 1.0) if name == "friedman 1" else (make_friedman3, 0.1)
+    return make(n_samples=1000, noise=noise, random_state=0)
+
+
+def kernel_of(name: str) -> Kernel:
+    if name == "Gaussian":
+        return ConstantKernel() * RBF() + WhiteKernel()
+    activation, which = name.split(", ")
+    # A length scale is an amplitude for a homogeneous activation.
+    bounds = "fixed" if activation == "relu" else (0.1, 10.0)
+    return (
+        ConstantKernel() * DEQKernel(activation, kernel=which, bias2=0.1, length_scale_bounds=bounds)
+        + WhiteKernel()
+    )
+
+
+def divisions(name: str, rows: int) -> list[tuple[Array, Array]]:
+    """Training and test rows."""
+    if name == "linnerud":
+        return [(np.delete(np.arange(rows), i), np.array([i])) for i in range(rows)]
+    orders = [np.random.default_rng(seed).permutation(rows) for seed in range(DIVISIONS)]
+    return [(order[:TRAIN], order[TRAIN:]) for order in orders]
+
+
+def rows(task: Row) -> Iterator[Row]:
+    X, y = table_of(task["table"])
+    spread = float(y.std())
+    for number, (train, test) in enumerate(divisions(task["table"], len(y))):
+        regressor = GaussianProcessRegressor(kernel_of(task["kernel"]), normalize_y=True)
+        process = make_pipeline(StandardScaler(), RowScaler(), regressor)
+        with warnings.catch_warnings():
+            # A hyperparameter at its bound is a finding of the likelihood, not a failure.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            process.fit(X[train], y[train])
+        mean, deviation = process.predict(X[test], return_std=True)
+        away = (y[test] - mean) / deviation
+        yield {
+            "division": number,
+            "test_rows": len(test),
+            **{
+                f"inside {level:g}": int(np.sum(np.abs(away) <= norm.ppf(0.5 + level / 2)))
+                for level in LEVELS
+            },
+            "squared_error": float(np.sum((y[test] - mean) ** 2)) / spread**2,
+            "density": float(np.sum(0.5 * away**2 + np.log(deviation / spread) + 0.5 * np.log(2 * np.pi))),
+            "width": float(np.sum(deviation)) / spread,
+            "found": str(process[-1].kernel_),
+        }
+
+
+def page(found: list[Row]) -> str:
+    about = "\n".join((__doc__ or "").split("\n")[2:]).strip()
+    lines = []
+    for table in TABLES:
+        for kernel in KERNELS:
+            some = chosen(found, table=table, kernel=kernel)
+            if not some:
+                continue
+            count = sum(row["test_rows"] for row in some)
+            line: Row = {"table": table, "kernel": kernel, "test rows": count}
+            for level in LEVELS:
+                share = sum(row[f"inside {level:g}"] for row in some) / count
+                line[f"inside {100 * level:.0f} %"] = f"{100 * share:.1f} %"
+            line["R²"] = f"{1.0 - sum(row['squared_error'] for row in some) / count:.3f}"
+            line["NLPD"] = f"{sum(row['density'] for row in some) / count:.3f}"
+            line["mean deviation"] = f"{sum(row['width'] for row in some) / count:.3f}"
+            lines.append(line)
+    return f"### Uncertainty: Gaussian processes\n\n{about}\n\n{markdown_table(lines)}"
+
+
+PART = Part("uncertainty", tasks, rows, page)
