@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from harness import Row, markdown_table
-from learning.journal import Array, Part, chosen
 from scipy.stats import norm
 from sklearn.datasets import load_diabetes, load_linnerud, make_friedman1, make_friedman3
 from sklearn.exceptions import ConvergenceWarning
@@ -25,6 +24,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteK
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from learning.journal import Array, Part, chosen
 from notsodeep.estimators import DEQKernel, RowScaler
 
 TABLES = ("diabetes", "friedman 1", "friedman 3", "linnerud")
