@@ -4,9 +4,9 @@
 WhiteKernel(), normalize_y=True))`, all hyperparameters by the marginal likelihood, on four tables of scikit-learn that
 need no download: diabetes (442 rows, 300 to train), Friedman 1 and 3 (1000 drawn rows, noise of standard deviation 1
 and 0.1, 300 to train), and Linnerud (20 rows, weight from the exercises, each row left out in turn). ReLU and tanh,
-conjugate and tangent kernel, and the Gaussian kernel (RBF with its length scale) in the same pipeline. Ten random divisions. Coverage
-is the share of test rows inside the central interval of 50, 80, 90 and 95 %; NLPD is the mean negative logarithm of the
-predicted density in units of the standardised target (smaller is better).
+conjugate and tangent kernel, and the Gaussian kernel (RBF with its length scale) in the same pipeline. Ten random
+divisions. Coverage is the share of test rows inside the central interval of 50, 80, 90 and 95 %; NLPD is the mean
+negative logarithm of the predicted density in units of the standardised target (smaller is better).
 """
 
 from __future__ import annotations
