@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.models.mixing import Convolution
-from notsodeep.nets.linear_maps import FilterMap, LinearMap, MatrixMap, convolve, filter_gradient
+from notsodeep.nets.linear_maps import FilterMap, LinearMap, MatrixMap, convolve, filter_gradient, patches
 from notsodeep.nets.weight_groups import FilterGroup, WeightGroup
 
 
@@ -47,6 +47,9 @@ class Connection(Protocol):
 
     def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
         """The gradient in the weights, summed over rows, where that in W x is `back`."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        """The numbers that the weights of a unit multiply, (rows × positions, weights of a unit)."""
 
     def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
         """The weights as a group for tangent kernels."""
@@ -87,6 +90,10 @@ class DenseConnection:
     def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
         """Σ over rows of back xᵀ."""
         return back.mT @ x
+
+    def seen(self, x: Tensor) -> Tensor:
+        """The rows themselves."""
+        return x
 
     def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
         """The weights as a group for tangent kernels."""
@@ -152,6 +159,10 @@ class FilterConnection:
     def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
         """Σ over rows and positions of back(s) x(s + δ)ᵀ."""
         return filter_gradient(back, x, self.geometry)
+
+    def seen(self, x: Tensor) -> Tensor:
+        """What a filter sees at every position of every row, (rows × positions, channels × taps)."""
+        return patches(x, self.geometry).movedim(1, 2).flatten(0, 1)
 
     def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
         """The weights as a group for tangent kernels."""

@@ -7,20 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.errors import InputError
 from notsodeep.files import atomic_write
-from notsodeep.nets.students import StepsNet
 
 
 @dataclass
 class Journal:
-    """Finished students and the one in work, kept in one file."""
+    """Finished students and the one in work, kept in one file.
+
+    Attributes:
+        path: the file; None for none.
+        identity: a hash of teacher, rows and settings.
+        done: the weights of finished students, by name.
+        notes: what is to be known of them, by name.
+        work: the student in work: its weights, and where its fit stands.
+    """
 
     path: Path | None
     identity: str
     done: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     work: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -33,13 +41,16 @@ class Journal:
             found = torch.load(path, map_location="cpu", weights_only=True)
             known = found["identity"]
         except Exception as error:
-            raise InputError(f"{path} is not a checkpoint of distill: {error}") from error
+            raise InputError(
+                f"{path} is not a checkpoint of distill ({str(error).splitlines()[0]}). Name another file, or pass "
+                "resume=False to replace it."
+            ) from error
         if known != identity:
             raise InputError(
                 f"{path} belongs to another teacher, other rows or other settings. Name another file, or pass "
                 "resume=False to replace it."
             )
-        journal.done, journal.work = found["done"], found["work"]
+        journal.done, journal.notes, journal.work = (found[name] for name in ("done", "notes", "work"))
         return journal
 
     def save(self) -> None:
@@ -47,11 +58,15 @@ class Journal:
         if self.path is None:
             return
         with atomic_write(self.path) as temporary:
-            torch.save({"identity": self.identity, "done": self.done, "work": self.work}, temporary)
+            torch.save(
+                {"identity": self.identity, "done": self.done, "notes": self.notes, "work": self.work},
+                temporary,
+            )
 
-    def finish(self, name: str, student: StepsNet) -> None:
+    def finish(self, name: str, student: nn.Module, note: str = "") -> None:
         """Keep a finished student under its name."""
-        self.done[name], self.work = {k: v.cpu() for k, v in student.state_dict().items()}, {}
+        self.done[name] = {key: value.detach().cpu().clone() for key, value in student.state_dict().items()}
+        self.notes[name], self.work = note, {}
         self.save()
 
 

@@ -1,4 +1,4 @@
-"""What a distillation gives: the student, its fidelity, and the whole front of time against fidelity."""
+"""What a distillation gives: the student, its fidelity, and the whole front of cost against fidelity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.display import Shown
-from notsodeep.nets.fidelity import Doubt, Fidelity
+from notsodeep.nets.doubt import Calibration, Doubt
+from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.students import StepsNet
 
 
@@ -18,8 +19,10 @@ class Candidate(Shown):
 
     Attributes:
         name: what it is, in words.
-        kind: "cut" (the DEQ stopped early, nothing fitted), "readout" (its readout refitted) or "fitted" (all weights).
+        kind: "cut" (the DEQ stopped early, nothing fitted), "closed form" (steps and readout fitted in closed form) or
+            "fitted" (then all weights).
         network: the module.
+        start: what its fit started from.
         score: on the rows that choose among candidates: agreement, or explained variance for a single output.
         fidelity: on rows that were never looked at before.
     """
@@ -27,8 +30,14 @@ class Candidate(Shown):
     name: str
     kind: str
     network: StepsNet
+    start: str
     score: float
     fidelity: Fidelity
+
+    @property
+    def operations(self) -> int:
+        """Multiplications with weights for one sample: candidates are ordered by it, since times differ by chance."""
+        return self.network.operations
 
     def _facts(self) -> Mapping[str, Any]:
         return {"name": self.name, **self.fidelity._facts()}
@@ -42,11 +51,11 @@ class Distilled(Shown):
         network: the cheapest candidate that reaches `until`, or the most faithful one if none does.
         name: what it is, in words.
         fidelity: on rows that it has not seen.
-        front: all candidates, the fastest first, the DEQ cut after a few steps among them.
+        front: all candidates, the cheapest first, the DEQ cut after a few steps among them; `figures.plot_front` draws
+            them.
         until: the score that was asked for.
         doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it.
-        expected_disagreement: share of rows on which that estimate expects another class; to compare with
-            1 - `fidelity.agreement`. None for a single output.
+        calibration: these estimates beside what happened, on rows that it has not seen; None for a single output.
         left_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
         remarks: what else should be known.
     """
@@ -57,7 +66,7 @@ class Distilled(Shown):
     front: tuple[Candidate, ...]
     until: float
     doubt: Doubt = field(repr=False)
-    expected_disagreement: float | None
+    calibration: tuple[Calibration, ...] | None
     left_out: float
     remarks: tuple[str, ...] = ()
 
@@ -65,6 +74,34 @@ class Distilled(Shown):
     def reached(self) -> bool:
         """Whether the wanted fidelity was reached, on rows that were not used to choose."""
         return self.fidelity.score >= self.until
+
+    @property
+    def expected_disagreement(self) -> float | None:
+        """Share of rows on which it expects another class, to compare with 1 - `fidelity.agreement`."""
+        if self.calibration is None:
+            return None
+        rows = sum(one.rows for one in self.calibration)
+        return sum(one.rows * one.expected for one in self.calibration) / rows
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The front as plain rows: name, kind, start, operations, times and fidelity of every candidate."""
+        return [
+            {
+                "kind": "candidate",
+                "name": one.name,
+                "fit": one.kind,
+                "start": one.start,
+                "chosen": one.name == self.name,
+                "operations": one.operations,
+                "agreement": one.fidelity.agreement,
+                "interval": None if one.fidelity.interval is None else list(one.fidelity.interval),
+                "relative_error": one.fidelity.relative_error,
+                "rows": one.fidelity.rows,
+                "milliseconds": one.fidelity.milliseconds,
+                "teacher_milliseconds": one.fidelity.teacher_milliseconds,
+            }
+            for one in self.front
+        ]
 
     def explain(self) -> str:
         """The result in words, and the front as a table."""
@@ -81,20 +118,21 @@ class Distilled(Shown):
             )
         lines += self.remarks
         width = max(len(one.name) for one in self.front)
-        lines.append(f"{'candidate':{width}}  ms/1000  agreement  error")
+        lines.append(f"  {'candidate, the cheapest first':{width}}  ms/1000  agreement  error")
         for one in self.front:
             found = one.fidelity
             same = "" if found.agreement is None else f"{found.agreement:.2%}"
+            mark = "→" if one.name == self.name else " "
             lines.append(
-                f"{one.name:{width}}  {found.milliseconds:7.3g}  {same:>9}  {found.relative_error:.2%}"
+                f"{mark} {one.name:{width}}  {found.milliseconds:7.3g}  {same:>9}  {found.relative_error:.2%}"
             )
         return "\n".join(lines)
 
-    def export(self, path: str | Path) -> Path:
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the network as ONNX, for any number of rows, and compare it with torch; needs the extra "onnx"."""
         from notsodeep.nets.onnx_export import export_onnx
 
-        return export_onnx(self.network, path)
+        return export_onnx(self.network, path, overwrite=overwrite)
 
     def _facts(self) -> Mapping[str, Any]:
         return {"name": self.name, "reached": self.reached, **self.fidelity._facts()}

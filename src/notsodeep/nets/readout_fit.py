@@ -1,82 +1,162 @@
-"""The linear readout that fits given outputs best, in closed form, from features that are never held all at once."""
+"""Linear maps of features that fit given values best, in closed form, from features that are never held all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
 # Ridges to choose from, relative to the mean square of a feature.
-_RIDGES = tuple(10.0**power for power in range(-9, 1))
+RIDGES = tuple(10.0**power for power in range(-9, 1))
 # Features beyond which their second moment is not formed: it would take more than half a gigabyte.
 LARGEST = 8192
 
+# Features and wanted values of some observations, block by block.
+Blocks = Iterable[tuple[Tensor, Tensor]]
+
 
 @dataclass(frozen=True)
-class ReadoutFit:
-    """A readout and what it was found from.
+class LinearFit:
+    """Values ≈ weights · features + bias, and what it was found from; all in double precision.
 
     Attributes:
-        weights: (outputs, features).
-        bias: (outputs,).
-        metric: the inverse of the features' second moment with the ridge, for leverages.
-        error: mean squared error on the rows that chose the ridge.
+        weights: (values, features).
+        bias: (values,).
+        covariance: of the features over the observations, (features, features).
+        mean: of the features.
+        factor: the Cholesky factor of the second moment around the mean with the ridge, for leverages.
+        error: mean squared error on the observations that chose the ridge.
     """
 
     weights: Tensor
     bias: Tensor
-    metric: Tensor
+    covariance: Tensor
+    mean: Tensor
+    factor: Tensor
     error: float
+
+    def sketch(self, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+        """(S, s) with E||S f + s||² = (f - mean)ᵀ M (f - mean), the leverage of features f: S has few rows, M many.
+
+        M is the inverse second moment with the ridge; S is a random projection of its root.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        draws = torch.randn(rows, len(self.mean), generator=generator, dtype=torch.float64) / sqrt(rows)
+        root = torch.linalg.solve_triangular(self.factor.mT, draws.to(self.factor).mT, upper=True).mT
+        return root, -(root @ self.mean)
 
 
 @torch.no_grad()
+def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] = RIDGES) -> LinearFit | None:
+    """Ridge regression, the constant not penalised; None if there are too many features for their second moment.
+
+    Beside matrices of features × features nothing grows with the number of observations.
+
+    Args:
+        blocks: features and values to fit to.
+        others: features and values by which the ridge is chosen.
+        ridges: to choose from, relative to the mean square of a feature.
+    """
+    sums: _Sums | None = None
+    for features, values in blocks:
+        if features.shape[1] > LARGEST:
+            return None
+        sums = sums or _Sums.empty(features, values)
+        sums.add(features.double(), values.double())
+    if sums is None or not sums.count:
+        return None
+    fits = list(sums.solutions(ridges))
+    errors, count = torch.zeros(len(fits), dtype=torch.float64), 0
+    for features, values in others:
+        inner, wanted = features.double(), values.double()
+        count += wanted.numel()
+        for number, (weights, bias, _) in enumerate(fits):
+            errors[number] += float((torch.addmm(bias, inner, weights.mT) - wanted).square().sum())
+    if not fits:
+        return None
+    best = int(errors.argmin()) if count else 0
+    weights, bias, ridge = fits[best]
+    second, mean = sums.centred()
+    factor = torch.linalg.cholesky(_shifted(second, ridge))
+    return LinearFit(weights, bias, second / sums.count, mean, factor, float(errors[best]) / max(count, 1))
+
+
+@dataclass
+class _Sums:
+    """Sums over observations."""
+
+    second: Tensor
+    cross: Tensor
+    first: Tensor
+    goal: Tensor
+    count: int = 0
+
+    @classmethod
+    def empty(cls, features: Tensor, values: Tensor) -> _Sums:
+        width, outputs = features.shape[1], values.shape[1]
+        place: dict[str, Any] = {"dtype": torch.float64, "device": features.device}
+        return cls(
+            torch.zeros(width, width, **place),
+            torch.zeros(width, outputs, **place),
+            torch.zeros(width, **place),
+            torch.zeros(outputs, **place),
+        )
+
+    def add(self, features: Tensor, values: Tensor) -> None:
+        self.second.addmm_(features.mT, features)
+        self.cross.addmm_(features.mT, values)
+        self.first += features.sum(0)
+        self.goal += values.sum(0)
+        self.count += len(features)
+
+    def centred(self) -> tuple[Tensor, Tensor]:
+        """The second moment around the mean, and the mean."""
+        mean = self.first / self.count
+        return self.second - self.count * torch.outer(mean, mean), mean
+
+    def solutions(self, ridges: Sequence[float]) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Weights and bias for every ridge that is large enough."""
+        second, mean = self.centred()
+        goal = self.goal / self.count
+        cross = self.cross - torch.outer(mean, self.goal)
+        for ridge in ridges:
+            factor, info = torch.linalg.cholesky_ex(_shifted(second, ridge))
+            if int(info) == 0:
+                weights = torch.cholesky_solve(cross, factor).mT
+                yield weights, goal - weights @ mean, ridge
+
+
+def _shifted(second: Tensor, ridge: float) -> Tensor:
+    shifted = second.clone()
+    shifted.diagonal().add_(ridge * second.diagonal().mean().clamp(min=1e-300))
+    return shifted
+
+
 def fit_readout(
     features: Callable[[Tensor], Tensor],
     rows: tuple[Tensor, Tensor],
     others: tuple[Tensor, Tensor],
     batch: int,
-) -> ReadoutFit | None:
-    """Ridge regression of outputs on features; None if there are too many features for their second moment.
+) -> LinearFit | None:
+    """The best linear readout of features; None if there are too many of them.
 
     Args:
-        features: of rows.
-        rows: inputs and wanted outputs to fit to.
-        others: inputs and wanted outputs by which the ridge is chosen.
-        batch: rows at a time; beside two matrices of features × features nothing grows with the number of rows.
+        features: of samples.
+        rows: samples and wanted outputs to fit to.
+        others: samples and wanted outputs by which the ridge is chosen.
+        batch: samples at a time.
     """
-    X, Y = rows
-    width = features(X[:1]).shape[1]
-    if width > LARGEST:
-        return None
-    place: dict[str, Any] = {"dtype": torch.float64, "device": X.device}
-    second, cross = torch.zeros(width, width, **place), torch.zeros(width, Y.shape[1], **place)
-    first, goal = torch.zeros(width, **place), Y.double().mean(0)
+    with torch.no_grad():
+        return fit_linear(_featured(features, *rows, batch), _featured(features, *others, batch))
+
+
+def _featured(features: Callable[[Tensor], Tensor], X: Tensor, Y: Tensor, batch: int) -> Blocks:
     for start in range(0, len(X), batch):
-        part = features(X[start : start + batch]).double()
-        second += part.mT @ part
-        cross += part.mT @ (Y[start : start + batch].double() - goal)
-        first += part.sum(0)
-    # Around the mean of the features, so that the constant is not penalised.
-    mean = first / len(X)
-    second -= len(X) * torch.outer(mean, mean)
-    size = float(second.diagonal().mean().clamp(min=1e-300))
-    judged = torch.cat([features(part) for part in torch.split(others[0], batch)]).double()
-    best: ReadoutFit | None = None
-    for ridge in _RIDGES:
-        shifted = second.clone()
-        shifted.diagonal().add_(ridge * size)
-        factor, info = torch.linalg.cholesky_ex(shifted)
-        if int(info):
-            continue
-        weights = torch.cholesky_solve(cross, factor).mT
-        bias = goal - weights @ mean
-        error = float((judged @ weights.mT + bias - others[1].double()).square().mean())
-        if best is None or error < best.error:
-            best = ReadoutFit(weights.to(Y), bias.to(Y), torch.cholesky_inverse(factor), error)
-    return best
+        yield features(X[start : start + batch]), Y[start : start + batch]
 
 
-__all__ = ["LARGEST", "ReadoutFit", "fit_readout"]
+__all__ = ["LARGEST", "RIDGES", "LinearFit", "fit_linear", "fit_readout"]

@@ -5,6 +5,7 @@ docs/theory.md (12.1).  They are ordinary feed-forward modules: no solver, and n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 import torch
@@ -22,23 +23,74 @@ from notsodeep.validation import as_count
 _RIDGE = 1e-6
 
 
-class StepsNet(nn.Module):
-    """z_1 = φ(g_1 d), z_l = φ(W_l z_(l-1) + g_l d + b_l) with d = U x + b; outputs R z_L + r.
+class Feedback(nn.Module):
+    """W z of one step: a matrix (or filters) W, or W = A B with few rows in B, which is cheaper.
 
-    With W_l = W, g_l = 1 and b_l = 0 it is the DEQ z = φ(W z + U x + b) cut after L steps.  U x is computed once, so
-    that it costs what the cut DEQ costs, whatever W_l and g_l have become.
+    Args:
+        connection: matrices or filters.
+        weights: W, (units, units), followed by taps for filters.
+        rank: number of rows of B; None for W as it is. Then `set_weights` has to be called before use.
+    """
+
+    def __init__(self, connection: Connection, weights: Tensor, rank: int | None) -> None:
+        super().__init__()
+        self.connection, self.rank = connection, rank
+        units = len(weights)
+        self.wide: nn.Parameter | None = None
+        if rank is None:
+            self.narrow = nn.Parameter(weights.detach().clone())
+        else:
+            self.narrow = nn.Parameter(weights.new_zeros(rank, *weights.shape[1:]))
+            self.wide = nn.Parameter(weights.new_zeros(units, rank))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """W z of every row."""
+        inner = self.connection.image(self.narrow, z)
+        if self.wide is None:
+            return inner
+        if self.connection.count == 1:
+            return inner @ self.wide.mT
+        return (self.wide @ inner.reshape(len(z), -1, self.connection.count)).flatten(1)
+
+    @torch.no_grad()
+    def set_weights(self, weights: Tensor, directions: Tensor | None = None) -> None:
+        """Take W, or of a W of low rank its part V Vᵀ W along some directions V (units, rank) of its image."""
+        if self.wide is None:
+            self.narrow.copy_(weights)
+        elif directions is None:
+            raise InputError("Weights of low rank need the directions that they are to keep.")
+        else:
+            self.wide.copy_(directions)
+            self.narrow.copy_(torch.einsum("ur,u...->r...", directions.to(weights), weights))
+
+    @property
+    def operations(self) -> int:
+        """Multiplications for one sample."""
+        wide = 0 if self.wide is None else self.wide.numel()
+        return (self.narrow.numel() + wide) * self.connection.count
+
+
+class StepsNet(nn.Module):
+    """z_0 = d, z_l = φ(W_l z_(l-1) + g_l d + b_l) with d = U x + b; outputs R z_L + r, docs/theory.md (12.1).
+
+    With W_1 = 0, W_l = W, g_l = 1 and b_l = 0 it is the DEQ z = φ(W z + U x + b) cut after L steps.  U x is computed
+    once, so that it costs what the cut DEQ costs, or less where W_l have low rank.
 
     Args:
         weights: W, U, b, R and r to start from.
         activation: φ.
         connection: what W and U do to a layer: matrices or filters.
+        sample_shape: the shape of one sample.
         steps: L.
+        rank: of W_2, …, W_L; None for whole ones.
+        guess: rank of W_1, which guesses the feedback from d; 0 for none.
 
     Attributes:
         sample_shape: the shape of one sample.
         units: number of units of a layer; for images channels.
         width: number of features that are read out.
         steps: L.
+        rank, guess: as given.
     """
 
     def __init__(
@@ -48,34 +100,48 @@ class StepsNet(nn.Module):
         connection: Connection,
         sample_shape: tuple[int, ...],
         steps: int,
+        *,
+        rank: int | None = None,
+        guess: int = 0,
     ) -> None:
         super().__init__()
-        self.steps = as_count(steps, "steps")
+        self.steps, self.rank, self.guess = as_count(steps, "steps"), rank, guess
         self.connection, self.sample_shape = connection, tuple(sample_shape)
         self.activation = activation
         self.units = len(weights.recurrent)
         self._phi = TorchActivation(activation)
         self.inputs = nn.Parameter(weights.inputs.detach().clone())
         self.bias = nn.Parameter(weights.bias.detach().clone())
-        self.gain1 = nn.Parameter(torch.ones_like(weights.bias))
-        for step in range(2, self.steps + 1):
-            self.register_parameter(f"recurrent{step}", nn.Parameter(weights.recurrent.detach().clone()))
-            self.register_parameter(f"gain{step}", nn.Parameter(torch.ones_like(weights.bias)))
-            self.register_parameter(f"bias{step}", nn.Parameter(torch.zeros_like(weights.bias)))
+        ranks: list[int | None] = [guess, *[rank] * (self.steps - 1)]
+        self.feedback = nn.ModuleList(
+            nn.Module() if number == 0 else Feedback(connection, weights.recurrent, number)
+            for number in ranks
+        )
+        ones, zeros = torch.ones_like(weights.bias), torch.zeros_like(weights.bias)
+        self.gains = nn.ParameterList(nn.Parameter(ones.clone()) for _ in range(self.steps))
+        self.biases = nn.ParameterList(nn.Parameter(zeros.clone()) for _ in range(self.steps))
         self.readout = nn.Parameter(weights.readout.detach().clone())
         self.readout_bias = nn.Parameter(weights.readout_bias.detach().clone())
         self.width, self.out_features = self.readout.shape[1], self.readout.shape[0]
 
+    def drive(self, X: Tensor) -> Tensor:
+        """The drive d = U x + b of every sample."""
+        return self.connection.image(self.inputs, X.flatten(1), self.bias)
+
+    def step(self, number: int, z: Tensor, drive: Tensor) -> Tensor:
+        """z_l from z_(l-1), where z_0 is the drive itself."""
+        gain, bias = self.gains[number - 1], self.biases[number - 1]
+        # Units and their positions apart: gains and biases are those of units.
+        by_unit = drive.reshape(len(drive), self.units, self.connection.count)
+        inner = (gain[:, None] * by_unit + bias[:, None]).flatten(1)
+        feedback = self.feedback[number - 1]
+        return self._phi(inner + feedback(z) if isinstance(feedback, Feedback) else inner)
+
     def features(self, X: Tensor) -> Tensor:
         """The last step of every sample, as it is read out, (rows, width)."""
-        drive = self.connection.image(self.inputs, X.flatten(1), self.bias)
-        # Units and their positions apart: gains and biases are those of units.
-        by_unit = drive.reshape(-1, self.units, self.connection.count)
-        z = self._phi((self.gain1[:, None] * by_unit).flatten(1))
-        for step in range(2, self.steps + 1):
-            recurrent, gain, bias = (getattr(self, f"{name}{step}") for name in ("recurrent", "gain", "bias"))
-            again = (gain[:, None] * by_unit + bias[:, None]).flatten(1)
-            z = self._phi(self.connection.image(recurrent, z) + again)
+        drive = z = self.drive(X)
+        for number in range(1, self.steps + 1):
+            z = self.step(number, z, drive)
         return self.connection.read(z)
 
     def outputs(self, features: Tensor) -> Tensor:
@@ -86,13 +152,19 @@ class StepsNet(nn.Module):
         """The outputs, (rows, out_features)."""
         return self.outputs(self.features(X))
 
+    @property
+    def operations(self) -> int:
+        """Multiplications with weights for one sample: what it costs on any machine."""
+        feedback = sum(one.operations for one in self.feedback if isinstance(one, Feedback))
+        return self.inputs.numel() * self.connection.count + feedback + self.readout.numel()
+
     @torch.no_grad()
-    def rescale(self, recurrent: list[float], gains: list[float]) -> None:
+    def rescale(self, recurrent: Sequence[float], gains: Sequence[float]) -> None:
         """Multiply W_2, …, W_L and set the gains g_1, …, g_L."""
-        for step, factor in enumerate(recurrent, 2):
-            getattr(self, f"recurrent{step}").mul_(factor)
-        for step, gain in enumerate(gains, 1):
-            getattr(self, f"gain{step}").fill_(gain)
+        for feedback, factor in zip(self.feedback[1:], recurrent, strict=True):
+            feedback.narrow.mul_(factor)
+        for gain, value in zip(self.gains, gains, strict=True):
+            gain.fill_(value)
 
     @torch.no_grad()
     def set_readout(self, weights: Tensor, bias: Tensor) -> None:
@@ -103,8 +175,9 @@ class StepsNet(nn.Module):
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         shape = "×".join(map(str, self.sample_shape))
+        rank = "" if self.rank is None or self.steps == 1 else f", rank={self.rank}"
         return (
-            f"{self.activation}, steps={self.steps}, inputs={shape}, units={self.units}, "
+            f"{self.activation}, steps={self.steps}, inputs={shape}, units={self.units}{rank}, "
             f"out_features={self.out_features}"
         )
 
@@ -116,59 +189,48 @@ def first_steps(teacher: EquilibriumNet, steps: int) -> StepsNet:
     )
 
 
-def random_steps(
-    activation: Activation,
+def random_weights(
     connection: Connection,
     sample_shape: tuple[int, ...],
     units: int,
     out_features: int,
-    steps: int,
     *,
     sigma_a2: float,
     input_square: float,
     seed: int,
     like: Tensor,
-) -> StepsNet:
-    """Steps with freshly drawn weights, for teachers whose weights cannot be read.
+) -> PlainWeights:
+    """Freshly drawn weights of a cell, for teachers whose weights cannot be read.
 
     Args:
-        activation: φ.
         connection: matrices or filters.
         sample_shape: the shape of one sample.
         units: of a layer.
         out_features: number of outputs.
-        steps: their number.
         sigma_a2: variance of the recurrent weights; that of the input weights is 1 - sigma_a2 for inputs of norm 1.
         input_square: mean squared norm of what a unit sees, by which the input weights are divided.
         seed: of the weights.
         like: a tensor of the wanted precision and device.
     """
     draw, taps = gaussian_draws(seed), connection.filter_shape
-    entering = sample_shape[0]
     recurrent = draw(units, units, *taps) * sqrt(sigma_a2 / (units * connection.taps))
-    inputs = draw(units, entering, *taps) * sqrt((1.0 - sigma_a2) / (connection.taps * input_square))
+    inputs = draw(units, sample_shape[0], *taps) * sqrt((1.0 - sigma_a2) / (connection.taps * input_square))
     zeros = torch.zeros(units, dtype=torch.float64)
     readout = torch.zeros(out_features, connection.features_of(units), dtype=torch.float64)
-    plain = PlainWeights(
-        *(part.to(like) for part in (recurrent, inputs, zeros, readout, readout.new_zeros(out_features)))
-    )
-    return StepsNet(plain, activation, connection, sample_shape, steps)
+    parts = (recurrent, inputs, zeros, readout, readout.new_zeros(out_features))
+    return PlainWeights(*(part.to(like) for part in parts))
 
 
 @torch.no_grad()
-def narrowed(weights: PlainWeights, connection: Connection, states: Tensor, units: int) -> PlainWeights:
-    """A cell of fewer units: some of the teacher's, and all others written as combinations of these.
-
-    With z ≈ P z_S for the chosen units S, found by least squares on equilibria, W z ≈ (W P) z_S: the recurrent weights
-    become (W P)_S and the readout R P.
+def chosen_units(states: Tensor, connection: Connection, total: int, units: int) -> tuple[Tensor, Tensor]:
+    """Some of the units, and the matrix (total, units) that writes all of them as combinations of these.
 
     Args:
-        weights: of the teacher.
+        states: equilibria of some samples, (samples, total × positions).
         connection: matrices or filters.
-        states: equilibria of some samples, (samples, units × positions).
-        units: how many to keep.
+        total: number of units.
+        units: how many to choose.
     """
-    total = len(weights.recurrent)
     if not 1 <= units <= total:
         raise InputError(f"width={units} is not between 1 and the {total} units of the teacher.")
     values = states.reshape(len(states), total, connection.count).movedim(1, 2).reshape(-1, total).double()
@@ -176,10 +238,26 @@ def narrowed(weights: PlainWeights, connection: Connection, states: Tensor, unit
     kept = values[:, chosen]
     gram = kept.mT @ kept
     gram.diagonal().add_(_RIDGE * gram.diagonal().mean())
-    mix = torch.linalg.solve(gram, kept.mT @ values).mT.to(weights.recurrent)  # (total, units)
-    taps = weights.recurrent.shape[2:]
+    mix = torch.linalg.solve(gram, kept.mT @ values).mT
+    return chosen, mix.to(states.dtype)
+
+
+@torch.no_grad()
+def narrowed(weights: PlainWeights, chosen: Tensor, mix: Tensor) -> PlainWeights:
+    """A cell of fewer units: some of the teacher's, and all others written as combinations of these.
+
+    With z ≈ P z_S for the chosen units S, found by least squares on equilibria, W z ≈ (W P) z_S: the recurrent weights
+    become (W P)_S and the readout R P.
+
+    Args:
+        weights: of the teacher.
+        chosen: S.
+        mix: P, (units of the teacher, units kept).
+    """
+    total, units = mix.shape
     flat = weights.recurrent[chosen].reshape(units, total, -1)
-    recurrent = torch.einsum("utk,tv->uvk", flat, mix).reshape(units, units, *taps)
+    shape = (units, units, *weights.recurrent.shape[2:])
+    recurrent = torch.einsum("utk,tv->uvk", flat, mix).reshape(shape)
     by_unit = weights.readout.reshape(len(weights.readout), total, -1)
     readout = torch.einsum("otp,tv->ovp", by_unit, mix).flatten(1)
     return PlainWeights(
@@ -191,18 +269,24 @@ def _pivots(values: Tensor, count: int) -> Tensor:
     """Columns chosen in turn, each the one that those before explain least: pivoted Cholesky of the Gram matrix."""
     gram = values.mT @ values
     left = gram.diagonal().clone()
-    factors: list[Tensor] = []
+    factors = gram.new_zeros(count, len(gram))
     chosen: list[int] = []
-    for _ in range(count):
+    for number in range(count):
         pivot = int(left.argmax())
         chosen.append(pivot)
-        column = gram[:, pivot].clone()
-        for factor in factors:
-            column -= factor[pivot] * factor
-        factors.append(column / column[pivot].clamp(min=1e-300).sqrt())
-        left -= factors[-1].square()
+        before = factors[:number]
+        column = gram[:, pivot] - before[:, pivot] @ before
+        factors[number] = column / column[pivot].clamp(min=1e-300).sqrt()
+        left -= factors[number].square()
         left[chosen] = -torch.inf
     return torch.tensor(sorted(chosen), device=values.device)
 
 
-__all__ = ["StepsNet", "first_steps", "narrowed", "random_steps"]
+__all__ = [
+    "Feedback",
+    "StepsNet",
+    "chosen_units",
+    "first_steps",
+    "narrowed",
+    "random_weights",
+]

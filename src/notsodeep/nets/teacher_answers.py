@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,11 +20,15 @@ _FEWEST = 50
 
 @dataclass(frozen=True)
 class Answers:
-    """The teacher's outputs, and on which rows they can be used."""
+    """The teacher's outputs, and on which rows they can be used.
+
+    Attributes:
+        outputs: (rows, outputs).
+        good: whether a row has a converged, finite output.
+    """
 
     outputs: Tensor
     good: Tensor
-    teacher: nn.Module
 
     @property
     def left_out(self) -> float:
@@ -30,29 +36,56 @@ class Answers:
         return 1.0 - float(self.good.double().mean())
 
 
+@contextmanager
+def asked(teacher: nn.Module) -> Iterator[nn.Module]:
+    """A copy of the teacher that answers as it would in use, and never raises because a sample did not converge.
+
+    Where a module cannot be copied, it is asked itself, and given back in the mode it had. Random numbers that it draws
+    are not missing afterwards.
+    """
+    devices = sorted({one.device.index or 0 for one in teacher.parameters() if one.is_cuda})
+    modes = {module: module.training for module in teacher.modules()}
+    try:
+        found = copy.deepcopy(teacher)
+    except Exception:
+        # Tensors of a graph, handles, locks: what deepcopy raises depends on what the module holds.
+        found = teacher
+    with torch.random.fork_rng(devices=devices):
+        try:
+            found.eval()
+            if found is not teacher:
+                for module in found.modules():
+                    if isinstance(module, EquilibriumNet):
+                        module._settings = replace(module._settings, on_failure="ignore")
+            yield found
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+
 @torch.no_grad()
 def answers_of(teacher: nn.Module, X: Tensor, batch: int, report: Report) -> Answers:
-    """Outputs of a copy of the teacher; rows without a converged, finite answer are marked."""
-    asked = copy.deepcopy(teacher).eval()
-    if isinstance(asked, EquilibriumNet):
-        asked._settings = replace(asked._settings, on_failure="ignore")
+    """Outputs of a teacher; rows without a converged, finite answer are marked."""
+    solvers = [module for module in teacher.modules() if isinstance(module, EquilibriumNet)]
     outputs, good = [], []
     for start in range(0, len(X), batch):
         rows = X[start : start + batch]
-        found = asked(rows)
+        found = teacher(rows)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
-                f"The teacher must give one row of outputs for each sample, (n, outputs); got {shape}."
+                f"The teacher must give one row of outputs for each sample, (n, outputs); for {len(rows)} samples it "
+                f"gave {shape}. Wrap it in a module that returns the outputs alone."
             )
         fine = torch.isfinite(found).all(1)
-        solve = getattr(asked, "last_solve", None)
-        if isinstance(asked, EquilibriumNet) and solve is not None:
-            fine &= solve.residuals.to(found.device) <= solve.tolerance
-        outputs.append(found)
+        for solver in solvers:
+            solve = solver.last_solve
+            if solve is not None and len(solve.residuals) == len(rows):
+                fine &= solve.residuals.to(found.device) <= solve.tolerance
+        outputs.append(found.detach())
         good.append(fine)
         report(start + len(rows), len(X), lambda: "teacher's outputs")
-    answers = Answers(torch.cat(outputs), torch.cat(good), asked)
+    answers = Answers(torch.cat(outputs), torch.cat(good))
     if answers.left_out > 0.5:
         raise ConvergenceError(
             f"The teacher has no converged, finite output on {answers.left_out:.0%} of the rows.",
@@ -87,4 +120,4 @@ class Split:
         return cls(*((X[part], answers.outputs[part]) for part in parts))
 
 
-__all__ = ["Answers", "Split", "answers_of"]
+__all__ = ["Answers", "Split", "answers_of", "asked"]

@@ -1,0 +1,160 @@
+"""Where a student is likely to differ from its teacher: an estimate for each row, and whether it can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import NamedTuple
+
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from notsodeep.errors import InputError
+
+# The bins of a calibration: from where on a doubt is counted to them.
+_BINS = (0.0, 0.01, 0.05, 0.2)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An estimate, for each row, of how far the student's outputs are from the teacher's.
+
+    The squared error of an output is modelled as `floor` + `slope` · leverage, where the leverage (f - f̄)ᵀ M (f - f̄)
+    of a row's features tells how unlike the rows of the fit they are; docs/theory.md (12.3).
+
+    Attributes:
+        sketch: (S, s) with ||S f + s||² ≈ leverage: a random projection, so that a doubt costs little; None where there
+            are too many features.
+        floor, slope: found on rows that the student was not fitted to.
+        unit: by how much the estimate is stretched so that the share of disagreement it expects is the one observed.
+        seen: the doubts on the rows that it was found from, in ascending order.
+    """
+
+    sketch: tuple[Tensor, Tensor] | None
+    floor: float
+    slope: float
+    unit: float = 1.0
+    seen: Tensor | None = None
+
+    def level(self, share: float) -> float:
+        """The doubt that this share of the rows exceeds."""
+        if self.seen is None or not len(self.seen):
+            raise InputError("This estimate of doubt has no rows to take a share of.")
+        if share >= 1.0:
+            return -1.0
+        return float(self.seen[max(0, round((1.0 - share) * len(self.seen)) - 1)])
+
+    def errors(self, features: Tensor) -> Tensor:
+        """The expected size of the error of an output, for each row."""
+        square = torch.full((len(features),), self.floor, dtype=torch.float64, device=features.device)
+        if self.sketch is not None and self.slope > 0.0:
+            square += self.slope * leverages(features, self.sketch)
+        return self.unit * square.sqrt()
+
+    def disagreement(self, features: Tensor, outputs: Tensor) -> Tensor:
+        """The chance, for each row, that the teacher chooses another class; of a single output the expected error."""
+        errors = self.errors(features)
+        return errors if outputs.shape[1] == 1 else chances(outputs, errors)
+
+
+def chances(outputs: Tensor, errors: Tensor) -> Tensor:
+    """The chance, for each row, that another output is the largest when all have independent normal errors.
+
+    The two largest change places with probability Φ(-(difference)/(√2 error)), and so on for the others; the sum of
+    these is a bound that is nearly met.
+    """
+    ordered = outputs.double().sort(dim=1, descending=True).values
+    gaps = ordered[:, :1] - ordered[:, 1:]
+    each: Tensor = torch.special.ndtr(-gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None]))
+    return each.sum(1).clamp(max=1.0)
+
+
+def leverages(features: Tensor, sketch: tuple[Tensor, Tensor]) -> Tensor:
+    """||S f + s||² of every row."""
+    root, offset = (part.to(features) for part in sketch)
+    return torch.addmm(offset, features, root.mT).double().square().sum(1)
+
+
+@torch.no_grad()
+def doubt_of(
+    features: Callable[[Tensor], Tensor],
+    outputs: Callable[[Tensor], Tensor],
+    rows: tuple[Tensor, Tensor],
+    sketch: tuple[Tensor, Tensor] | None,
+    batch: int = 1024,
+) -> Doubt:
+    """The estimate, from rows that the student was not fitted to.
+
+    Args:
+        features: of samples.
+        outputs: of features.
+        rows: samples and what the teacher says of them.
+        sketch: of the features' second moment on the rows of the fit.
+        batch: samples at a time.
+    """
+    X, wanted = rows
+    parts, heights = [], []
+    for part in torch.split(X, batch):
+        inner = features(part)
+        parts.append(outputs(inner).double())
+        heights.append(parts[-1].new_zeros(len(part)) if sketch is None else leverages(inner, sketch))
+    found, height = torch.cat(parts), torch.cat(heights)
+    squares = (found - wanted.double()).square().mean(1)
+    floor, slope = float(squares.mean()), 0.0
+    if not bool(torch.isfinite(height).all()):
+        # Features that do not vary.
+        sketch, height = None, torch.zeros_like(height)
+    if sketch is not None:
+        columns = torch.stack([torch.ones_like(squares), height], dim=1)
+        floor, slope = (float(one) for one in nnls(columns.cpu().numpy(), squares.cpu().numpy())[0])
+    floor = max(floor, 1e-300)
+    errors, unit = (floor + slope * height).sqrt(), 1.0
+    if wanted.shape[1] > 1:
+        observed = float((found.argmax(1) != wanted.argmax(1)).double().sum())
+        unit = _stretch(found, errors, observed + 0.5)
+        seen = chances(found, unit * errors)
+    else:
+        seen = errors
+    return Doubt(sketch, floor, slope, unit, seen.sort().values)
+
+
+def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
+    """The factor on the errors at which as many disagreements are expected as were observed, by bisection in logs."""
+    low, high = 1e-3, 1e3
+    for _ in range(40):
+        middle = sqrt(low * high)
+        expected = float(chances(outputs, middle * errors).sum())
+        low, high = (middle, high) if expected < observed else (low, middle)
+    return sqrt(low * high)
+
+
+class Calibration(NamedTuple):
+    """Rows of similar doubt: the share that was expected to differ from the teacher, and the share that did.
+
+    Attributes:
+        least: the smallest doubt that belongs to them.
+        rows: their number.
+        expected: the mean of their doubts.
+        observed: the share of them on which the teacher has another class.
+    """
+
+    least: float
+    rows: int
+    expected: float
+    observed: float
+
+
+def calibration_of(doubts: Tensor, differs: Tensor, bins: Sequence[float] = _BINS) -> tuple[Calibration, ...]:
+    """Doubts beside what happened, in bins of doubt; bins without rows are left out."""
+    found = []
+    for least, below in zip(bins, (*bins[1:], float("inf")), strict=True):
+        inside = (doubts >= least) & (doubts < below)
+        if rows := int(inside.sum()):
+            means = (float(one[inside].double().mean()) for one in (doubts, differs))
+            found.append(Calibration(least, rows, *means))
+    return tuple(found)
+
+
+__all__ = ["Calibration", "Doubt", "calibration_of", "chances", "doubt_of", "leverages"]

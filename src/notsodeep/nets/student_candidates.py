@@ -1,0 +1,280 @@
+"""Which students are tried for a teacher, and what their fits start from."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from notsodeep.designs import design
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.models import DEQ
+from notsodeep.models.mixing import Convolution
+from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
+from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
+from notsodeep.nets.step_fit import Equilibria, feedback_directions, fit_steps
+from notsodeep.nets.students import (
+    Feedback,
+    StepsNet,
+    chosen_units,
+    first_steps,
+    narrowed,
+    random_weights,
+)
+
+# Steps after which the DEQ is cut, to have the baseline at every price.
+CUTS = (1, 2, 3, 4, 5, 6, 8)
+# Weights of low rank have one direction for so many units, and at least so many.
+_UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
+# Observations of equilibria by which units are chosen.
+_STATES = 4000
+# Of teachers whose weights cannot be read: what is tried, and how large it is made.
+_ACTIVATIONS, _FEEDBACKS, _UNITS, _CHANNELS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024, 32
+_LARGEST_VARIANCE = 0.99
+
+# A start: what it is, in words, and the network.
+Start = tuple[str, StepsNet]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A student to be fitted.
+
+    Attributes:
+        words: what it is.
+        all_weights: whether all weights are to be fitted after the closed form.
+        starts: networks to begin with; the one that is best in closed form is taken.
+        blank: a network of its shape, by the words of a start, to read weights into.
+    """
+
+    words: str
+    all_weights: bool
+    starts: Callable[[], Iterator[Start]]
+    blank: Callable[[str], StepsNet]
+
+
+class OwnSteps:
+    """Students of a DEQ: its own first steps.
+
+    Args:
+        teacher: the DEQ.
+        X: the rows to fit to.
+        width: units of the students; None for the teacher's, and for some students half as many.
+        steps: numbers of steps whose weights are all fitted.
+        batch: rows at a time.
+    """
+
+    def __init__(
+        self, teacher: EquilibriumNet, X: Tensor, width: int | None, steps: tuple[int, ...], batch: int
+    ) -> None:
+        self.teacher, self.X, self.width, self.steps, self.batch = teacher, X, width, steps, batch
+        self.weights = teacher.plain_weights()
+        if width is not None and width > teacher.units:
+            raise InputError(f"width={width} is not between 1 and the {teacher.units} units of the teacher.")
+
+    def cuts(self) -> dict[str, StepsNet]:
+        """The DEQ stopped early, nothing fitted."""
+        return {f"DEQ cut after {_steps(count)}": first_steps(self.teacher, count) for count in CUTS}
+
+    def plans(self) -> Iterator[Plan]:
+        """Whole and low-rank steps, of all units and of half of them; beyond `steps` in closed form only."""
+        units = self.teacher.units
+        width = self.width or units
+        for count in self.steps:
+            yield self._plan(count, width, None, True)
+            if count > 1 and _rank(width) < width // 2:
+                yield self._plan(count, width, _rank(width), True)
+        half = units // 2
+        if self.width is None and half:
+            for count in self.steps:
+                if count < 3:
+                    rank = _rank(half) if count > 1 and _rank(half) < half // 2 else None
+                    yield self._plan(count, half, rank, True)
+        for count in CUTS:
+            if count > max(self.steps):
+                yield self._plan(count, width, None, False)
+
+    def _plan(self, count: int, width: int, rank: int | None, all_weights: bool) -> Plan:
+        words = f"{_steps(count)} of its own"
+        if width != self.teacher.units:
+            words += f", {width} of {self.teacher.units} units"
+        if rank is not None:
+            words += f", rank {rank}"
+        return Plan(
+            words,
+            all_weights,
+            lambda: self._starts(count, width, rank),
+            lambda _: self._built(self._cell(width)[0], count, rank),
+        )
+
+    def _built(self, weights: PlainWeights, count: int, rank: int | None) -> StepsNet:
+        teacher = self.teacher
+        units = len(weights.recurrent)
+        guess = min(_rank(units), units) if count > 1 else 0
+        return StepsNet(
+            weights,
+            teacher.spec.activation,
+            teacher.connection,
+            teacher.sample_shape,
+            count,
+            rank=rank,
+            guess=guess,
+        )
+
+    def _starts(self, count: int, width: int, rank: int | None) -> Iterator[Start]:
+        """The DEQ cut, the same with the scales of its injected twin, and steps fitted to its equilibria."""
+        weights, equilibria = self._cell(width)
+        yield "its own weights", self._own(weights, equilibria, count, rank)
+        scales = injected_scales(
+            weights, self.teacher.spec.activation, self.teacher.connection, self.X, count
+        )
+        if scales is not None:
+            scaled = self._own(weights, equilibria, count, rank)
+            scaled.rescale(*scales)
+            yield "scales of the injected twin", scaled
+        fitted = self._built(weights, count, rank)
+        if fit_steps(fitted, equilibria, self.batch):
+            yield "steps fitted to its equilibria", fitted
+
+    def _own(self, weights: PlainWeights, equilibria: Equilibria, count: int, rank: int | None) -> StepsNet:
+        """The cell cut after some steps; weights of low rank keep the directions in which feedback varies most."""
+        student = self._built(weights, count, rank)
+        for number, feedback in enumerate(student.feedback):
+            if isinstance(feedback, Feedback) and feedback.rank is not None:
+                directions = feedback_directions(student, equilibria, feedback.rank)
+                kept = weights.recurrent if number else torch.zeros_like(weights.recurrent)
+                feedback.set_weights(kept, directions)
+        return student
+
+    @cached_property
+    def _equilibria(self) -> Equilibria:
+        return Equilibria.of(self.teacher, self.X, self.batch)
+
+    def _cell(self, width: int) -> tuple[PlainWeights, Equilibria]:
+        """The teacher's cell and its equilibria, or those of some of its units."""
+        teacher, equilibria = self.teacher, self._equilibria
+        if width == teacher.units:
+            return self.weights, equilibria
+        if width not in self._narrow:
+            rows = max(1, _STATES // teacher.connection.count)
+            with torch.no_grad():
+                states = teacher._settings.phi(equilibria.inner[:rows]) * math.sqrt(teacher.units)
+            chosen, mix = chosen_units(states, teacher.connection, teacher.units, width)
+            self._narrow[width] = narrowed(self.weights, chosen, mix), equilibria.of_units(chosen)
+        return self._narrow[width]
+
+    @cached_property
+    def _narrow(self) -> dict[int, tuple[PlainWeights, Equilibria]]:
+        return {}
+
+
+class DrawnSteps:
+    """Students of a module whose weights cannot be read: injected twins of DEQs, drawn at random.
+
+    Args:
+        X: the rows to fit to.
+        outputs: number of outputs.
+        width: units; None for 1024, of images 32 channels.
+        steps: numbers of steps.
+        seed: of the weights.
+    """
+
+    def __init__(self, X: Tensor, outputs: int, width: int | None, steps: tuple[int, ...], seed: int) -> None:
+        self.X, self.outputs, self.steps, self.seed = X, outputs, steps, seed
+        self.shape = tuple(X.shape[1:])
+        self.connection = _connection(self.shape)
+        self.units = width or (_UNITS if len(self.shape) == 1 else _CHANNELS)
+        self._families = {
+            f"{name}, σ_a² = {sigma_a2}": (activation(name), sigma_a2)
+            for name in _ACTIVATIONS
+            for sigma_a2 in _FEEDBACKS
+        }
+
+    def cuts(self) -> dict[str, StepsNet]:
+        """None: there is nothing that could be stopped early."""
+        return {}
+
+    def plans(self) -> Iterator[Plan]:
+        """One student for each number of steps; which DEQ it is the twin of is chosen by fit."""
+        for count in self.steps:
+            yield self._plan(count)
+
+    def _plan(self, count: int) -> Plan:
+        # A twin of one layer is the same network whatever the feedback, up to scales.
+        names = [
+            name for name, (_, sigma_a2) in self._families.items() if count > 1 or sigma_a2 == _FEEDBACKS[0]
+        ]
+        return Plan(
+            f"{_steps(count)} drawn at random, {self.units} units",
+            True,
+            lambda: ((name, self._drawn(count, *self._families[name])) for name in names),
+            lambda name: self._drawn(count, *self._families[name]),
+        )
+
+    def _drawn(self, count: int, phi: Activation, sigma_a2: float) -> StepsNet:
+        square = float(self.X.square().flatten(1).sum(1).mean()) / self.connection.count
+        weights = random_weights(
+            self.connection,
+            self.shape,
+            self.units,
+            self.outputs,
+            sigma_a2=sigma_a2,
+            input_square=max(square, 1e-30),
+            seed=self.seed,
+            like=self.X,
+        )
+        student = StepsNet(weights, phi, self.connection, self.shape, count)
+        scales = injected_scales(weights, phi, self.connection, self.X, count)
+        if scales is not None:
+            student.rescale(*scales)
+        return student
+
+
+def injected_scales(
+    weights: PlainWeights, phi: Activation, connection: Connection, X: Tensor, count: int
+) -> tuple[list[float], list[float]] | None:
+    """How the injected twin of a cell with these variances scales its steps, (7.11); None where there is none.
+
+    A bias is a constant column of the rows. Filters have the twin that they have on images of one colour.
+    """
+    sigma_a2 = min(float(weights.recurrent.square().sum()) / len(weights.recurrent), _LARGEST_VARIANCE)
+    sigma_b2 = float(weights.inputs.square().mean()) * connection.taps
+    if not (1 <= count <= 3 and sigma_a2 > 0.0 and sigma_b2 > 0.0):
+        return None
+    square = float(X.square().flatten(1).sum(1).mean()) / connection.count
+    square += float(weights.bias.square().mean()) / sigma_b2
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = DEQ(phi, sigma_a2, sigma_b2)
+            network = design(model, math.sqrt(square), "ck", "injected", layers=count).network
+    except (InputError, ConvergenceError):
+        return None
+    recurrent = [math.sqrt(one / sigma_a2) for one in network.weights[1:]]
+    gains = [math.sqrt(one / sigma_b2) for one in (network.weights[0], *network.inject)]
+    return recurrent, gains
+
+
+def _connection(shape: tuple[int, ...]) -> Connection:
+    """Matrices for rows, filters of three taps for sequences and images."""
+    if len(shape) == 1:
+        return DenseConnection()
+    taps = min(3, 2 * ((min(shape[1:]) - 1) // 2) + 1)
+    return FilterConnection(Convolution(shape[1:], taps, "zeros"), "flatten")
+
+
+def _rank(units: int) -> int:
+    return max(_FEWEST_DIRECTIONS, units // _UNITS_PER_DIRECTION)
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'s' * (count > 1)}"
+
+
+__all__ = ["CUTS", "DrawnSteps", "OwnSteps", "Plan", "injected_scales"]

@@ -1,0 +1,149 @@
+"""The fit of a student to its teacher's outputs: the readout in closed form, then all weights."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.nets.distillation_journal import Journal
+from notsodeep.nets.fidelity import relative_error
+from notsodeep.nets.readout_fit import fit_readout
+from notsodeep.nets.student_candidates import Plan
+from notsodeep.nets.students import StepsNet
+from notsodeep.nets.teacher_answers import Split
+from notsodeep.progress import Report
+
+# Adam's largest rate at so many units, falling with their root; the share of the steps in which it rises.
+_RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
+
+
+@dataclass
+class StudentFit:
+    """Fits students, and keeps what is done in a journal.
+
+    Attributes:
+        data: the rows to fit to, and those that stop and choose.
+        batch: rows at a time.
+        epochs: passes over the rows that all weights are fitted in.
+        seed: of the shuffling.
+        journal: of what is done.
+        report: of progress.
+    """
+
+    data: Split
+    batch: int
+    epochs: int
+    seed: int
+    journal: Journal
+    report: Report
+
+    def closed_form(self, plan: Plan, place: str) -> tuple[str, StepsNet, str]:
+        """The best start with its readout in closed form: name, network, and which start it was."""
+        name = f"{plan.words}, closed form"
+        if (kept := self._kept(name, plan)) is not None:
+            return name, kept, self.journal.notes[name]
+        self.report(0, max(self.epochs, 1), lambda: f"{place} {name}")
+        tried = []
+        for words, student in plan.starts():
+            self.fit_readout(student)
+            tried.append((self.error(student), words, student))
+        _, words, best = min(tried, key=lambda one: one[0])
+        self.journal.finish(name, best, words)
+        return name, best, words
+
+    def all_weights(self, plan: Plan, start: StepsNet, words: str, place: str) -> tuple[str, StepsNet]:
+        """The same with all weights fitted."""
+        name = f"{plan.words}, all weights fitted"
+        if (kept := self._kept(name, plan)) is not None:
+            return name, kept
+        student = copy.deepcopy(start)
+        self._descend(name, student, place)
+        # Features have moved: the best readout for them is again a closed form.
+        before = copy.deepcopy(student)
+        self.fit_readout(student)
+        if self.error(before) < self.error(student):
+            student = before
+        self.journal.finish(name, student, words)
+        return name, student
+
+    def _kept(self, name: str, plan: Plan) -> StepsNet | None:
+        """A student of an earlier call."""
+        if name not in self.journal.done:
+            return None
+        found = plan.blank(self.journal.notes[name])
+        found.load_state_dict(self.journal.done[name])
+        return found
+
+    def fit_readout(self, student: StepsNet) -> None:
+        """Replace the readout by the best one, unless there are too many features to say."""
+        found = fit_readout(student.features, self.data.fit, self.data.choose, self.batch)
+        if found is not None:
+            student.set_readout(found.weights.to(student.readout), found.bias.to(student.readout))
+
+    def error(self, student: StepsNet) -> float:
+        """Relative error of the outputs on the rows that stop and choose; infinite if one is not finite."""
+        X, Y = self.data.choose
+        found = relative_error(in_batches(student, X, self.batch), Y)
+        return found if math.isfinite(found) else math.inf
+
+    def _descend(self, name: str, student: StepsNet, place: str) -> None:
+        """Adam on the squared distance of the outputs; the weights with the smallest error on other rows stay."""
+        X, Y = self.data.fit
+        scale = float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
+        rate = _RATE * math.sqrt(_RATE_UNITS / student.units)
+        optimizer = torch.optim.Adam(student.parameters(), lr=rate)
+        generator = torch.Generator().manual_seed(self.seed)
+        best, state, first = self.error(student), copy.deepcopy(student.state_dict()), 0
+        work = self.journal.work
+        if work.get("name") == name:
+            student.load_state_dict(work["student"])
+            optimizer.load_state_dict(work["optimizer"])
+            generator.set_state(work["generator"])
+            best, state, first = work["best"], work["state"], work["epoch"]
+        batches = math.ceil(len(X) / self.batch)
+        total = self.epochs * batches
+        for epoch in range(first, self.epochs):
+            order = torch.randperm(len(X), generator=generator).to(X.device)
+            for number, part in enumerate(torch.split(order, self.batch)):
+                done = epoch * batches + number
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * _schedule((done + 0.5) / total)
+                optimizer.zero_grad()
+                loss = (student(X[part]) - Y[part]).square().mean() / scale
+                loss.backward()
+                optimizer.step()
+                self.report(done + 1, total, lambda: f"{place} {name}")
+            error = self.error(student)
+            if error < best:
+                best, state = error, copy.deepcopy(student.state_dict())
+            self.journal.work = {
+                "name": name,
+                "epoch": epoch + 1,
+                "student": student.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "generator": generator.get_state(),
+                "best": best,
+                "state": state,
+            }
+            self.journal.save()
+        student.load_state_dict(state)
+        student.zero_grad()
+
+
+def _schedule(progress: float) -> float:
+    """The factor on the learning rate: a short rise, then a cosine to zero."""
+    return min(1.0, progress / _WARM_UP) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+@torch.no_grad()
+def in_batches(module: Callable[[Tensor], Tensor], X: Tensor, batch: int) -> Tensor:
+    """The outputs of all samples."""
+    return torch.cat([module(part) for part in torch.split(X, batch)])
+
+
+__all__ = ["StudentFit", "in_batches"]
