@@ -12,9 +12,10 @@ from torch import Tensor, nn
 import notsodeep as nsd
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guarded
 from notsodeep.nets.distilled import Distilled
-from notsodeep.nets.fidelity import doubt_of, relative_error, wilson
+from notsodeep.nets.doubt import doubt_of
+from notsodeep.nets.fidelity import relative_error, wilson
 from notsodeep.nets.readout_fit import fit_readout
-from notsodeep.nets.students import StepsNet, first_steps, narrowed
+from notsodeep.nets.students import StepsNet, chosen_units, first_steps, narrowed
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def teacher(rows: Tensor) -> DEQNet:
 
 @pytest.fixture(scope="module")
 def small(teacher: DEQNet, rows: Tensor) -> Distilled:
-    return distill(teacher, rows, until=0.97, epochs=4)
+    return distill(teacher, rows, until=0.985, epochs=4)
 
 
 def strange(net: nn.Module) -> dict[str, Tensor]:
@@ -109,11 +110,11 @@ def test_fewer_units_are_enough_where_the_others_are_combinations_of_them(rows: 
     )
     assert torch.allclose(twice(rows[:30]), net(rows[:30]), atol=1e-8)
     states = twice.features(rows[:200]) * 24**0.5
-    less = narrowed(twice.plain_weights(), twice.connection, states, 12)
+    less = narrowed(twice.plain_weights(), *chosen_units(states, twice.connection, 24, 12))
     student = StepsNet(less, twice.spec.activation, twice.connection, (10,), 60)
     assert relative_error(student(rows[:30]), net(rows[:30])) < 1e-4
     with pytest.raises(nsd.InputError, match="not between 1 and the 24"):
-        narrowed(twice.plain_weights(), twice.connection, states, 25)
+        chosen_units(states, twice.connection, 24, 25)
 
 
 def test_the_readout_is_ridge_regression_whatever_the_batches(rows: Tensor) -> None:
@@ -137,14 +138,14 @@ def test_the_student_is_faithful_and_the_teacher_untouched(
     teacher: DEQNet, rows: Tensor, small: Distilled
 ) -> None:
     assert small.fidelity.agreement > 0.95
-    assert small.reached == (small.fidelity.agreement >= 0.97)
+    assert small.reached == (small.fidelity.agreement >= 0.985)
     assert small.fidelity.rows == 120
     low, high = small.fidelity.interval
     assert low < small.fidelity.agreement <= high
     before = strange(teacher)
     again = distill(teacher, rows, until=0.97, epochs=0)
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
-    assert {one.kind for one in again.front} == {"cut", "readout"}
+    assert {one.kind for one in again.front} == {"cut", "closed form"}
     assert "DEQ cut after 1 step" in small.explain()
 
 
@@ -152,7 +153,7 @@ def test_at_every_number_of_steps_fitting_is_better_than_cutting(small: Distille
     errors = {one.name: one.fidelity.relative_error for one in small.front}
     for count in ("1 step", "2 steps", "3 steps"):
         cut = errors[f"DEQ cut after {count}"]
-        assert errors[f"{count} of its own, readout fitted"] < cut
+        assert errors[f"{count} of its own, closed form"] < cut
         assert errors[f"{count} of its own, all weights fitted"] < 0.8 * cut
 
 
@@ -273,7 +274,7 @@ def test_the_doubt_of_normal_errors_is_right() -> None:
     generator = torch.Generator().manual_seed(11)
     X, error = torch.randn(20_000, 3, generator=generator, dtype=torch.float64), 0.1
     wanted = X + error * torch.randn(X.shape, generator=generator, dtype=torch.float64)
-    doubt = doubt_of(lambda x: x, lambda x: x, X, wanted, None)
+    doubt = doubt_of(lambda x: x, lambda x: x, (X, wanted), None)
     assert doubt.floor == pytest.approx(error**2, rel=0.03)
     assert doubt.unit == pytest.approx(1.0, abs=0.1)
     changed = float((X.argmax(1) != wanted.argmax(1)).double().mean())

@@ -30,8 +30,8 @@ from notsodeep.validation import as_count, as_real
 _TIMED, _SKETCH = 512, 64
 _UNREADABLE = (
     "The teacher's weights cannot be read as z = φ(W z + U x + b): its students were drawn at random, and the DEQ they "
-    "are twins of ({}) was chosen by fit. If it is such a cell, DEQNet.from_weights makes a teacher whose own steps are "
-    "better students."
+    "are twins of ({}) was chosen by fit. If it is such a cell, DEQNet.from_weights makes a teacher whose own steps "
+    "are better students."
 )
 
 

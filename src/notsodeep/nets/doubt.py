@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from notsodeep.errors import InputError
 
 # The bins of a calibration: from where on a doubt is counted to them.
 _BINS = (0.0, 0.01, 0.05, 0.2)
+# Disagreements that the errors of the outputs, taken at their word, count for beside those observed.
+_PRIOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def doubt_of(
     errors, unit = (floor + slope * height).sqrt(), 1.0
     if wanted.shape[1] > 1:
         observed = float((found.argmax(1) != wanted.argmax(1)).double().sum())
-        unit = _stretch(found, errors, observed + 0.5)
+        unit = _stretch(found, errors, observed)
         seen = chances(found, unit * errors)
     else:
         seen = errors
@@ -121,7 +123,12 @@ def doubt_of(
 
 
 def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
-    """The factor on the errors at which as many disagreements are expected as were observed, by bisection in logs."""
+    """The factor on the errors at which as many disagreements are expected as were observed, by bisection in logs.
+
+    A handful of them says little: what the errors themselves lead to expect counts as two observations more.
+    """
+    plain = max(float(chances(outputs, errors).sum()), 1e-6)
+    observed = plain * (observed + _PRIOR) / (plain + _PRIOR)
     low, high = 1e-3, 1e3
     for _ in range(40):
         middle = sqrt(low * high)

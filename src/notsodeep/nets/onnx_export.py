@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +48,7 @@ def export_onnx(network: StepsNet, path: str | Path, *, overwrite: bool = False)
         for rows in (_TRACED, _COMPARED)
     )
     with atomic_write(file) as temporary:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet_log():
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 module,
@@ -69,6 +72,18 @@ def export_onnx(network: StepsNet, path: str | Path, *, overwrite: bool = False)
                 "Export in float64, or use the module itself.",
             )
     return file
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Without the exporter's remarks on packages that are not needed."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 __all__ = ["export_onnx"]

@@ -66,16 +66,16 @@ def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] = RIDGES)
         if features.shape[1] > LARGEST:
             return None
         sums = sums or _Sums.empty(features, values)
-        sums.add(features.double(), values.double())
+        sums.add(features, values.to(features))
     if sums is None or not sums.count:
         return None
     fits = list(sums.solutions(ridges))
     errors, count = torch.zeros(len(fits), dtype=torch.float64), 0
     for features, values in others:
-        inner, wanted = features.double(), values.double()
-        count += wanted.numel()
+        count += values.numel()
         for number, (weights, bias, _) in enumerate(fits):
-            errors[number] += float((torch.addmm(bias, inner, weights.mT) - wanted).square().sum())
+            found = torch.addmm(bias.to(features), features, weights.to(features).mT)
+            errors[number] += float((found - values).double().square().sum())
     if not fits:
         return None
     best = int(errors.argmin()) if count else 0
@@ -107,10 +107,11 @@ class _Sums:
         )
 
     def add(self, features: Tensor, values: Tensor) -> None:
-        self.second.addmm_(features.mT, features)
-        self.cross.addmm_(features.mT, values)
-        self.first += features.sum(0)
-        self.goal += values.sum(0)
+        # Products of a block in the precision of its features, which have no more digits; sums in double precision.
+        self.second += features.mT @ features
+        self.cross += features.mT @ values
+        self.first += features.double().sum(0)
+        self.goal += values.double().sum(0)
         self.count += len(features)
 
     def centred(self) -> tuple[Tensor, Tensor]:

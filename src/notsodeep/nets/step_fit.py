@@ -123,7 +123,8 @@ def _regression(
 
 def principal_directions(covariance: Tensor, rank: int) -> Tensor:
     """The directions of largest variance, (units, rank), orthonormal."""
-    return torch.linalg.eigh(covariance.double()).eigenvectors[:, -rank:]
+    vectors: Tensor = torch.linalg.eigh(covariance.double()).eigenvectors
+    return vectors[:, -rank:]
 
 
 @torch.no_grad()

@@ -20,6 +20,8 @@ from notsodeep.progress import Report
 
 # Adam's largest rate at so many units, falling with their root; the share of the steps in which it rises.
 _RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
+# Rows whose readouts tell starts apart: at least so many, and so many for each feature.
+_FEW, _FEW_PER_FEATURE = 2000, 4
 
 
 @dataclass
@@ -50,9 +52,10 @@ class StudentFit:
         self.report(0, max(self.epochs, 1), lambda: f"{place} {name}")
         tried = []
         for words, student in plan.starts():
-            self.fit_readout(student)
+            self.fit_readout(student, rows=max(_FEW, _FEW_PER_FEATURE * student.width))
             tried.append((self.error(student), words, student))
         _, words, best = min(tried, key=lambda one: one[0])
+        self.fit_readout(best)
         self.journal.finish(name, best, words)
         return name, best, words
 
@@ -79,9 +82,10 @@ class StudentFit:
         found.load_state_dict(self.journal.done[name])
         return found
 
-    def fit_readout(self, student: StepsNet) -> None:
-        """Replace the readout by the best one, unless there are too many features to say."""
-        found = fit_readout(student.features, self.data.fit, self.data.choose, self.batch)
+    def fit_readout(self, student: StepsNet, rows: int | None = None) -> None:
+        """Replace the readout by the best one on so many rows, unless there are too many features to say."""
+        X, Y = self.data.fit
+        found = fit_readout(student.features, (X[:rows], Y[:rows]), self.data.choose, self.batch)
         if found is not None:
             student.set_readout(found.weights.to(student.readout), found.bias.to(student.readout))
 

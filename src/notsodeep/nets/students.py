@@ -50,7 +50,7 @@ class Feedback(nn.Module):
             return inner
         if self.connection.count == 1:
             return inner @ self.wide.mT
-        return (self.wide @ inner.reshape(len(z), -1, self.connection.count)).flatten(1)
+        return (self.wide @ inner.unflatten(1, (self.wide.shape[1], self.connection.count))).flatten(1)
 
     @torch.no_grad()
     def set_weights(self, weights: Tensor, directions: Tensor | None = None) -> None:
@@ -132,7 +132,7 @@ class StepsNet(nn.Module):
         """z_l from z_(l-1), where z_0 is the drive itself."""
         gain, bias = self.gains[number - 1], self.biases[number - 1]
         # Units and their positions apart: gains and biases are those of units.
-        by_unit = drive.reshape(len(drive), self.units, self.connection.count)
+        by_unit = drive.unflatten(1, (self.units, self.connection.count))
         inner = (gain[:, None] * by_unit + bias[:, None]).flatten(1)
         feedback = self.feedback[number - 1]
         return self._phi(inner + feedback(z) if isinstance(feedback, Feedback) else inner)
@@ -162,7 +162,8 @@ class StepsNet(nn.Module):
     def rescale(self, recurrent: Sequence[float], gains: Sequence[float]) -> None:
         """Multiply W_2, …, W_L and set the gains g_1, …, g_L."""
         for feedback, factor in zip(self.feedback[1:], recurrent, strict=True):
-            feedback.narrow.mul_(factor)
+            if isinstance(feedback, Feedback):
+                feedback.narrow.mul_(factor)
         for gain, value in zip(self.gains, gains, strict=True):
             gain.fill_(value)
 
@@ -237,7 +238,7 @@ def chosen_units(states: Tensor, connection: Connection, total: int, units: int)
     chosen = _pivots(values, units)
     kept = values[:, chosen]
     gram = kept.mT @ kept
-    gram.diagonal().add_(_RIDGE * gram.diagonal().mean())
+    gram.diagonal().add_(_RIDGE * gram.diagonal().mean().clamp(min=1e-30))
     mix = torch.linalg.solve(gram, kept.mT @ values).mT
     return chosen, mix.to(states.dtype)
 

@@ -45,7 +45,7 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
     assert ran.exit_code == 0, ran.output
     record = json.loads(ran.stdout)
     assert record["student"]["agreement"] >= 0.8
-    assert {one["kind"] for one in record["front"]} == {"cut", "readout", "fitted"}
+    assert {one["kind"] for one in record["front"]} == {"cut", "closed form", "fitted"}
     state = torch.load(folder / "student.pt", weights_only=True)
     assert state["readout"].shape == (3, 24)
     again = run(folder, file, "--save", str(folder / "student.pt"))
