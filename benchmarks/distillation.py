@@ -1,203 +1,372 @@
 """How faithfully and how much faster do a few explicit steps answer for a trained DEQ?
 
-  python benchmarks/distillation.py --minutes 20                         as much as fits; the next call goes on
-  python benchmarks/distillation.py --data mnist --activations relu      some of it
-  python benchmarks/distillation.py --summary                            the tables from what is done
+  python benchmarks/distillation.py                      what is not done yet, task by task; the next call goes on
+  python benchmarks/distillation.py --minutes 20         as much as fits
+  python benchmarks/distillation.py --only mnist relu    the tasks with these words
+  python benchmarks/distillation.py --list               the tasks and which are done
+  python benchmarks/distillation.py --summary            the tables from what is done
 
-A task is a data set, an activation, σ_a², a width, what was trained (readout or all weights) and a seed. The teacher
-is trained on labels (all weights: three epochs of Adam on 12 000 rows; readout: ten epochs), then distilled without
-labels on twice as many rows, and everything is judged on the whole test part: agreement of classes with the teacher,
-accuracy, and milliseconds of 1000 rows in turn, beside the DEQ solved to 1e-3 and to 1e-6. "strong" is a teacher
-trained with contractive=0.9 from σ_a² = 0.2.
+A task is a data set, an activation, a feedback, a width, what was trained (readout or all weights) and a seed. All
+combinations would be 648 teachers; `TASKS` is a balanced part of them, in which every level of every factor occurs:
+MNIST and Fashion-MNIST with every activation and feedback at width 512, seeds and the other levels for a part of these.
+The teacher is trained on labels of 12 000 rows (all weights: three epochs of Adam; readout: ten), then distilled
+without labels on twice as many rows (CIFAR-10 10 000, VGG-19 features 20 000), and everything is judged on the whole
+test part: agreement of classes with the teacher, accuracy, and processor milliseconds of 1000 rows on one thread, in
+turn, beside the DEQ solved to 1e-3 and to 1e-6. Feedback is σ_a² at the start, 0.2 or 0.5; "strong" starts at 0.9 (ReLU 0.8), from
+where training takes it to the edge of what the solver can do. What it became is in every row: the norm of ∂f/∂z, its
+spectral radius (the rate at which iteration converges), and the solver's steps.
 
-Beside the front of `distill` (the DEQ cut, refitted, fitted): "undesigned", a network of the same shape with random
-weights fitted to the same outputs for as many epochs; and the guard at a fallback of 5 %.
+Beside the candidates of `distill` (the DEQ cut, closed forms, fitted): "undesigned", a network of the chosen student's
+shape with torch's usual random weights, fitted alike; "unreadable", the students of the same teacher when its weights
+cannot be read; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 32 channels.
 Results: distillation.jsonl in --out, one line for each candidate, finished tasks in one piece.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import copy
 import json
 import math
-import statistics
+import shutil
+import tempfile
 import time
 import warnings
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from harness import RESULTS, Row, markdown_table, write_atomically
+from distillation_tables import KEYS, report
+from harness import RESULTS, Row, write_atomically
 from rich.console import Console
-from rich.progress import track
-from torch import nn
+from torch import Tensor, nn
 
+from notsodeep.data import as_images, load
+from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_append
-from notsodeep.models import DEQ
-from notsodeep.nets import DEQNet, SolverOptions, distill, fit, guarded
+from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
+from notsodeep.nets.distillation_journal import Journal
+from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import milliseconds, relative_error
+from notsodeep.nets.student_fit import StudentFit, in_batches
+from notsodeep.nets.students import StepsNet
+from notsodeep.nets.teacher_answers import Answers, Split
 from notsodeep.papers.training_rows import Parts, parts_of
 
 CONSOLE = Console(width=150)
-DATA = ("mnist", "fashion_mnist", "cifar10", "cifar10_vgg19")
-ACTIVATIONS, WIDTHS, TRAINED = ("relu", "tanh", "gelu"), (512, 1024, 2048), ("all", "readout")
-FEEDBACKS = ("0.2", "0.5", "strong")
-EPOCHS = {"all": 3, "readout": 10}
-ROWS, STUDENT_EPOCHS, STRONG = 12_000, 6, 0.9
-KEYS = ("data", "activation", "feedback", "width", "trained", "seed")
+ROWS, EPOCHS = 12_000, {"all": 3, "readout": 10}
+CHANNELS, IMAGE_ROWS, SIDE = 32, 4000, 16
+# What a student has to reach on the rows that choose it: somewhat more than on the test part, since the teacher has
+# seen half of these rows.
+UNTIL = {"mnist": 0.997}
+UNTIL_ELSE = 0.993
 
 
-def teacher_of(parts: Parts, activation: str, feedback: str, width: int, trained: str, seed: int) -> DEQNet:
-    """A DEQ, trained on the first half of the rows."""
-    sigma_a2 = 0.2 if feedback == "strong" else float(feedback)
-    net = DEQNet(
-        DEQ(activation, sigma_a2),
-        parts.X.shape[1],
-        width,
-        parts.classes,
-        train=trained,
-        seed=seed,
-        contractive=STRONG if feedback == "strong" else False,
-        solver=SolverOptions(tolerance=1e-4),
-    )
-    rows = min(ROWS, len(parts.X) // 2)
-    fit(net, (parts.X[:rows], parts.y[:rows]), epochs=EPOCHS[trained], seed=seed)
+@dataclass(frozen=True)
+class Task:
+    """One teacher."""
+
+    data: str
+    activation: str
+    feedback: str
+    width: int = 512
+    trained: str = "all"
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return "-".join(str(getattr(self, key)) for key in KEYS)
+
+    @property
+    def images(self) -> bool:
+        return self.data.endswith(" images")
+
+    @property
+    def sigma_a2(self) -> float:
+        if self.feedback == "strong":
+            return 0.8 if self.activation == "relu" else 0.9
+        return float(self.feedback)
+
+
+def _tasks() -> list[Task]:
+    """The balanced part, such that an early end leaves some of everything."""
+    activations, feedbacks = ("relu", "tanh", "gelu"), ("0.2", "0.5", "strong")
+    square = [(activations[(i + j) % 3], feedbacks[j]) for i in range(3) for j in range(3)]
+    main = [Task(data, *kind) for kind in square for data in ("mnist", "fashion_mnist")]
+    others = [
+        Task("cifar10", "relu", "0.2"),
+        Task("cifar10_vgg19", "tanh", "0.5"),
+        Task("cifar10", "gelu", "strong"),
+        Task("cifar10_vgg19", "relu", "0.2"),
+        Task("mnist", "relu", "0.5", trained="readout"),
+        Task("fashion_mnist", "gelu", "0.2", trained="readout"),
+        Task("mnist", "tanh", "strong", trained="readout"),
+        Task("fashion_mnist", "relu", "0.2", trained="readout"),
+        Task("cifar10", "tanh", "0.5", trained="readout"),
+        Task("cifar10_vgg19", "gelu", "strong", trained="readout"),
+    ]
+    wide = [
+        Task("mnist", "tanh", "0.5", 1024),
+        Task("fashion_mnist", "gelu", "strong", 1024),
+        Task("fashion_mnist", "relu", "0.2", 2048),
+    ]
+    images = [
+        Task("mnist images", "relu", "0.5", CHANNELS),
+        Task("fashion_mnist images", "tanh", "0.5", CHANNELS),
+        Task("cifar10 images", "gelu", "0.2", CHANNELS),
+    ]
+    core = (("mnist", "relu", "0.2"), ("fashion_mnist", "tanh", "0.5"), ("mnist", "gelu", "0.5"))
+    seeds = [Task(*kind, seed=seed) for seed in (1, 2) for kind in core]
+    return [*main[:6], *others[:2], images[0], wide[0], *main[6:12], *others[2:6], images[1], seeds[0],
+            *main[12:], *others[6:], *seeds[1:], images[2], *wide[1:]]  # fmt: skip
+
+
+TASKS = _tasks()
+
+
+# --- teachers ----------------------------------------------------------------------------------------------
+@lru_cache(maxsize=1)
+def parts(data: str) -> Parts:
+    if data.endswith(" images"):
+        return image_parts(data.split()[0])
+    return parts_of(data, 2 * ROWS if data in ("mnist", "fashion_mnist") else None, None)
+
+
+def image_parts(data: str) -> Parts:
+    """Images of at most 16 × 16, less their mean image, with |x(s)|² = 1 on average."""
+    found = []
+    for split, count in (("train", 2 * IMAGE_ROWS), ("test", 2000)):
+        read = load(data, split=split, n=count)
+        images = as_images(data, np.asarray(read.X, dtype=np.float64))
+        side = images.shape[-1]
+        step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= SIDE)
+        blocks = images.reshape(*images.shape[:2], side // step, step, side // step, step)
+        found.append((blocks.mean(axis=(3, 5)), np.asarray(read.y)))
+    mean = found[0][0].mean(axis=0)
+    scale = math.sqrt(np.mean(np.sum((found[0][0] - mean) ** 2, axis=1)))
+    X, X_test = (torch.as_tensor((images - mean) / scale, dtype=torch.float32) for images, _ in found)
+    y, y_test = (torch.as_tensor(labels, dtype=torch.int64) for _, labels in found)
+    return Parts(X, y, X_test, y_test, 1.0)
+
+
+def teacher_of(task: Task, scratch: Path) -> EquilibriumNet:
+    """A DEQ, trained on the first half of the rows; one that was trained before is read."""
+    data = parts(task.data)
+    options: dict[str, Any] = {
+        "train": task.trained,
+        "seed": task.seed,
+        "solver": SolverOptions(tolerance=1e-4, max_steps=500),
+    }
+    net: EquilibriumNet
+    if task.images:
+        model = ConvDEQ(task.activation, task.sigma_a2)
+        net = ConvDEQNet(model, data.X.shape[1], task.width, data.classes, tuple(data.X.shape[2:]), **options)
+    else:
+        deq = DEQ(task.activation, task.sigma_a2)
+        net = DEQNet(deq, data.X.shape[1], task.width, data.classes, **options)
+    file = scratch / f"{task.name}.teacher.pt"
+    if file.exists():
+        net.load_state_dict(torch.load(file, weights_only=True))
+        return net
+    rows = len(data.X) // 2
+    history = fit(net, (data.X[:rows], data.y[:rows]), epochs=EPOCHS[task.trained], seed=task.seed)
+    if history.stopped:
+        CONSOLE.print(f"{task.name}: training stopped early: {history.stopped}")
+    torch.save(net.state_dict(), file)
     return net
 
 
-def at_tolerance(net: DEQNet, tolerance: float) -> DEQNet:
-    """The same network, solved to another residual."""
-    solver = SolverOptions(tolerance=tolerance)
-    other = DEQNet.from_weights(
-        *net.plain_weights()[:3], net.spec.activation, net.plain_weights().readout, solver=solver
-    )
+def at_tolerance(net: EquilibriumNet, tolerance: float) -> EquilibriumNet:
+    """The same network, solved to another residual, nothing to be trained."""
+    task_solver = SolverOptions(tolerance=tolerance, max_steps=500)
+    if isinstance(net, DEQNet):
+        plain = net.plain_weights()
+        return DEQNet.from_weights(
+            *plain[:3], net.spec.activation, plain.readout, solver=task_solver, on_failure="ignore"
+        ).requires_grad_(False)
+    sizes = (net.sample_shape[0], net.units, net.out_features, net.sample_shape[1:])
+    other = ConvDEQNet(net.spec, *sizes, solver=task_solver, on_failure="ignore")
+    other.load_state_dict(net.state_dict())
     return other.requires_grad_(False)
 
 
 @torch.no_grad()
-def judged(module: nn.Module, parts: Parts, wanted: torch.Tensor) -> Row:
+def feedback_of(net: EquilibriumNet, X: Tensor) -> Row:
+    """Norm and spectral radius of ∂f/∂z at the equilibria of some rows: means, and the largest radius."""
+    if not isinstance(net, DEQNet):
+        return {"norm": net.contraction(exact=True), "rate": None, "rate_max": None}
+    recurrent = net.plain_weights().recurrent
+    slopes = net._settings.phi.slope(net.preactivations(X)) * math.sqrt(net.units)
+    few = slopes[: 30 if net.units <= 512 else 8]
+    norms = [float(torch.linalg.matrix_norm(one[:, None] * recurrent, ord=2)) for one in few]
+    radii = [float(torch.linalg.eigvals(one[:, None] * recurrent).abs().max()) for one in few]
+    return {"norm": float(np.mean(norms)), "rate": float(np.mean(radii)), "rate_max": max(radii)}
+
+
+# --- students ----------------------------------------------------------------------------------------------
+class Unreadable(nn.Module):
+    """A teacher of which only the outputs are known."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, X: Tensor) -> Tensor:
+        found: Tensor = self.inner(X)
+        return found
+
+
+def undesigned(student: StepsNet, data: Split, epochs: int, seed: int) -> StepsNet:
+    """The student's shape with torch's usual random weights (uniform, ±1/√fan_in), fitted alike."""
+    drawn = copy.deepcopy(student)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weights in drawn.named_parameters():
+            if name.startswith("gains"):
+                weights.fill_(1.0)
+            elif weights.ndim == 1:
+                weights.zero_()
+            else:
+                bound = 1.0 / math.sqrt(weights[0].numel())
+                weights.copy_(torch.rand(weights.shape, generator=generator) * 2 * bound - bound)
+    work = StudentFit(data, 256, epochs, seed, Journal(None, ""), lambda *_: None)
+    work.fit_readout(drawn)
+    work._descend("undesigned", drawn, "")
+    work.fit_readout(drawn)
+    return drawn
+
+
+@torch.no_grad()
+def judged(module: nn.Module, data: Parts, wanted: Tensor) -> Row:
     """Agreement with the teacher and accuracy, on the test part, in percent."""
-    outputs = torch.cat([module(block) for block in torch.split(parts.X_test, 2000)])
+    outputs = in_batches(module, data.X_test, 1000)
     classes = outputs.argmax(1)
     return {
         "agreement": 100.0 * float((classes == wanted.argmax(1)).double().mean()),
-        "accuracy": 100.0 * float((classes == parts.y_test).double().mean()),
+        "accuracy": 100.0 * float((classes == data.y_test).double().mean()),
         "error": relative_error(outputs, wanted),
     }
 
 
-def task_rows(data: str, activation: str, feedback: str, width: int, trained: str, seed: int) -> list[Row]:
+def task_rows(task: Task, scratch: Path) -> list[Row]:
     """The teacher, every candidate, the undesigned student and the guard of one task."""
-    parts = parts_of(data, None if data == "cifar10_vgg19" else 2 * ROWS, None)
-    net = teacher_of(parts, activation, feedback, width, trained, seed)
-    precise = at_tolerance(net, 1e-6)
-    with torch.no_grad():
-        wanted = torch.cat([precise(block) for block in torch.split(parts.X_test, 2000)])
-    start = time.perf_counter()
-    small = distill(precise, parts.X, until=0.995, epochs=STUDENT_EPOCHS, seed=seed)
-    seconds = time.perf_counter() - start
-    undesigned = distill(
-        nn.Sequential(precise), parts.X, width=width, steps=(2,), epochs=STUDENT_EPOCHS, seed=seed
+    data = parts(task.data)
+    precise = at_tolerance(teacher_of(task, scratch), 1e-6)
+    loose = at_tolerance(precise, 1e-3)
+    wanted = in_batches(precise, data.X_test, 1000)
+    start = time.process_time()
+    until = UNTIL.get(task.data.split()[0], UNTIL_ELSE)
+    small = distill(
+        precise, data.X, until=until, seed=task.seed, checkpoint=scratch / f"{task.name}.students.pt"
     )
-    modules: dict[str, nn.Module] = {"DEQ at 1e-3": at_tolerance(net, 1e-3), "DEQ at 1e-6": precise}
-    kinds = dict.fromkeys(modules, "teacher")
+    seconds = time.process_time() - start
+    modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
+    about = {name: {"kind": "teacher"} for name in modules}
     for one in small.front:
-        modules[one.name], kinds[one.name] = one.network, one.kind
-    modules["undesigned, 2 steps"], kinds["undesigned, 2 steps"] = undesigned.network, "undesigned"
-    times = milliseconds(modules, parts.X_test[:1000])
-    rows = [
-        {"name": name, "kind": kinds[name], "ms": times[name], **judged(module, parts, wanted)}
+        modules[one.name] = one.network
+        about[one.name] = {
+            "kind": one.kind,
+            "start": one.start,
+            "operations": one.operations,
+            "chosen": one.name == small.name,
+        }
+    for name, network in beside(task, small, precise).items():
+        modules[name], about[name] = network, {"kind": name, "operations": network.operations}
+    safe = guarded(small, precise, share=0.05)
+    modules["guarded"] = safe
+    batch = data.X_test[:1000] if not task.images else data.X_test[:250]
+    times = milliseconds(modules, batch, clock=lambda _: time.process_time())
+    steps = {}
+    for name, net in (("steps_1e-3", loose), ("steps_1e-6", precise)):
+        in_batches(net, batch, len(batch))
+        steps[name] = None if net.last_solve is None else net.last_solve.steps
+    common = {**steps, **feedback_of(precise, data.X_test), "seconds": seconds, "left_out": small.left_out}
+    about["guarded"] = {"kind": "guarded", **guard_facts(safe, data, wanted)}
+    return [
+        {"name": name, **about[name], "ms": times[name], **judged(module, data, wanted), **common}
         for name, module in modules.items()
     ]
-    safe = guarded(small, precise, share=0.05)
-    rows.append(
-        {"name": f"{small.name}, guarded", "kind": "guarded", "ms": math.nan, **judged(safe, parts, wanted)}
-    )
-    contraction = net.contraction()
-    return [
-        {**row, "chosen": row["name"] == small.name, "contraction": contraction, "seconds": seconds}
-        for row in rows
-    ]
 
 
-def summary(rows: list[Row]) -> str:
-    """For each task the teacher, the fits, the cuts at the same price, and the guard."""
-    lines = []
-    by_task: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        by_task.setdefault(tuple(row[key] for key in KEYS[:-1]), []).append(row)
-    for key, found in by_task.items():
-        line: Row = dict(zip(KEYS[:-1], key, strict=True))
-        line["seeds"] = len({row["seed"] for row in found})
+def beside(task: Task, small: Distilled, precise: EquilibriumNet) -> dict[str, StepsNet]:
+    """What the chosen student is compared with, beyond the front."""
+    data = parts(task.data)
+    outputs = in_batches(precise, data.X, 1000)
+    split = Split.of(data.X, Answers(outputs, torch.ones(len(data.X), dtype=torch.bool)), task.seed)
+    found = {"undesigned": undesigned(small.network, split, 8, task.seed)}
+    if task.feedback == "0.5" and task.seed == 0 and task.width <= 512 and not task.images:
+        hidden = distill(Unreadable(precise), data.X, width=task.width, steps=(2,), seed=task.seed)
+        found["unreadable"] = hidden.network
+    return found
 
-        def mean(name: str, field: str, found: list[Row] = found) -> float:
-            return statistics.mean(row[field] for row in found if row["name"] == name)
 
-        line["DEQ accuracy"] = f"{mean('DEQ at 1e-6', 'accuracy'):.2f}"
-        for steps in ("1 step", "2 steps", "3 steps"):
-            cut, fitted = f"DEQ cut after {steps}", f"{steps} of its own, all weights fitted"
-            line[f"{steps}: cut, fitted"] = f"{mean(cut, 'agreement'):.2f}, {mean(fitted, 'agreement'):.2f}"
-        line["accuracy lost, 2 steps"] = (
-            f"{mean('DEQ at 1e-6', 'accuracy') - mean('2 steps of its own, all weights fitted', 'accuracy'):.2f}"
-        )
-        line["undesigned"] = f"{mean('undesigned, 2 steps', 'agreement'):.2f}"
-        line["guarded"] = (
-            f"{statistics.mean(row['agreement'] for row in found if row['kind'] == 'guarded'):.2f}"
-        )
-        two = mean("2 steps of its own, all weights fitted", "ms")
-        line["faster, 1e-3, 1e-6"] = (
-            f"{mean('DEQ at 1e-3', 'ms') / two:.1f}, {mean('DEQ at 1e-6', 'ms') / two:.1f}"
-        )
-        lines.append(line)
-    return markdown_table(lines)
+@torch.no_grad()
+def guard_facts(safe: Any, data: Parts, wanted: Tensor) -> Row:
+    """How often the guard asked on the test part, and what it expected beside what happened."""
+    doubts = torch.cat([safe.doubts(part) for part in torch.split(data.X_test, 1000)])
+    alone = in_batches(safe.student, data.X_test, 1000)
+    return {
+        "asked": 100.0 * float((doubts > safe.limit).double().mean()),
+        "expected": 100.0 * float(doubts.mean()),
+        "observed": 100.0 * float((alone.argmax(1) != wanted.argmax(1)).double().mean()),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
-    parser.add_argument("--activations", nargs="+", choices=ACTIVATIONS, default=ACTIVATIONS)
-    parser.add_argument("--feedbacks", nargs="+", choices=FEEDBACKS, default=FEEDBACKS)
-    parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS)
-    parser.add_argument("--trained", nargs="+", choices=TRAINED, default=TRAINED)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=(), help="words that the name of a task must have")
     parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--summary", action="store_true", help="only show what is done")
+    parser.add_argument("--list", action="store_true", help="the tasks, and which are done")
+    parser.add_argument("--summary", action="store_true", help="only write the tables of what is done")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    wanted = parser.parse_args()
-    path = wanted.out / "distillation.jsonl"
-    done = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    known = {tuple(row[key] for key in KEYS) for row in done}
-    choices = (
-        wanted.data,
-        wanted.activations,
-        wanted.feedbacks,
-        wanted.widths,
-        wanted.trained,
-        range(wanted.seeds),
+    parser.add_argument(
+        "--scratch", type=Path, default=Path(tempfile.gettempdir()) / "notsodeep-distillation"
     )
-    tasks = [task for task in itertools.product(*choices) if task not in known]
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    path = wanted.out / "distillation.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    done = {tuple(row[key] for key in KEYS) for row in rows}
+    tasks = [task for task in TASKS if all(word in task.name.split("-") for word in wanted.only)]
+    if wanted.list:
+        for task in tasks:
+            mark = "done" if tuple(getattr(task, key) for key in KEYS) in done else "    "
+            CONSOLE.print(f"{mark} {task.name}")
+        return
+    tasks = [task for task in tasks if tuple(getattr(task, key) for key in KEYS) not in done]
     warnings.simplefilter("ignore")
+    for folder in (wanted.scratch, wanted.out):
+        folder.mkdir(parents=True, exist_ok=True)
     limit = time.monotonic() + 60.0 * wanted.minutes
-    for task in track([] if wanted.summary else tasks, "distillation", console=CONSOLE):
+    for number, task in enumerate([] if wanted.summary else tasks, 1):
         if time.monotonic() > limit:
             break
-        rows = [{**dict(zip(KEYS, task, strict=True)), **row} for row in task_rows(*task)]
-        atomic_append(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        done += rows
-    if done:
-        text = summary(done)
+        CONSOLE.print(f"{number} of {len(tasks)}: {task.name} …")
+        start = time.monotonic()
+        facts = {key: getattr(task, key) for key in KEYS}
+        try:
+            measured = task_rows(task, wanted.scratch)
+        except ConvergenceError as error:
+            measured = [{"name": "failed", "kind": "failed", "reason": str(error)}]
+        found = [{**facts, **row} for row in measured]
+        atomic_append(path, "".join(json.dumps(row) + "\n" for row in found).encode())
+        rows += found
+        for file in wanted.scratch.glob(f"{task.name}.*"):
+            file.unlink()
+        CONSOLE.print(f"   {time.monotonic() - start:.0f} s")
+        write_atomically(wanted.out / "distillation.md", report(rows))
+    if rows:
+        text = report(rows)
+        write_atomically(wanted.out / "distillation.md", text)
         CONSOLE.print(text, soft_wrap=True)
-        write_atomically(
-            wanted.out / "distillation.md",
-            "# Distillation\n\nAgreement of classes with the teacher on the test part in percent: the DEQ cut after "
-            "one, two and three steps, and as many steps of its own with all weights fitted; an undesigned network of "
-            "two steps; the chosen student guarded by the DEQ on 5 % of the rows. 'faster': the DEQ solved to 1e-3 and "
-            "1e-6 over two "
-            f"fitted steps.\n\n{text}",
-        )
+    if wanted.scratch.exists() and not any(wanted.scratch.iterdir()):
+        shutil.rmtree(wanted.scratch)
 
 
 if __name__ == "__main__":

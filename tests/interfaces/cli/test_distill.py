@@ -47,7 +47,7 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
     assert record["student"]["agreement"] >= 0.8
     assert {one["kind"] for one in record["front"]} == {"cut", "closed form", "fitted"}
     state = torch.load(folder / "student.pt", weights_only=True)
-    assert state["readout"].shape == (3, 24)
+    assert len(state["readout"]) == 3
     again = run(folder, file, "--save", str(folder / "student.pt"))
     assert isinstance(again.exception, InputError)
 
