@@ -6,6 +6,7 @@ needed("matplotlib", "A figure (notsodeep.figures)")
 
 from notsodeep.figures.bar_plots import plot_race
 from notsodeep.figures.design_plots import plot_design
+from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
     plot_accuracy,
     plot_depths,
@@ -47,6 +48,7 @@ __all__ = [
     "plot_eigenvalues",
     "plot_epochs",
     "plot_errors",
+    "plot_front",
     "plot_kernel",
     "plot_learning_curve",
     "plot_losses",

@@ -177,7 +177,7 @@ class FilterConnection:
         """All positions divided by √positions, or their mean."""
         if self.readout == "flatten":
             return layer / sqrt(self.count)
-        return layer.unflatten(1, (layer.shape[1] // self.count, self.count)).mean(dim=2)
+        return layer.reshape(-1, layer.shape[1] // self.count, self.count).mean(dim=2)
 
     def read_back(self, features: Tensor) -> Tensor:
         """The adjoint of `read`."""

@@ -153,7 +153,7 @@ class _Work:
             Candidate(name, kind, net, start, self._score(net), self._judged(net, times[name], times[""]))
             for name, (kind, net, start) in students.items()
         ]
-        front.sort(key=lambda one: (one.operations, one.fidelity.relative_error))
+        front.sort(key=lambda one: (one.operations, self.fit.error(one.network)))
         best = self._choice(front)
         doubt = self._doubt(best.network)
         readable = isinstance(self.teacher, EquilibriumNet)
@@ -214,8 +214,9 @@ class _Work:
         """The cheapest that reaches `until` on the rows that choose, or the most faithful."""
         enough = [one for one in front if one.score >= self.settings.until]
         if enough:
-            return enough[0]
-        return max(front, key=lambda one: (one.score, -one.fidelity.relative_error))
+            cheapest = [one for one in enough if one.operations == enough[0].operations]
+            return max(cheapest, key=lambda one: one.score)
+        return max(front, key=lambda one: (one.score, -self.fit.error(one.network)))
 
     def _doubt(self, student: StepsNet) -> Doubt:
         batch = self.settings.batch_size

@@ -172,8 +172,8 @@ def patches(x: Tensor, geometry: Convolution) -> Tensor:
 
 def _images(rows: Tensor, geometry: Convolution) -> Tensor:
     """Rows as images, (rows, channels, positions along each axis)."""
-    # Not by reshaping: an exported network must not know the number of its rows.
-    return rows.unflatten(1, (rows.shape[1] // geometry.count, *geometry.positions))
+    # The number of rows is left open, so that an exported network takes any.
+    return rows.reshape(-1, rows.shape[1] // geometry.count, *geometry.positions)
 
 
 def _with_border(images: Tensor, geometry: Convolution) -> tuple[Tensor, int]:

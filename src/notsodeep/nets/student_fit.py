@@ -20,6 +20,8 @@ from notsodeep.progress import Report
 
 # Adam's largest rate at so many units, falling with their root; the share of the steps in which it rises.
 _RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
+# An epoch has at least so many steps, as long as they have so many rows.
+_LEAST_BATCHES, _SMALLEST_BATCH = 40, 16
 # Rows whose readouts tell starts apart: at least so many, and so many for each feature.
 _FEW, _FEW_PER_FEATURE = 2000, 4
 
@@ -109,11 +111,12 @@ class StudentFit:
             optimizer.load_state_dict(work["optimizer"])
             generator.set_state(work["generator"])
             best, state, first = work["best"], work["state"], work["epoch"]
-        batches = math.ceil(len(X) / self.batch)
+        batch = min(self.batch, max(_SMALLEST_BATCH, len(X) // _LEAST_BATCHES))
+        batches = math.ceil(len(X) / batch)
         total = self.epochs * batches
         for epoch in range(first, self.epochs):
             order = torch.randperm(len(X), generator=generator).to(X.device)
-            for number, part in enumerate(torch.split(order, self.batch)):
+            for number, part in enumerate(torch.split(order, batch)):
                 done = epoch * batches + number
                 for group in optimizer.param_groups:
                     group["lr"] = rate * _schedule((done + 0.5) / total)

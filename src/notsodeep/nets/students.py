@@ -43,14 +43,20 @@ class Feedback(nn.Module):
             self.narrow = nn.Parameter(weights.new_zeros(rank, *weights.shape[1:]))
             self.wide = nn.Parameter(weights.new_zeros(units, rank))
 
-    def forward(self, z: Tensor) -> Tensor:
-        """W z of every row."""
-        inner = self.connection.image(self.narrow, z)
+    def forward(self, start: Tensor, z: Tensor) -> Tensor:
+        """The rows start + W z."""
+        dense = self.connection.count == 1
         if self.wide is None:
-            return inner
-        if self.connection.count == 1:
-            return inner @ self.wide.mT
-        return (self.wide @ inner.unflatten(1, (self.wide.shape[1], self.connection.count))).flatten(1)
+            return (
+                torch.addmm(start, z, self.narrow.mT)
+                if dense
+                else start + self.connection.image(self.narrow, z)
+            )
+        inner = self.connection.image(self.narrow, z)
+        if dense:
+            return torch.addmm(start, inner, self.wide.mT)
+        by_unit = inner.reshape(-1, self.wide.shape[1], self.connection.count)
+        return start + (self.wide @ by_unit).flatten(1)
 
     @torch.no_grad()
     def set_weights(self, weights: Tensor, directions: Tensor | None = None) -> None:
@@ -132,10 +138,10 @@ class StepsNet(nn.Module):
         """z_l from z_(l-1), where z_0 is the drive itself."""
         gain, bias = self.gains[number - 1], self.biases[number - 1]
         # Units and their positions apart: gains and biases are those of units.
-        by_unit = drive.unflatten(1, (self.units, self.connection.count))
-        inner = (gain[:, None] * by_unit + bias[:, None]).flatten(1)
+        by_unit = drive.reshape(-1, self.units, self.connection.count)
+        start = torch.addcmul(bias[:, None], gain[:, None], by_unit).flatten(1)
         feedback = self.feedback[number - 1]
-        return self._phi(inner + feedback(z) if isinstance(feedback, Feedback) else inner)
+        return self._phi(feedback(start, z) if isinstance(feedback, Feedback) else start)
 
     def features(self, X: Tensor) -> Tensor:
         """The last step of every sample, as it is read out, (rows, width)."""
