@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Ridges to choose from, relative to the mean square of a feature.
+# Ridges to choose from, relative to the mean square of a feature; fewer of them where each one costs seconds.
 RIDGES = tuple(10.0**power for power in range(-9, 1))
-# Features beyond which their second moment is not formed: it would take more than half a gigabyte.
-LARGEST = 8192
+_FEW_RIDGES, _MANY_FEATURES = RIDGES[1::2], 1024
+# Features beyond which there is no closed form: it would take a minute and more than half a gigabyte.
+LARGEST = 4096
 
 # Features and wanted values of some observations, block by block.
 Blocks = Iterable[tuple[Tensor, Tensor]]
@@ -51,7 +52,7 @@ class LinearFit:
 
 
 @torch.no_grad()
-def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] = RIDGES) -> LinearFit | None:
+def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] | None = None) -> LinearFit | None:
     """Ridge regression, the constant not penalised; None if there are too many features for their second moment.
 
     Beside matrices of features × features nothing grows with the number of observations.
@@ -59,7 +60,7 @@ def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] = RIDGES)
     Args:
         blocks: features and values to fit to.
         others: features and values by which the ridge is chosen.
-        ridges: to choose from, relative to the mean square of a feature.
+        ridges: to choose from, relative to the mean square of a feature; ten powers of ten if not given.
     """
     sums: _Sums | None = None
     for features, values in blocks:
@@ -69,6 +70,8 @@ def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] = RIDGES)
         sums.add(features, values.to(features))
     if sums is None or not sums.count:
         return None
+    if ridges is None:
+        ridges = RIDGES if len(sums.first) <= _MANY_FEATURES else _FEW_RIDGES
     fits = list(sums.solutions(ridges))
     errors, count = torch.zeros(len(fits), dtype=torch.float64), 0
     for features, values in others:

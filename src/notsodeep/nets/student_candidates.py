@@ -18,6 +18,7 @@ from notsodeep.models import DEQ
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
+from notsodeep.nets.readout_fit import LARGEST
 from notsodeep.nets.step_fit import Equilibria, feedback_directions, fit_steps
 from notsodeep.nets.students import (
     Feedback,
@@ -35,7 +36,8 @@ _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
 # Of teachers whose weights cannot be read: what is tried, and how large it is made.
-_ACTIVATIONS, _FEEDBACKS, _UNITS, _CHANNELS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024, 32
+_ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
+_FEWEST_CHANNELS, _CHANNELS = 8, 32
 _LARGEST_VARIANCE = 0.99
 
 # A start: what it is, in words, and the network.
@@ -180,7 +182,7 @@ class DrawnSteps:
     Args:
         X: the rows to fit to.
         outputs: number of outputs.
-        width: units; None for 1024, of images 32 channels.
+        width: units; None for 1024, of images 8 to 32 channels.
         steps: numbers of steps.
         seed: of the weights.
     """
@@ -189,7 +191,9 @@ class DrawnSteps:
         self.X, self.outputs, self.steps, self.seed = X, outputs, steps, seed
         self.shape = tuple(X.shape[1:])
         self.connection = _connection(self.shape)
-        self.units = width or (_UNITS if len(self.shape) == 1 else _CHANNELS)
+        # As many channels as have a readout in closed form, within reason.
+        channels = min(_CHANNELS, max(_FEWEST_CHANNELS, LARGEST // self.connection.count))
+        self.units = width or (_UNITS if len(self.shape) == 1 else channels)
         self._families = {
             f"{name}, σ_a² = {sigma_a2}": (activation(name), sigma_a2)
             for name in _ACTIVATIONS
