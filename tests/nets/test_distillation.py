@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,17 @@ import torch
 from torch import Tensor, nn
 
 import notsodeep as nsd
+from notsodeep.models.mixing import Convolution
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guarded
+from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.distilled import Distilled
-from notsodeep.nets.doubt import doubt_of
+from notsodeep.nets.doubt import calibration_of, doubt_of, leverages
 from notsodeep.nets.fidelity import relative_error, wilson
+from notsodeep.nets.onnx_export import export_onnx
 from notsodeep.nets.readout_fit import fit_readout
-from notsodeep.nets.students import StepsNet, chosen_units, first_steps, narrowed
+from notsodeep.nets.step_fit import Equilibria, fit_steps
+from notsodeep.nets.student_candidates import injected_scales
+from notsodeep.nets.students import Feedback, StepsNet, chosen_units, first_steps, narrowed
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +123,76 @@ def test_fewer_units_are_enough_where_the_others_are_combinations_of_them(rows: 
         chosen_units(states, twice.connection, 24, 25)
 
 
+def test_steps_of_full_rank_are_whole_steps_and_low_rank_keeps_the_wanted_directions(rows: Tensor) -> None:
+    generator = torch.Generator().manual_seed(4)
+    weights = torch.randn(10, 10, generator=generator, dtype=torch.float64)
+    start = torch.zeros_like(rows)
+    whole, factored = (Feedback(DenseConnection(), weights, rank) for rank in (None, 10))
+    factored.set_weights(weights, torch.eye(10, dtype=torch.float64))
+    assert torch.allclose(whole(start, rows), factored(start, rows), atol=1e-12)
+    assert factored.operations == 2 * whole.operations
+    directions = torch.linalg.qr(weights)[0][:, :3]
+    low = Feedback(DenseConnection(), weights, 3)
+    low.set_weights(weights, directions)
+    assert torch.allclose(low(start, rows), rows @ (directions @ directions.T @ weights).T, atol=1e-12)
+
+
+def test_steps_fitted_to_equilibria_find_what_is_linear(rows: Tensor) -> None:
+    """Of a DEQ without bends one step is enough: h = (1 - W)^(-1) U x; and low rank finds feedback of low rank."""
+    generator = torch.Generator().manual_seed(6)
+    W, U = (torch.randn(12, size, generator=generator, dtype=torch.float64) / 12 for size in (12, 10))
+    solver = SolverOptions(tolerance=1e-12)
+    straight = DEQNet.from_weights(W, U, None, "identity", solver=solver)
+    equilibria = Equilibria.of(straight, rows, 256)
+    one = first_steps(straight, 1)
+    assert fit_steps(one, equilibria, 256)
+    wanted = torch.linalg.solve(torch.eye(12, dtype=torch.float64) - W, U)
+    assert torch.allclose(one.inputs, wanted, atol=1e-6)
+    V = torch.linalg.qr(W)[0][:, :2]
+    bent = DEQNet.from_weights(V @ V.T @ W, U, None, "tanh", solver=solver)
+    errors = []
+    for rank in (1, 2, None):
+        student = StepsNet(bent.plain_weights(), bent.spec.activation, bent.connection, (10,), 3, rank=rank)
+        assert fit_steps(student, Equilibria.of(bent, rows, 256), 256)
+        errors.append(relative_error(student(rows), bent(rows)))
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] == pytest.approx(errors[2], rel=1e-3)
+
+
+def test_steps_of_images_are_fitted_by_what_a_filter_sees() -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("tanh", 0.5), 1, 8, 2, 5, seed=0, dtype=torch.float64)
+    images = torch.randn(400, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    equilibria = Equilibria.of(net, images[:300], 100)
+    cut = relative_error(first_steps(net, 2)(images[300:]), net(images[300:]))
+    for rank, share in ((None, 0.5), (6, 0.8)):
+        student = StepsNet(
+            net.plain_weights(), net.spec.activation, net.connection, (1, 5, 5), 2, rank=rank, guess=4
+        )
+        assert fit_steps(student, equilibria, 100)
+        assert relative_error(student(images[300:]), net(images[300:])) < share * cut
+
+
+def test_the_scales_of_the_twin_take_biases_and_filters(teacher: DEQNet, rows: Tensor) -> None:
+    """A bias is a constant column of the rows; filters on images of one colour are a matrix."""
+    weights, phi = teacher.plain_weights(), teacher.spec.activation
+    plain = injected_scales(weights, phi, teacher.connection, rows, 2)
+    column = torch.full((len(rows), 1), 0.4, dtype=torch.float64)
+    wide = weights._replace(inputs=torch.cat([weights.inputs, weights.inputs[:, :1] * 0], dim=1))
+    size = float(wide.inputs.square().mean())
+    biased = wide._replace(bias=torch.full((40,), 0.4 * size**0.5, dtype=torch.float64))
+    bare = torch.cat([rows, 0 * column], dim=1)
+    one = injected_scales(biased, phi, teacher.connection, bare, 2)
+    other = injected_scales(wide, phi, teacher.connection, torch.cat([rows, column], dim=1), 2)
+    assert one is not None
+    assert other is not None
+    assert [*one[0], *one[1]] == pytest.approx([*other[0], *other[1]])
+    connection = FilterConnection(Convolution((1, 1), 1, "zeros"), "flatten")
+    filters = weights._replace(
+        recurrent=weights.recurrent[..., None, None], inputs=weights.inputs[..., None, None]
+    )
+    assert injected_scales(filters, phi, connection, rows[..., None, None], 2) == plain
+
+
 def test_the_readout_is_ridge_regression_whatever_the_batches(rows: Tensor) -> None:
     generator = torch.Generator().manual_seed(3)
     weights = torch.randn(2, 10, generator=generator, dtype=torch.float64)
@@ -190,6 +266,46 @@ def test_a_module_whose_weights_cannot_be_read_gets_random_steps(rows: Tensor) -
     assert found.fidelity.agreement > 0.9
 
 
+class Odd(nn.Module):
+    """A module with state of every kind, that cannot be copied and has no answer to some rows."""
+
+    def __init__(self, silent_below: float) -> None:
+        super().__init__()
+        self.layer, self.norm, self.drop = nn.Linear(10, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)
+        self.silent_below, self.lock = silent_below, threading.Lock()
+
+    def forward(self, X: Tensor) -> Tensor:
+        outputs = self.drop(self.norm(self.layer(X))) + 0.0 * torch.rand(len(X), 1)
+        return torch.where(X[:, :1] < self.silent_below, torch.nan, outputs)
+
+
+def test_the_teacher_stays_as_it_was_whatever_it_is(rows: Tensor) -> None:
+    module = Odd(silent_below=-0.5).double()
+    module.drop.eval()
+    before, modes = strange(module), [one.training for one in module.modules()]
+    random = torch.random.get_rng_state()
+    found = distill(module, rows[:400], width=20, steps=(1,), epochs=1, until=0.5)
+    silent = float((rows[:400, 0] < -0.5).double().mean())
+    assert found.left_out == pytest.approx(silent)
+    assert f"{silent:.2%} of the rows, which were left out" in found.explain()
+    assert [one.training for one in module.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert all(one.grad is None for one in module.parameters())
+    with pytest.raises(nsd.ConvergenceError, match="no converged, finite output on"):
+        distill(Odd(silent_below=0.5).double(), rows[:400], width=20, steps=(1,), epochs=0)
+    assert [one.training for one in module.modules()] == modes
+
+
+def test_an_equilibrium_inside_of_another_module_is_asked_whether_it_converged(rows: Tensor) -> None:
+    solver = SolverOptions(tolerance=1e-8, max_steps=9)
+    net = DEQNet(nsd.DEQ("relu", 0.5), 10, 30, 2, seed=0, dtype=torch.float64, solver=solver)
+    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    found = distill(nn.Sequential(net), few, width=20, steps=(1,), epochs=0, until=0.5)
+    assert 0.0 < found.left_out <= 0.2
+    assert net._settings.on_failure == "raise"
+
+
 def test_images_and_a_single_output(rows: Tensor) -> None:
     net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3), 1, 6, 3, 6, seed=0)
     images = torch.randn(200, 1, 6, 6, generator=torch.Generator().manual_seed(5))
@@ -227,6 +343,8 @@ def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
     [
         ({"X": np.full((100, 10), np.nan)}, "NaN"),
         ({"X": np.zeros((20, 10))}, "too few"),
+        ({"teacher": nn.Linear(10, 150).double()}, "200 usable rows are too few to fit 150 outputs"),
+        ({"teacher": nn.Flatten(0)}, "Wrap it in a module"),
         ({"X": np.zeros((100, 9))}, "10 columns"),
         ({"until": 1.5}, "until is a share"),
         ({"steps": ()}, "it is empty"),
@@ -281,6 +399,27 @@ def test_the_doubt_of_normal_errors_is_right() -> None:
     assert float(doubt.disagreement(X, X).mean()) == pytest.approx(changed, rel=0.02)
 
 
+def test_doubts_beside_what_happened() -> None:
+    doubts = torch.tensor([0.0, 0.02, 0.04, 0.5, 0.7])
+    bins = calibration_of(doubts, torch.tensor([False, False, True, True, False]))
+    assert [(one.least, one.rows, one.observed) for one in bins] == [
+        (0.0, 1, 0.0),
+        (0.01, 2, 0.5),
+        (0.2, 2, 0.5),
+    ]
+    assert bins[1].expected == pytest.approx(0.03)
+
+
+def test_a_sketch_estimates_leverages(rows: Tensor) -> None:
+    targets = rows[:, :2]
+    found = fit_readout(lambda x: x, (rows[:800], targets[:800]), (rows[800:], targets[800:]), 100)
+    assert found is not None
+    centred = rows - rows[:800].mean(0)
+    exact = (centred @ torch.linalg.inv(800 * found.covariance) * centred).sum(1)
+    estimated = leverages(rows, found.sketch(2000, seed=0))
+    assert torch.allclose(estimated, exact, rtol=0.2)
+
+
 def test_intervals_of_shares() -> None:
     """Wilson's interval at 0 and 1, and its textbook value at 8 of 10."""
     assert wilson(1.0, 100)[1] == 1.0
@@ -298,3 +437,32 @@ def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: 
         assert np.allclose(found, small.network(rows[:11]).numpy(), atol=1e-9)
     with pytest.raises(nsd.InputError, match="exists"):
         small.export(file)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_of_images_takes_any_number_of_them(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    net = ConvDEQNet(nsd.ConvDEQ("gelu", 0.3, readout="pool", padding="circular"), 2, 6, 3, 5, seed=0)
+    student = StepsNet(
+        net.plain_weights(), net.spec.activation, net.connection, (2, 5, 5), 2, rank=3, guess=2
+    )
+    session = onnxruntime.InferenceSession(
+        str(export_onnx(student, tmp_path / "images.onnx")), providers=["CPUExecutionProvider"]
+    )
+    for count in (1, 11):
+        images = torch.randn(count, 2, 5, 5, generator=torch.Generator().manual_seed(count))
+        (found,) = session.run(None, {"X": images.numpy()})
+        with torch.no_grad():
+            assert np.allclose(found, student(images).numpy(), atol=1e-5)
+
+
+def test_the_front_is_drawn_with_the_cuts_in_it(small: Distilled) -> None:
+    plot_front = pytest.importorskip("notsodeep.figures").plot_front
+    axes = plot_front(small)
+    labels = [one.get_text() for one in axes.get_legend().get_texts()]
+    assert {"DEQ cut, nothing fitted", "closed form", "all weights fitted", "the result", "wanted"} <= {
+        *labels
+    }
+    (cuts,) = (line for line in axes.lines if line.get_label() == "DEQ cut, nothing fitted")
+    assert len(cuts.get_xdata()) == len([one for one in small.front if one.kind == "cut"])
+    assert plot_front(small.rows()).get_ylabel() == "rows with another class (%)"

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, file: str, *words: str):
-    arguments = ["distill", str(folder / file), "--data", str(folder / "rows.npy"), "--scale", "none", *words]
+    arguments = ["distill", str(folder / file), "--data", str(folder / "rows.npy"), *words]
     return CliRunner().invoke(app, [*arguments, "--activation", "relu", "--epochs", "1"])
 
 
@@ -45,7 +45,7 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
     assert ran.exit_code == 0, ran.output
     record = json.loads(ran.stdout)
     assert record["student"]["agreement"] >= 0.8
-    assert {one["kind"] for one in record["front"]} == {"cut", "closed form", "fitted"}
+    assert {one["fit"] for one in record["front"]} == {"cut", "closed form", "fitted"}
     state = torch.load(folder / "student.pt", weights_only=True)
     assert len(state["readout"]) == 3
     again = run(folder, file, "--save", str(folder / "student.pt"))
@@ -56,7 +56,7 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
     ("content", "words"),
     [
         ({"W": torch.eye(3)}, "Missing: U, readout"),
-        ({"W": torch.eye(3), "U": torch.eye(3), "readout": torch.eye(3), "x": torch.eye(1)}, "unknown: x"),
+        ({"W": torch.eye(3), "U": torch.eye(3), "readout": torch.eye(3), "x": torch.eye(1)}, "not used: x"),
         ([1, 2], "holds a list"),
     ],
 )
@@ -68,3 +68,40 @@ def test_a_file_that_is_something_else_is_refused(folder: Path, content: object,
     (folder / "text.pt").write_text("no weights")
     assert "cannot be read" in str(run(folder, "text.pt").exception)
     assert "There is no file" in str(run(folder, "nothing.pt").exception)
+
+
+def test_the_state_of_a_module_is_read_by_its_names(folder: Path) -> None:
+    """As torch saves it, inside of a checkpoint or not, and with other names that are explained."""
+    known = torch.load(folder / "deq.pt", weights_only=True)
+    state = {
+        "W.weight": known["W"],
+        "U.weight": known["U"],
+        "U.bias": torch.zeros(24),
+        "readout.weight": known["readout"],
+        "readout.bias": known["readout_bias"],
+    }
+    torch.save({"model": state, "epoch": 3, "optimizer": {}}, folder / "training.pt")
+    ran = run(folder, "training.pt", "--until", "0.5", "--figure", str(folder / "front.png"))
+    assert ran.exit_code == 0, ran.output
+    assert (folder / "front.png").stat().st_size > 1000
+    torch.save({f"cell.{key}": value for key, value in state.items()}, folder / "other.pt")
+    assert "not used: cell.W.weight (24, 24)" in str(run(folder, "other.pt").exception)
+    names = {"W": "W.weight", "U": "U.weight", "readout": "readout.weight", "readout_bias": "readout.bias"}
+    words = [word for ours, theirs in names.items() for word in ("--name", f"{ours}=cell.{theirs}")]
+    again = run(folder, "other.pt", "--until", "0.5", "--json", *words)
+    assert again.exit_code == 0, again.output
+    assert "takes OURS=THEIRS" in str(run(folder, "other.pt", "--name", "cell.W").exception)
+    torch.save({**state, "W.bias": torch.zeros(24)}, folder / "two.pt")
+    assert "save their sum as b" in str(run(folder, "two.pt").exception)
+
+
+def test_nothing_in_a_file_is_executed(folder: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return exec, ("open('owned', 'w')",)
+
+    torch.save({"W": Evil()}, folder / "evil.pt")
+    np.savez(folder / "evil.npz", W=np.array([Evil()], dtype=object))
+    for name in ("evil.pt", "evil.npz"):
+        assert "cannot be read" in str(run(folder, name).exception)
+    assert not Path("owned").exists()

@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 
 # The names under which a file has its arrays; b and readout_bias may be missing.
 _NAMES = ("W", "U", "b", "readout", "readout_bias")
+_NEEDED = ("W", "U", "readout")
+# How the state of a module calls them whose parts are called W, U and readout: torch.save(net.state_dict(), …).
+_OF_MODULES = {
+    "W": ("W.weight",),
+    "U": ("U.weight",),
+    "b": ("U.bias", "W.bias"),
+    "readout": ("readout.weight",),
+    "readout_bias": ("readout.bias",),
+}
+# Where a checkpoint of a training keeps the state of its module.
+_INSIDE = ("state_dict", "model_state_dict", "model")
 
 
 @app.command()
-@options.takes_data("digits", n=None, samples_help="How many rows, without labels; all if not given.")
+@options.takes_data(
+    "digits", n=None, scale="none", samples_help="How many rows, without labels; all if not given."
+)
 def distill(
     data: Data,
     weights: Annotated[
@@ -31,6 +44,14 @@ def distill(
         ),
     ],
     activation: options.Activation = "tanh",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=THEIRS",
+            help="How FILE calls one of W, U, b, readout, readout_bias: W=cell.weight. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     until: Annotated[
         float, typer.Option(metavar="SHARE", help="Wanted share of rows with the same class.")
     ] = 0.99,
@@ -57,6 +78,7 @@ def distill(
     onnx: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the student as ONNX.", show_default=False)
     ] = None,
+    figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
@@ -64,16 +86,21 @@ def distill(
 
     FILE holds the weights of z = φ(W z + U x + b), outputs readout z +
     readout_bias: torch.save({"W": W, "U": U, "b": b, "readout": R}, "deq.pt"), or
-    np.savez. Rows are given as the DEQ was trained on them: --scale none if it saw
-    them as they are. No labels are needed.
+    np.savez; or the state of a module, whose names --name explains. Nothing in it
+    is executed. Rows are taken as they are, unless --scale says otherwise: as the
+    DEQ was trained on them. No labels are needed.
 
-    Example: notsodeep distill deq.pt --activation relu --data X.csv --scale none
+    Example: notsodeep distill deq.pt --activation relu --data X.csv
+
+    Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
 
     Exit code 0: the wanted share was reached; 3: it was not, and the most faithful
     student is given.
     """
     needed("torch", "distill")
-    for path in (save, onnx):
+    if figure is not None:
+        needed("matplotlib", "--figure")
+    for path in (save, onnx, figure):
         if path is not None:
             new_path(path, overwrite)
     if onnx is not None:
@@ -82,7 +109,7 @@ def distill(
 
     from notsodeep.nets import distill as distil
 
-    teacher = trained_network(weights, activation)
+    teacher = trained_network(weights, activation, name)
     samples = data.samples()
     found = distil(
         teacher,
@@ -104,21 +131,25 @@ def distill(
             torch.save(found.network.state_dict(), temporary)
         say(f"weights of the student: {save}", errors)
     if onnx is not None:
-        if overwrite:
-            onnx.unlink(missing_ok=True)
-        say(f"ONNX: {found.export(onnx)}", errors)
+        say(f"ONNX: {found.export(onnx, overwrite=overwrite)}", errors)
+    if figure is not None:
+        from notsodeep import figures
+
+        drawing, panels = figures.new_figure()
+        figures.plot_front(found, panels[0])
+        say(f"figure: {figures.save(drawing, figure)}", errors)
     if not found.reached:
         raise typer.Exit(3)
 
 
-def trained_network(weights: Path, activation: str) -> Any:
-    """The DEQ whose weights a file holds."""
+def trained_network(weights: Path, activation: str, names: list[str] | None = None) -> Any:
+    """The DEQ whose weights a file holds; names: what --name says."""
     import torch
 
     from notsodeep.interfaces.scenario import read_activation
     from notsodeep.nets import DEQNet
 
-    arrays = _read(weights)
+    arrays = _read(weights, _pairs(names or []))
     readout: Any = arrays["readout"]
     if "readout_bias" in arrays:
         linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
@@ -129,11 +160,23 @@ def trained_network(weights: Path, activation: str) -> Any:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The arrays of a file as tensors; nothing in it is executed."""
+def _pairs(given: list[str]) -> dict[str, str]:
+    """What --name says, as {ours: theirs}."""
+    pairs = {}
+    for text in given:
+        ours, equals, theirs = text.partition("=")
+        if not equals or ours not in _NAMES or not theirs:
+            raise InputError(f"--name takes OURS=THEIRS with OURS one of {', '.join(_NAMES)}; got {text!r}.")
+        pairs[ours] = theirs
+    return pairs
+
+
+def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
+    """The arrays of a file as tensors, under our names; nothing in it is executed."""
     import numpy as np
     import torch
 
+    arrays: Any
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
@@ -149,35 +192,47 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} holds a {type(arrays).__name__}; a dict of arrays W, U, b, readout is needed."
         )
-    missing = [name for name in ("W", "U", "readout") if name not in arrays]
-    unknown = [str(name) for name in arrays if name not in _NAMES]
-    if missing or unknown:
+    inside = next((arrays[key] for key in _INSIDE if isinstance(arrays.get(key), dict)), arrays)
+    tensors = {str(key): value for key, value in inside.items() if isinstance(value, torch.Tensor)}
+    return _named(tensors, names, path)
+
+
+def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[str, Any]:
+    """The arrays under our names: as --name says, else as they are called, else as modules call them."""
+    found = {}
+    for ours in _NAMES:
+        theirs = names.get(ours)
+        options_ = (theirs,) if theirs else (ours, *_OF_MODULES[ours])
+        present = [option for option in options_ if option in tensors]
+        if len(present) > 1:
+            raise InputError(
+                f"{path} has {' and '.join(present)}. If both are added, save their sum as {ours}; else say which one "
+                f"it is: --name {ours}={present[0]}."
+            )
+        if present:
+            found[ours] = tensors[present[0]]
+    missing = [ours for ours in (*_NEEDED, *names) if ours not in found]
+    unknown = [key for key, value in tensors.items() if not any(value is one for one in found.values())]
+    # Where names were given, what they leave out belongs to something else.
+    if missing or (unknown and not names):
+        shapes = [f"{key} {tuple(tensors[key].shape)}" for key in unknown]
         raise InputError(
-            f"{path} must have the arrays W, U, readout and, where there are any, b and readout_bias, of "
-            f"z = φ(W z + U x + b). Missing: {', '.join(missing) or 'none'}; "
-            f"unknown: {', '.join(unknown[:5]) or 'none'}."
+            f"{path} must have the arrays W (units, units), U (units, inputs), readout (outputs, units) and, where "
+            "there are any, b and readout_bias, of z = φ(W z + U x + b). "
+            f"Missing: {', '.join(dict.fromkeys(missing)) or 'none'}; not used: {', '.join(shapes[:8]) or 'none'}. "
+            "Say what they are called: --name W=… --name U=…"
         )
-    return arrays
+    return found
 
 
 def _record(found: Any) -> dict[str, Any]:
     """Everything that is printed, for JSON."""
-    rows = [{"name": one.name, "kind": one.kind, **_numbers(one.fidelity)} for one in found.front]
-    chosen = {"name": found.name, "reached": found.reached, "until": found.until, **_numbers(found.fidelity)}
+    rows = found.rows()
     return {
-        "student": chosen,
+        "student": next(row for row in rows if row["chosen"]) | {"reached": found.reached},
+        "until": found.until,
         "expected_disagreement": found.expected_disagreement,
+        "calibration": None if found.calibration is None else [one._asdict() for one in found.calibration],
         "left_out": found.left_out,
         "front": rows,
-    }
-
-
-def _numbers(fidelity: Any) -> dict[str, Any]:
-    return {
-        "rows": fidelity.rows,
-        "agreement": fidelity.agreement,
-        "interval": fidelity.interval,
-        "relative_error": fidelity.relative_error,
-        "milliseconds": fidelity.milliseconds,
-        "teacher_milliseconds": fidelity.teacher_milliseconds,
     }
