@@ -1,12 +1,13 @@
 """Run the tests with the lowest versions that pyproject.toml declares, so that its bounds are known to be true.
 
-    python tools/check_lowest.py                              all tests that are not slow and need no torch
+    python tools/check_lowest.py                              all tests that are not slow
     python tools/check_lowest.py -- tests/kernels -m ""       what stands behind -- goes to pytest
-    python tools/check_lowest.py --leave-out                  with torch too, where its lowest build is small enough
+    python tools/check_lowest.py --tested                     torch at its lower bound, too, where that build is small enough
 
-Each direct dependency of the package and of its extra `all` is installed at its lower bound; what those need in turn,
-pip chooses. The package itself is installed from the checkout, not editable. Needs an index to install from; the
-environment is temporary. Exit code 0: the tests passed; 1: they did not, or a bound cannot be installed.
+Each direct dependency of the package and of its extra `all` is installed at its lower bound, but those of `--tested`
+at the version of constraints.txt; what they need in turn, pip chooses. The package itself is installed from the
+checkout, not editable. Needs an index to install from; the environment is temporary. Exit code 0: the tests passed; 1:
+they did not, or a bound cannot be installed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,6 @@ from environments import CONSTRAINTS, ROOT, CheckFailed, Environment, require, s
 
 # What the tests import besides the package, at the tested versions: they are not what is being tested.
 TEST_TOOLS = ("hypothesis", "mpmath", "pytest", "pytest-xdist", "pyyaml", "skops")
-# Without torch these have nothing to test.
-TORCH_TESTS = (
-    "tests/nets", "tests/convergence", "tests/papers/test_catalogue.py", "tests/interfaces/cli/test_certify.py",
-    "tests/interfaces/cli/test_demo.py", "tests/interfaces/cli/test_train.py", "tests/docs", "tests/interfaces/app",
-    "tests/test_comparison.py",
-)  # fmt: skip
 
 
 def main() -> int:
@@ -37,11 +32,11 @@ def main() -> int:
     wishes = _arguments()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     try:
-        pins = lowest(project, set(wishes.leave_out))
+        pins = lowest(project, set(wishes.tested))
         with tempfile.TemporaryDirectory(prefix="notsodeep-lowest-") as name:
             environment = Environment.new(Path(name) / "environment")
             with step(f"installation of {', '.join(pins)}"):
-                environment.install(ROOT, *pins, *tested_versions(TEST_TOOLS))
+                environment.install(ROOT, *pins, *tested_versions([*wishes.tested, *TEST_TOOLS]))
             print("tests", flush=True)
             environment.run("-m", "pytest", *_tests(wishes), folder=ROOT, shown=True)
     except CheckFailed as problem:
@@ -54,8 +49,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--leave-out", nargs="*", default=["torch"], metavar="PACKAGE",
-        help="packages that are not installed (default: torch, whose older builds take several GB)",
+        "--tested", nargs="*", default=["torch"], metavar="PACKAGE",
+        help="packages at the tested version (default: torch, whose older builds take several GB)",
     )  # fmt: skip
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, behind --")
     return parser.parse_args()
@@ -63,19 +58,16 @@ def _arguments() -> argparse.Namespace:
 
 def _tests(wishes: argparse.Namespace) -> list[str]:
     """What pytest is told: which tests, and to say what it left out."""
-    if wishes.pytest:
-        return wishes.pytest
-    without_torch = [f"--ignore={path}" for path in TORCH_TESTS] if "torch" in wishes.leave_out else []
-    return ["tests", "-m", "not slow", "-n", "1", "-rs", *without_torch]
+    return wishes.pytest or ["tests", "-m", "not slow", "-n", "auto", "-rs"]
 
 
-def lowest(project: Mapping[str, Any], left_out: set[str]) -> list[str]:
+def lowest(project: Mapping[str, Any], tested: set[str]) -> list[str]:
     """Each direct requirement at its lower bound, `numpy>=1.26` as `numpy==1.26`."""
     pins = []
     for requirement in _requirements(project, "all"):
         found = re.fullmatch(r"([A-Za-z0-9._-]+)(\[[\w,]+\])?>=([\w.]+)", requirement)
         require(found, f"{requirement}: only name>=version is understood here.")
-        if found is not None and found[1] not in left_out:
+        if found is not None and found[1] not in tested:
             pins.append(f"{found[1]}{found[2] or ''}=={found[3]}")
     return pins
 
