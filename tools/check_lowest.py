@@ -2,7 +2,7 @@
 
     python tools/check_lowest.py                              all tests that are not slow
     python tools/check_lowest.py -- tests/kernels -m ""       what stands behind -- goes to pytest
-    python tools/check_lowest.py --tested                     torch at its lower bound, too, where that build is small enough
+    python tools/check_lowest.py --tested                     torch at its bound, too, if that build is small
 
 Each direct dependency of the package and of its extra `all` is installed at its lower bound, but those of `--tested`
 at the version of constraints.txt; what they need in turn, pip chooses. The package itself is installed from the
