@@ -165,7 +165,7 @@ def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[n
             for j in range(WIDTH):
                 delta[j] = exponent[j]
         else:
-            _exponential(exponent, rate)
+            exponential(exponent, rate)
             for j in range(WIDTH):
                 delta[j] = rate[j] + offset[j]
         for j in range(WIDTH):
@@ -175,7 +175,7 @@ def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[n
             square = lift[j]
             ratio = (0.25 * gap[j] + square * both[j]) / (square * (1.0 - square))
             exponent[j] = max(-ratio, -700.0)
-        _exponential_less_one(exponent, height)
+        exponential_less_one(exponent, height)
         if panel == 8:
             for j in range(WIDTH):
                 height[j] = (height[j] + (1.0 - less[j])) * weight
@@ -239,7 +239,7 @@ def _powers(x, result):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _exponential(x, result):  # type: ignore[no-untyped-def]
+def exponential(x, result):  # type: ignore[no-untyped-def]
     """e^x on a strip, |x| ≤ 700; x is overwritten."""
     _powers(x, result)
     for j in range(WIDTH):
@@ -247,7 +247,7 @@ def _exponential(x, result):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _exponential_less_one(x, result):  # type: ignore[no-untyped-def]
+def exponential_less_one(x, result):  # type: ignore[no-untyped-def]
     """e^x - 1 on a strip, |x| ≤ 700, with all its digits near zero; x is overwritten."""
     _powers(x, result)
     for j in range(WIDTH):

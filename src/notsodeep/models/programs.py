@@ -21,6 +21,8 @@ from notsodeep.pairs.table_lookup import has_table
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
+# Rows that are looked at to see whether tables will be used, and cosines up to which the series will do.
+LOOKED_AT, FAR_FROM_PARALLEL = 64, 0.3
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
 
 
@@ -86,13 +88,18 @@ class RowProgram:
 
 
 def order_by_norm(samples: Samples, activations: Iterable[Activation]) -> IntArray | None:
-    """The order of the samples in which tiles have similar norms, where solution tables may be used; else None."""
-    if not any(has_table(phi.shape) for phi in activations):
+    """The order of the samples in which tiles have similar norms, where solution tables will be used; else None."""
+    values = samples.values
+    if len(values) < 2 or not any(has_table(phi.shape) for phi in activations):
         return None
-    squares = samples.squares
-    if squares is None:
-        squares = np.einsum("ij,ij->i", samples.values, samples.values)
-    if len(squares) < 2 or squares.max() <= (1.0 + 1e-12) * squares.min():
+    # Rows that are far from parallel are left to the series, whatever their order.
+    some = values[:: max(1, len(values) // LOOKED_AT)][:LOOKED_AT]
+    norms = np.sqrt(np.einsum("ij,ij->i", some, some))
+    cosines = np.abs(some @ some.T) / np.maximum(np.outer(norms, norms), 1e-300)
+    if np.mean(cosines > FAR_FROM_PARALLEL) <= 1.0 / len(some) + 1e-3:
+        return None
+    squares = np.einsum("ij,ij->i", values, values) if samples.squares is None else samples.squares
+    if squares.max() <= (1.0 + 1e-12) * squares.min():
         return None
     return np.argsort(squares, kind="stable")
 

@@ -224,44 +224,6 @@ def fit_tile(  # type: ignore[no-untyped-def]
                     slope[i, start + j] = p[j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def wave_tile(  # type: ignore[no-untyped-def]
-    c, kappa, shift_left, shift_right, root_left, root_right, feedback, sine, want_slope, lower, value, slope
-):  # fmt: skip
-    """Newton's method with the closed forms (3.22) of sin and cos.  Returns the most steps and the worst residual."""
-    rows, columns = c.shape
-    most, residual = 0, 0.0
-    for i in range(rows):
-        if lower:
-            columns = i
-        for j in range(columns):
-            bound = root_left[i] * root_right[j]
-            target = kappa * c[i, j] + shift_left[i] + shift_right[j]
-            x = min(max(target, -bound), bound)
-            # √q1 √q2 - |x| and (√q1 - √q2)² add up to the exponent without cancelling large numbers.
-            apart = -0.5 * (root_left[i] - root_right[j]) ** 2 - bound
-            f, df, gap = 0.0, 0.0, 0.0
-            for step in range(1, MAX_STEPS + 1):
-                size = abs(x)
-                height = 0.5 * np.exp(apart + size)
-                odd = -height * np.expm1(-2.0 * size)
-                if x < 0.0:
-                    odd = -odd
-                even = height * (1.0 + np.exp(-2.0 * size))
-                f, df = (odd, even) if sine else (even, odd)
-                gap = feedback * f + target - x
-                most = max(most, step)
-                if feedback == 0.0 or abs(gap) <= 4e-16 * bound:
-                    break
-                x = min(max(x + gap / max(1.0 - feedback * df, STEEPEST), -bound), bound)
-            if feedback > 0.0:
-                residual = max(residual, abs(gap) / bound)
-            value[i, j] = f
-            if want_slope:
-                slope[i, j] = df
-    return most, residual
-
-
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def series_at_pairs(series, scale, first, second, c):  # type: ignore[no-untyped-def]
     """F and F' of listed pairs by their Mehler series, docs/theory.md (3.13) and (3.14).

@@ -153,15 +153,14 @@ def _half_logarithm(result, bits, count, mantissa, mantissa_bits, exponent):  # 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def table_values(  # type: ignore[no-untyped-def]
     table, size, lengths, columns, start, stop, left, right, over_left, over_right, feedback, odd, derivative, lower,
-    chosen, coordinate, delay, value, slope,
+    coordinate, delay, value, slope,
 ):  # fmt: skip
     """Values of a local table at the coordinates of a tile, times left_i right_j, and with `derivative` also F'.
 
     For row i, order k < size and column j the coefficient is table[i, k] + Σ_r products[r//2, k, r%2] columns[strip, r,
     j], where products (pairs of orders, size, 2) are the rest of table[i]; lengths[r//2] of their orders, a multiple of
     ORDER_STEP, are not zero.  F' follows from the derivative of the same series, docs/theory.md (3.33), where
-    over_left_i over_right_j is √(S_i S_j)/(s_i s_j).  Strips without a pair that is `chosen` are left as they are;
-    `coordinate` may be `value` and `delay` may be `slope`.
+    over_left_i over_right_j is √(S_i S_j)/(s_i s_j).  `coordinate` may be `value` and `delay` may be `slope`.
     """
     rows, width_of_tile = coordinate.shape
     # Parts of one array: the compiler need not ask at run time whether they overlap.
@@ -174,11 +173,6 @@ def table_values(  # type: ignore[no-untyped-def]
         for strip in range((end + WIDTH - 1) // WIDTH):
             first = strip * WIDTH
             last = min(first + WIDTH, end)
-            wanted = 0
-            for j in range(first, last):
-                wanted += chosen[i, j]
-            if wanted == 0:
-                continue
             t, slow = coordinate[i, first:last], delay[i, first:last]
             for j in range(len(t)):
                 work[j] = min(max((t[j] - middle) * scale, -1.0), 1.0)
@@ -292,15 +286,25 @@ def _sums(constants, size, filled, buffer, work, derivative):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def in_steps(series):  # type: ignore[no-untyped-def]
-    """Coefficients of T_k along the last axis, a multiple of four, become those of `_sums`, in place.
+def packed(local, lengths):  # type: ignore[no-untyped-def]
+    """The coefficients of `cut_series` in the form of `table_values`, with their size and lengths.
 
-    T_{4m+i} = 2 T_i T_{4m} - T_{4m-i}, from the last step down to the second; then T_2 and T_3 in powers of z.
+    Of the shape (m, size · (1 + 2 · pairs of orders)).  Coefficients of T_k become those of `_sums`: T_{4m+i} = 2 T_i T_{4m} - T_{4m-i}, from the last step down to the
+    second; then T_2 and T_3 in powers of z.
     """
-    lines, _, size = series.shape
-    for line in range(lines):
-        for b in range(series.shape[1]):
-            c = series[line, b]
+    rank = 0
+    for b in range(len(lengths)):
+        rank += lengths[b] > 0
+    pairs = rank // 2
+    size = -(-lengths[0] // ORDER_STEP) * ORDER_STEP
+    flat, c = np.zeros((len(local), size * (1 + 2 * pairs))), np.zeros(size)
+    rounded = np.zeros(pairs, dtype=np.int64)
+    for pair in range(pairs):
+        rounded[pair] = -(-lengths[2 * pair + 1] // ORDER_STEP) * ORDER_STEP
+    for a in range(len(local)):
+        for b in range(rank):
+            for k in range(size):
+                c[k] = local[a, k, b] if k < lengths[b] else 0.0
             for k in range(size - ORDER_STEP, -1, -ORDER_STEP):
                 if k > 0:
                     for i in range(1, ORDER_STEP):
@@ -310,6 +314,10 @@ def in_steps(series):  # type: ignore[no-untyped-def]
                 c[k + 1] -= 3.0 * c[k + 3]
                 c[k + 2] *= 2.0
                 c[k + 3] *= 4.0
+            begin, stride = (0, 1) if b == 0 else (size * (1 + 2 * ((b - 1) // 2)) + (b - 1) % 2, 2)
+            for k in range(size):
+                flat[a, begin + stride * k] = c[k]
+    return flat, size, rounded
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

@@ -11,20 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.linalg.chebyshev import chebyshev_basis
 from notsodeep.pairs.compiled_series import WIDTH
 from notsodeep.pairs.compiled_tables import (
-    ORDER_STEP,
     cut_series,
-    in_steps,
+    packed,
     restriction,
     table_values,
 )
 from notsodeep.pairs.pair_problem import PairProblem, Where
 from notsodeep.pairs.sample_moments import Side
-from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.solution_table import STEEPEST_RISE, SolutionTable
 from notsodeep.pairs.table_range import coordinate, slope_of_coordinate
 from notsodeep.validation import Array, IntArray
 
@@ -32,9 +30,8 @@ from notsodeep.validation import Array, IntArray
 DROPPED, DROPPED_SLOPE = 5e-12, 3e-11
 # Orders in log q are dropped from all tiles of a row or column of tiles if they are smaller than this.
 NOTHING = 1e-16
-# F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F, and its
-# error is not more than this; else from a series of its own.
-STEEPEST_RISE, SLOPE_ERROR = 300.0, 2e-11
+# F' comes from the derivative of F's series if its error is not more than this; else from a series of its own.
+SLOPE_ERROR = 2e-11
 
 
 class TileSide:
@@ -46,6 +43,7 @@ class TileSide:
         inverse: what c is multiplied with to become r, relative to its ends if these are plain.
         narrowest: what the distance of the ends of r is at least, the product of both sides and 2.
         energy, steep: √S and √E1 of the samples.
+        rise: the largest √S/√(q E1), with r relative to its ends.
     """
 
     def __init__(self, table: SolutionTable, axis: int, side: Side, where: Where, logs: Array) -> None:
@@ -68,10 +66,7 @@ class TileSide:
         if table.plain_ends:
             self.inverse /= own
 
-    @property
-    def rise(self) -> float:
-        """The largest √S/√(q E1), with r relative to its ends."""
-        return float(np.max(self.energy * self.inverse / np.maximum(self.steep, 1e-150)))
+        self.rise = float(np.max(self.energy * self.inverse / np.maximum(self.steep, 1e-150)))
 
 
 class TileColumns(TileSide):
@@ -112,45 +107,37 @@ class LocalTable:
         return np.ascontiguousarray(padded), columns.end_columns
 
     def evaluate(
-        self,
-        seen: tuple[float, float, float],
-        lower: bool,
-        chosen: NDArray[np.bool_],
-        places: Array,
-        delay: Array,
-        value: Array,
-        slope: Array,
+        self, seen: tuple[float, float, float], lower: bool, delay: Array, value: Array, slope: Array
     ) -> float:
-        """F and F' at these coordinates; returns the error of the table with what was dropped of it.
+        """F and F' of the tile; returns the error of the table with what was dropped of it.
 
         Args:
             seen: the smallest and the largest d, and the smallest 1 - d.
             lower: only the pairs below the diagonal.
-            chosen: pairs that are wanted.
-            places: t.
-            delay: |dr/dt|, with the sign of r.
-            value: receives F.
+            delay: |dr/dt|, with the sign of r; may be `slope`.
+            value: holds t and receives F.
             slope: receives F', if it is wanted.
         """
         problem, rows, columns = self.problem, self.rows, self.columns
         energy, steep = (rows.energy, columns.energy), (rows.steep, columns.steep)
         over = rows.energy * rows.inverse, columns.energy * columns.inverse
-        rest = lower, chosen, places, delay
         span, slowest = self._span(seen)
         table, rise, error, limit = self.table, 0.0, self.table.error, DROPPED * problem.margin
         if problem.want_slope:
             rise = 2.0 * rows.rise * columns.rise / max(slowest * (span[1] - span[0]), 1e-300)
-            error = rise * (span[1] - span[0]) / (table.stop - table.start) * table.rise_error
+            error = table.slope_error(rise * (span[1] - span[0]) / (table.stop - table.start))
         apart = rise > STEEPEST_RISE or error > SLOPE_ERROR * problem.margin
-        steeper = np.zeros_like(slope) if apart and slope is delay else slope
+        steeper = np.zeros_like(value) if apart else slope
         if apart:
             rise, error = 0.0, table.error
             second = self._series(1, span, 0.0, limit)
-            table_values(*second.form, *steep, *over, 0.0, False, False, *rest, steeper, steeper)
+            table_values(
+                *second.form, *steep, *over, 0.0, False, False, lower, value, delay, steeper, steeper
+            )
         series = self._series(0, span, rise, limit)
         arguments = *energy, *over, problem.feedback, table.odd, rise > 0.0
-        table_values(*series.form, *arguments, *rest, value, slope)
-        if steeper is not slope:
+        table_values(*series.form, *arguments, lower, value, delay, value, slope)
+        if apart:
             slope[...] = steeper
         larger = DROPPED_SLOPE / DROPPED if rise > 0.0 else 1.0
         return max(table.error + series.dropped, error + larger * series.dropped)
@@ -224,25 +211,8 @@ def local_series(
     local, lengths, dropped = cut_series(
         folded, rows.cut, middle, half, DROPPED / DROPPED_SLOPE * rise, limit
     )
-    pairs = int(np.sum(lengths > 0)) // 2
-    rounded = -(-lengths // ORDER_STEP) * ORDER_STEP
-    size = int(rounded[0])
-    flat = np.zeros((len(local), 2 * pairs + 1, size))
-    orders, kept = min(size, local.shape[1]), min(2 * pairs + 1, local.shape[2])
-    flat[:, :kept, :orders] = local[:, :orders, :kept].transpose(0, 2, 1)
-    in_steps(flat)
-    if pairs:
-        paired = flat[:, 1:].reshape(-1, pairs, 2, size).transpose(0, 1, 3, 2)
-        flat = np.concatenate([flat[:, 0], paired.reshape(len(local), -1)], axis=1)
-    return LocalSeries(
-        rows.vectors @ flat.reshape(len(local), -1),
-        size,
-        rounded[1 : 2 * pairs : 2],
-        columns,
-        start,
-        stop,
-        dropped,
-    )
+    flat, size, rounded = packed(local, lengths)
+    return LocalSeries(rows.vectors @ flat, size, rounded, columns, start, stop, dropped)
 
 
 def in_strips(vectors: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ class PairProblem:
         steep = [np.sqrt(side.slope_energy[part]) for side, part in sides]
         return energy[0], energy[1], steep[0], steep[1]
 
-    @property
+    @cached_property
     def margin(self) -> float:
         """1 - σ_a² max|F'|: what an error of F is divided by on its way through the equation."""
         steepest = float(np.sqrt(self.left.slope_energy.max() * self.right.slope_energy.max()))

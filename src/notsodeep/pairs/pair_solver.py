@@ -17,6 +17,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs import compiled_series as compiled
 from notsodeep.pairs import homogeneous
 from notsodeep.pairs.compiled_tiles import mirror_lower
+from notsodeep.pairs.compiled_waves import wave_tile
 from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, reach, terms_for
 from notsodeep.pairs.near_parallel import NearPairs
 from notsodeep.pairs.pair_problem import PairProblem
@@ -27,13 +28,13 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 # Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
-SERIES_WORTH = 32
+SERIES_WORTH = 20
 # Kinks away from zero have larger tables.
-SERIES_WORTH_KINKED = 64
+SERIES_WORTH_KINKED = 32
 # Fewer pairs than this are not worth a table.
 TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series is left to the tables, and so are the next ones.
-SHARE = 5e-3
+SHARE = 5e-4
 # Rows and columns of the first tile that are looked at to see whether the series is worth trying.
 LOOKED_AT = 64
 
@@ -88,6 +89,8 @@ class PairSolver:
         value = empty(c)
         slope = empty(c) if self.problem.want_slope else np.empty((0, 0))
         way = self._series if self._fit is None else self._fitted
+        if self.phi.shape.quarter is not None:
+            way = self._closed
         info = way(c, rows, columns, value, slope, lower=diagonal)
         phi = self.phi
         info = info.provided(phi.caveat, phi.shape.inaccuracy / self.problem.margin)
@@ -129,10 +132,10 @@ class PairSolver:
         """The series for the pairs that it can bound, and for the others what is cheapest."""
         problem, shape = self.problem, self.phi.shape
         if not self._series_first and self._lookup is not None:
-            everything = np.ones(c.shape, dtype=np.bool_)
-            info = self._lookup.tile(c, rows, columns, value, slope, lower=lower, chosen=everything)
+            info = self._lookup.tile(c, rows, columns, value, slope, lower=lower)
             if info is not None:
                 return info
+            self._without_table()
         if self._table is None and self._hopeless(c, rows, columns, lower=lower):
             self._series_first = False
             return self._series(c, rows, columns, value, slope, lower=lower)
@@ -159,22 +162,27 @@ class PairSolver:
             if left_over > SHARE * pairs:
                 self._series_first = False
                 return self._series(c, rows, columns, value, slope, lower=lower)
-            found = self._lookup.tile(c, rows, columns, value, slope, lower=lower, chosen=todo)
+            parts = np.zeros_like(value), np.zeros_like(slope)
+            found = self._lookup.tile(c, rows, columns, *parts, lower=lower)
             if found is not None:
+                for output, part in zip((value, slope), parts, strict=True):
+                    if output.size:
+                        np.copyto(output, part, where=todo)
                 return info.merge(found)
-            # Without a table the series takes as many terms as there may be.
-            self._lookup, self._most_terms = None, LEVELS[-1]
+            self._without_table()
             return self._series(c, rows, columns, value, slope, lower=lower)
-        if shape.quarter is not None:
-            return self._closed(c, rows, columns, value, slope, lower=lower)
         return info.merge(self._single.solve(c, rows, columns, value, slope, np.nonzero(todo)))
+
+    def _without_table(self) -> None:
+        """No table can be resolved: the series takes as many terms as there may be."""
+        self._lookup, self._most_terms, self._series_first = None, LEVELS[-1], True
 
     def _closed(
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
         """The whole tile by the closed forms of sin and cos."""
         problem, sine = self.problem, self.phi.shape.quarter == 0
-        steps, residual = compiled.wave_tile(
+        steps, residual = wave_tile(
             c, problem.kappa, *problem.sides(rows, columns), problem.feedback, sine, problem.want_slope, lower,
             value, slope,
         )  # fmt: skip

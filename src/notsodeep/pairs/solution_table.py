@@ -33,8 +33,12 @@ ATTEMPTS = 3
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
 NEAR = -8
+# Least g = 1 - f S/q for which √g is smooth enough.
+LEAST_SHARE = 0.3
 # From this log2 of the odds on roots are tried for t, which may need this many orders more than (3.28).
 NEAREST_ROOT, MORE_ORDERS = -12, 6
+# F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
+STEEPEST_RISE = 300.0
 # Ranks of `row_tables` are multiples of this.
 RANK_STEP = 8
 # What rounding leaves of r, (κ c + shifts)/(s_i s_j).
@@ -74,17 +78,13 @@ class SolutionTable:
         series: (2, K, M, M) coefficients of F and F' in t, log q_i and log q_j.
         end_series: (2, M, M) coefficients of 1 - R₊ and 1 + R₋.
         error: estimated error of any value, relative as above, for r as it is given.
-        rise_error: the same of the derivative of F's series in its coordinate z, t mapped to [-1, 1].
         rounding: how much more the rounding of r may change values.
     """
 
     def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
         self.shape, self.feedback, self.extent = shape, feedback, extent
         self.odd = shape.parity == -1
-        # Where F is smooth at ρ = 1, or that end is far, r may have other ends than those at which |ρ| = 1.
-        self.plain_ends = feedback > 0.0 and (
-            not shape.kinks or shape.kinked_pieces is not None or extent.near >= NEAR
-        )
+        self.plain_ends = feedback > 0.0 and self._may_have_plain_ends()
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
@@ -102,6 +102,20 @@ class SolutionTable:
             self.angles += 2 + self.angles // 4
             self.variances += 2 + self.variances // 3 if self.variances > 1 else 0
 
+    def _may_have_plain_ends(self) -> bool:
+        """Whether r may have other ends than those at which |ρ| = 1: F is smooth there, or that end is far.
+
+        And g = 1 - f S/q must not come close to zero, where its root is not smooth.
+        """
+        shape, extent = self.shape, self.extent
+        if shape.kinked_pieces is not None:
+            return True
+        q = np.exp(
+            np.linspace(min(extent.rows[0], extent.columns[0]), max(extent.rows[1], extent.columns[1]), 9)
+        )
+        least = float((1.0 - self.feedback * shape.second_moment(q) / q).min())
+        return least >= LEAST_SHARE and (not shape.kinks or extent.near >= NEAR)
+
     # --- how many nodes -------------------------------------------------------------------------------------------
 
     def _angle_count(self) -> int:
@@ -111,8 +125,22 @@ class SolutionTable:
             series = chebyshev_coefficients(self._solutions(rows, columns, count)[0], 1)
             needed = _needed(_sizes(series, 1))
             if needed is not None:
-                return needed + 2
+                # And the derivative of F's series, if F' can come from there.
+                rise = self._steepest_rise(rows, columns)
+                steeper = (
+                    _needed(rise * _sizes(chebder(series[0], axis=0), 0)) if rise <= STEEPEST_RISE else None
+                )
+                return max(needed, steeper or 0) + 2
         return 0
+
+    def _steepest_rise(self, rows: Array, columns: Array) -> float:
+        """The largest F'/(dF/dz), relative to √(E1_i E1_j), at the near end of the table."""
+        near = self._distances(np.array([self.start]))[0]
+        energy, steep = self._scales(rows, columns)
+        fast = slope_of_coordinate(np.maximum(near, 1e-30), self.epsilon, both_ends=self.extent.both_ends)
+        width = 2.0 - np.add(*self.ends(rows, columns))
+        rises = energy / np.maximum(steep * width * np.sqrt(np.multiply.outer(rows, columns)), 1e-300)
+        return float(2.0 / (self.stop - self.start) * fast[0] * rises.max())
 
     def _prefer_roots(self) -> None:
         """Take roots for t where they do not need many more orders: a logarithm costs about as much as these."""
@@ -264,16 +292,27 @@ class SolutionTable:
             for axis in (0, 1)
         ]
         sizes = [_sizes(self.series, axis) for axis in (1, 2, 3)]
-        missed, missed_rise, self.rounding = self._missed()
-        rises = chebder(self.series[0], axis=0)
-        self.rise_error = sum(_tail(_sizes(rises, axis)) for axis in (0, 1, 2)) + missed_rise
-        self.error = sum(_tail(part) for part in sizes) + node_error + missed
+        missed, self._checked, self.rounding = self._missed()
+        tails = [_tail(part) for part in sizes]
+        self.error = sum(tails) + node_error + missed
+        self._rise_tail = _tail(_sizes(chebder(self.series[0], axis=0), 0))
+        self._other_errors = tails[1] + tails[2] + node_error
         self.resolved = self.error <= ACCEPTED
 
-    def _missed(self) -> tuple[float, float, float]:
+    def slope_error(self, rise: float) -> float:
+        """Estimated error of F' by (3.33), relative to √(E1_i E1_j), where F' is up to `rise` times dF/dz.
+
+        z is t mapped to [-1, 1].  What the orders left out of F are in its derivative, the errors at points between the
+        nodes where F' is not steeper, and the errors in log q, which F' by itself has as well.
+        """
+        rises, errors = self._checked
+        near = errors[rises <= 2.0 * rise]
+        return rise * self._rise_tail + float(near.max(initial=0.0)) + self._other_errors
+
+    def _missed(self) -> tuple[float, tuple[Array, Array], float]:
         """Largest error at points between the nodes (random variances and angles of Λ), and what rounding of r adds.
 
-        Between them the error of dF/dz, the derivative of F's series.
+        Between them, for each point, F' over dF/dz and the error of F' by (3.33).
         """
         generator = np.random.default_rng(0)
         logs = [generator.uniform(*part, 5) for part in (self.extent.rows, self.extent.columns)]
@@ -300,16 +339,15 @@ class SolutionTable:
             moved, _ = self._at(coefficients, near_end + ROUNDING / width)
             missed = max(missed, float((np.abs(found - part) * covered).max()))
             rounding = max(rounding, float((np.abs(moved - found) * covered).max()))
-        # F' by (3.33), and how much an error of dF/dz is in it.
-        scales, root = self._scales(*q), np.sqrt(np.multiply.outer(*q))
+        energy, steep = self._scales(*q)
         found, covered = self._at(chebder(whole[0]), near_end)
         speed = slope_of_coordinate(
             np.clip(near_end, 1e-30, 1.0), self.epsilon, both_ends=self.extent.both_ends
         )
-        rise = 2.0 / (self.stop - self.start) * speed / width * scales[0] / root
-        steep = -rise * found / (1.0 - self.feedback * rise * found)
-        wrong = np.abs(steep - scales[1] * truth[1]) / np.maximum(rise, 1e-300)
-        return missed, float((wrong * covered).max()), rounding
+        rise = 2.0 / (self.stop - self.start) * speed / width * energy / np.sqrt(np.multiply.outer(*q))
+        slope = -rise * found / (1.0 - self.feedback * rise * found)
+        wrong = np.abs(slope / steep - truth[1])
+        return missed, ((rise / steep)[covered], wrong[covered]), rounding
 
     def _at(self, series: Array, inside: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The sum of a series at distances d, and which of them are within the table."""

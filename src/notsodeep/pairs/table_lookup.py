@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_tables as compiled
@@ -17,11 +16,10 @@ from notsodeep.pairs.table_family import TableFamily
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
-Mask = NDArray[np.bool_]
 # Price's integral costs about thirty times as much as a table: up to this share it takes what others leave.
-SHARE_INTEGRATED = 0.02
+SHARE_INTEGRATED = 0.003
 # Share of the nearest pairs that a table for kinks away from zero leaves out from the start.
-SHARE_NEAREST = 0.005
+SHARE_NEAREST = 1e-4
 
 
 def has_table(shape: Shape) -> bool:
@@ -42,7 +40,7 @@ class TableLookup:
         self._lock = threading.Lock()
 
     def tile(
-        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool, chosen: Mask
+        self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo | None:
         """A tile into `value` and `slope`; None if no table can be resolved.
 
@@ -53,11 +51,10 @@ class TableLookup:
             value: F.
             slope: F'.
             lower: only the pairs below the diagonal.
-            chosen: pairs that are wanted; those beside them may be computed as well.
         """
         tables, symmetric = self.tables, self.problem.right is self.problem.left
         groups = tables.left.groups[rows], tables.right.groups[columns]
-        kinds = np.unique(groups[0]), np.unique(groups[1])
+        kinds = [np.unique(part) if part.min() < part.max() else part[:1] for part in groups]
         info = KernelInfo(0, 0.0, 0.0, 0)
         for first in kinds[0]:
             for second in kinds[1]:
@@ -66,25 +63,22 @@ class TableLookup:
                     continue
                 key, start = (int(first), int(second)), (rows.start, columns.start)
                 if len(kinds[0]) == len(kinds[1]) == 1:
-                    part = self._block(key, start, c, rows, columns, value, slope, lower, chosen)
+                    part = self._block(key, start, c, rows, columns, value, slope, lower)
                     if part is None:
                         return None
                     info = info.merge(part)
                     continue
                 i, j = np.flatnonzero(groups[0] == first), np.flatnonzero(groups[1] == second)
                 block = np.ix_(i, j)
-                where, cross, wanted = (rows.start + i, columns.start + j), c[block], chosen[block]
-                if not wanted.any() and not lower:
-                    continue
+                where, cross = (rows.start + i, columns.start + j), c[block]
                 # Of one set of samples the table of two groups serves both ways.
                 turned = first < second and symmetric
                 if turned:
-                    key, where, start = key[::-1], where[::-1], start[::-1]
-                    cross, wanted = cross.T, wanted.T
-                inside = value[block], slope[block] if self.problem.want_slope else slope
-                found = [np.ascontiguousarray(part.T if turned else part) for part in inside]
+                    key, where, start, cross = key[::-1], where[::-1], start[::-1], cross.T
+                cross = np.ascontiguousarray(cross)
+                found = np.zeros_like(cross), np.zeros_like(cross) if self.problem.want_slope else slope
                 same = lower and first == second
-                part = self._block(key, start, cross, *where, found[0], found[1], same, wanted)
+                part = self._block(key, start, cross, *where, found[0], found[1], same)
                 if part is None:
                     return None
                 for output, result in zip((value, slope), found, strict=True):
@@ -106,42 +100,40 @@ class TableLookup:
         value: Array,
         slope: Array,
         lower: bool,
-        chosen: Mask,
     ) -> KernelInfo | None:
         """Pairs of two groups of norms from the table of these groups."""
         problem, tables = self.problem, self.tables
-        c, chosen = np.ascontiguousarray(c), np.ascontiguousarray(chosen)
+        kinked = problem.phi.shape.kinked_pieces is not None
         table = tables.known(key)
         todo = np.zeros(c.shape, dtype=np.bool_)
-        # The coordinates of a whole tile may stand where its values will be.
-        whole = problem.want_slope and bool(chosen.all())
-        coordinate, delay = (value, slope) if whole else (np.empty_like(c), np.empty_like(c))
+        # Coordinates stand where values and slopes will be.
+        delay = slope if problem.want_slope else np.empty_like(c)
         if table is None:
-            table = tables.extended(key, self._first_look(c, rows, columns, lower, chosen))
+            table = tables.extended(key, self._first_look(c, rows, columns, lower))
         while table is not None:
             local = self._local(table, key, start, rows, columns)
             shifts, inverse = problem.sides(rows, columns)[:2], (local.rows.inverse, local.columns.inverse)
             *seen, left_over = compiled.table_coordinates(
                 c, problem.kappa, *shifts, *inverse, *local.ends, -1.0 if np.isinf(table.epsilon) else table.epsilon,
-                table.extent.floor, table.odd, table.extent.both_ends, lower, coordinate, delay, todo,
+                table.extent.floor, table.odd, table.extent.both_ends, lower, value, delay, todo,
             )  # fmt: skip
-            few = problem.phi.shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * c.size
-            if tables.covered(key, table, (seen[0], seen[1], seen[2]), few):
-                error = local.evaluate(
-                    (seen[0], seen[1], seen[2]), lower, chosen, coordinate, delay, value, slope
-                )
+            distances = seen[0], seen[1], seen[2]
+            if tables.covered(key, table, distances, kinked and left_over <= SHARE_INTEGRATED * c.size):
+                error = local.evaluate(distances, lower, delay, value, slope)
                 info = KernelInfo(0, 0.0, error / problem.margin, 0, ("table",))
                 if left_over:
                     # The table has the nearest that it knows of these pairs.
-                    beyond = np.nonzero(todo & chosen)
+                    beyond = np.nonzero(todo)
                     info = info.merge(self.single.solve(c, rows, columns, value, slope, beyond, guessed=True))
                 return info
-            table = tables.extended(key, (seen[0], seen[1], seen[2]))
-        if problem.phi.shape.kinked_pieces is None:
+            table = tables.extended(key, distances)
+        if not kinked:
             return None
         # Price's integral takes all pairs.
-        wanted = np.tril(chosen, -1) if lower else chosen
-        return self.single.solve(c, rows, columns, value, slope, np.nonzero(wanted))
+        wanted = np.ones(c.shape, dtype=np.bool_)
+        return self.single.solve(
+            c, rows, columns, value, slope, np.nonzero(np.tril(wanted, -1) if lower else wanted)
+        )
 
     def _local(
         self, table: SolutionTable, key: tuple[int, int], start: tuple[int, int], rows: Where, columns: Where
@@ -170,13 +162,11 @@ class TableLookup:
             if output.size:
                 output[chosen] = np.multiply.outer(one[rows], other[columns])[chosen]
 
-    def _first_look(
-        self, c: Array, rows: Where, columns: Where, lower: bool, chosen: Mask
-    ) -> tuple[float, float, float]:
+    def _first_look(self, c: Array, rows: Where, columns: Where, lower: bool) -> tuple[float, float, float]:
         """About the smallest and the largest d of a tile, and the smallest 1 - d: from the angles of what enters."""
         shape = self.problem.phi.shape
-        wanted = np.tril(chosen, -1) if lower else chosen
-        cosines = self.problem.cosines(c, rows, columns)[wanted]
+        cosines = self.problem.cosines(c, rows, columns)
+        cosines = cosines[np.tril_indices(len(cosines), -1)] if lower else cosines.reshape(-1)
         if not len(cosines):
             return 0.5, 0.5, 0.5
         if shape.parity == -1:
