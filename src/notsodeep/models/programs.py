@@ -18,6 +18,7 @@ from notsodeep.pairs.compiled_tiles import equilibrium_tile
 from notsodeep.pairs.pair_solver import PairSolver
 from notsodeep.pairs.sample_moments import Equation
 from notsodeep.pairs.table_lookup import has_table
+from notsodeep.pairs.tiles import TILE
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
@@ -90,7 +91,8 @@ class RowProgram:
 def order_by_norm(samples: Samples, activations: Iterable[Activation]) -> IntArray | None:
     """The order of the samples in which tiles have similar norms, where solution tables will be used; else None."""
     values = samples.values
-    if len(values) < 2 or not any(has_table(phi.shape) for phi in activations):
+    # One tile has all norms in any order.
+    if len(values) <= TILE or not any(has_table(phi.shape) for phi in activations):
         return None
     # Rows that are far from parallel are left to the series, whatever their order.
     some = values[:: max(1, len(values) // LOOKED_AT)][:LOOKED_AT]

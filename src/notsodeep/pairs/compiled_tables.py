@@ -289,8 +289,8 @@ def _sums(constants, size, filled, buffer, work, derivative):  # type: ignore[no
 def packed(local, lengths):  # type: ignore[no-untyped-def]
     """The coefficients of `cut_series` in the form of `table_values`, with their size and lengths.
 
-    Of the shape (m, size · (1 + 2 · pairs of orders)).  Coefficients of T_k become those of `_sums`: T_{4m+i} = 2 T_i T_{4m} - T_{4m-i}, from the last step down to the
-    second; then T_2 and T_3 in powers of z.
+    Of the shape (m, size · (1 + 2 · pairs of orders)).  Coefficients of T_k become those of `_sums`: T_{4m+i} = 2 T_i
+    T_{4m} - T_{4m-i}, from the last step down to the second; then T_2 and T_3 in powers of z.
     """
     rank = 0
     for b in range(len(lengths)):

@@ -77,9 +77,11 @@ class TileColumns(TileSide):
         self.table = table
         self.strips = in_strips(self.vectors[:, 1:])
         # An even number of orders.
-        self.end_columns = np.ascontiguousarray(
-            np.pad(self.vectors.T, ((0, self.vectors.shape[1] % 2), (0, 0)))
-        )
+        self.end_columns = np.empty((0, 0))
+        if table.feedback > 0.0 and not table.plain_ends:
+            self.end_columns = np.ascontiguousarray(
+                np.pad(self.vectors.T, ((0, self.vectors.shape[1] % 2), (0, 0)))
+            )
         self._folded: dict[int, Array] = {}
 
     def folded(self, part: int) -> Array:
@@ -100,7 +102,7 @@ class LocalTable:
         """What the ends of r are the product of; nothing if they are plain."""
         table, rows, columns = self.table, self.rows, self.columns
         if table.plain_ends or table.feedback == 0.0:
-            return np.empty((len(rows.vectors), 2, 0)), np.empty((0, 0))
+            return np.empty((len(rows.vectors), 2, 0)), columns.end_columns
         short = rows.vectors @ (rows.cut.T @ table.end_series @ columns.cut)
         padding = len(columns.end_columns) - short.shape[2]
         padded = np.pad(short.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding)))

@@ -16,6 +16,15 @@ from notsodeep.validation import Array
 Where = slice | NDArray[np.intp]
 
 
+def all_but(values: Array, share: float) -> float:
+    """The value that all but this share of the values do not exceed."""
+    flat = values.reshape(-1)
+    left_out = int(share * len(flat))
+    if not left_out:
+        return float(flat.max())
+    return float(np.partition(flat, len(flat) - 1 - left_out)[len(flat) - 1 - left_out])
+
+
 @dataclass(frozen=True)
 class PairProblem:
     """Λ_ij = feedback · F(Λ_ij) + kappa · c_ij + shift_i + shift_j for rows i and columns j.

@@ -20,7 +20,7 @@ from notsodeep.pairs.compiled_tiles import mirror_lower
 from notsodeep.pairs.compiled_waves import wave_tile
 from notsodeep.pairs.mehler_table import LEVELS, TRUNCATION, MehlerTable, reach, terms_for
 from notsodeep.pairs.near_parallel import NearPairs
-from notsodeep.pairs.pair_problem import PairProblem
+from notsodeep.pairs.pair_problem import PairProblem, all_but
 from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.pairs.single_pairs import SinglePairs, no_solution
 from notsodeep.pairs.table_lookup import SHARE_INTEGRATED, TableLookup, has_table
@@ -208,7 +208,7 @@ class PairSolver:
         )
         low, high = np.floor(4.0 * logs[0]) / 4.0, np.ceil(4.0 * logs[1]) / 4.0
         limit = reach(self.phi.shape, max(low, high - 20.0), high, self._most_terms, self.problem.want_slope)
-        return float(np.quantile(sizes, 1.0 - share)) > limit
+        return all_but(sizes, share) > limit
 
     def _grown(self, correlation: float) -> MehlerTable:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""

@@ -18,7 +18,7 @@ from notsodeep.validation import Array
 # A longer range of log q is cut into groups, with a table for every two of them.
 LONGEST = 6.5
 # Kinks away from zero need shorter ones: at equal norms and angle zero F' has the tip of a cone.
-LONGEST_KINKED = 1.25
+LONGEST_KINKED = 2.6
 # log2 of the odds d/(1-d) from which on a table is not tried again without its nearest pairs.
 LEAST_NEAR = -4
 

@@ -9,7 +9,7 @@ import numpy as np
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_tables as compiled
 from notsodeep.pairs.local_table import LocalTable, TileColumns, TileSide
-from notsodeep.pairs.pair_problem import PairProblem, Where
+from notsodeep.pairs.pair_problem import PairProblem, Where, all_but
 from notsodeep.pairs.single_pairs import SinglePairs
 from notsodeep.pairs.solution_table import SolutionTable
 from notsodeep.pairs.table_family import TableFamily
@@ -174,5 +174,5 @@ class TableLookup:
         low, high = float(cosines.min()), float(cosines.max())
         if shape.kinked_pieces is not None:
             # The cone at angle zero is dear in a table and rare in data.
-            high = float(np.quantile(cosines, 1.0 - SHARE_NEAREST))
+            high = all_but(cosines, SHARE_NEAREST)
         return 0.5 * (1.0 - high), 0.5 * (1.0 - low), 0.5 * (1.0 + low)
