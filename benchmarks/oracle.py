@@ -6,6 +6,9 @@ whose every step is a two-dimensional Gaussian expectation from `notsodeep.gauss
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,23 @@ def covariances(phi: Any, q1: Array, q2: Array, c: Array, sigma_a2: float, sigma
             return value
         value = np.clip(value - residual / (1.0 - sigma_a2 * slope), -bound, bound)
     raise RuntimeError("the reference covariances did not converge: this activation needs a smaller sigma_a2")
+
+
+def nearly_parallel_error(name: str, parameters: Any, model: Any, rows: Array, found: Array) -> float:
+    """Relative error of the NTK entry `found` (2, 2) of two nearly parallel rows, for a piecewise-linear activation.
+
+    Its slope F' falls like the angle of the rows, which their inner product in float64 does not know: the oracle of the
+    tests works with 34 digits from the rows on.
+    """
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    oracles = importlib.import_module("oracles")
+    if name == "piecewise_linear":
+        phi = oracles.piecewise(name, **parameters)
+    else:
+        phi = next(each for each in oracles.ALL if each.name == name and each.parameters == parameters)
+    variances = model.sigma_b2, model.bias2
+    exact = oracles.mp_pair(phi, model.sigma_a2, variances, rows).network
+    return float(abs(found[0, 1] - exact) / np.sqrt(found[0, 0] * found[1, 1]))
 
 
 def symmetric(values: Array, upper: tuple[Array, Array]) -> Array:

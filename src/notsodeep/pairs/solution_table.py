@@ -28,7 +28,7 @@ ACCEPTED = 4e-11
 # Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
-MOST_KINKED = 32
+MOST_KINKED = 48
 ATTEMPTS = 3
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.

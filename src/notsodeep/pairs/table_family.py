@@ -17,8 +17,9 @@ from notsodeep.validation import Array
 
 # A longer range of log q is cut into groups, with a table for every two of them.
 LONGEST = 6.5
-# Kinks away from zero need shorter ones: at equal norms and angle zero F' has the tip of a cone.
-LONGEST_KINKED = 2.6
+# Kinks away from zero need shorter ones: at equal norms and angle zero F' has the tip of a cone, and the layer around
+# it is thinner the smaller norms are beside the kinks: at most the first, the second times √q/κ, at least the third.
+LONGEST_KINKED, BESIDE_KINKS, SHORTEST_KINKED = 2.6, 7.4, 0.9
 # log2 of the odds d/(1-d) from which on a table is not tried again without its nearest pairs.
 LEAST_NEAR = -4
 
@@ -49,7 +50,10 @@ class TableFamily:
         moving = [side.inner[~side.still] for side in (left, right)]
         both = np.concatenate(moving)
         low, high = (float(np.log(part)) for part in ((both.min(), both.max()) if len(both) else (1.0, 1.0)))
-        longest = LONGEST if shape.kinked_pieces is None else LONGEST_KINKED
+        longest = LONGEST
+        if shape.kinked_pieces is not None:
+            beside = np.exp(0.5 * low) / max(abs(knot) for knot in shape.kinked_pieces.knots)
+            longest = min(max(BESIDE_KINKS * beside, SHORTEST_KINKED), LONGEST_KINKED)
         self.left = NormGroups(left.inner, left.still, low, high, longest)
         self.right = self.left if right is left else NormGroups(right.inner, right.still, low, high, longest)
         self._tables: dict[tuple[int, int], SolutionTable] = {}
@@ -96,7 +100,7 @@ class TableFamily:
                     self._tables[key] = table
                     return table
                 # Kinks away from zero make a cone at equal norms and angle zero: the nearest pairs go another way.
-                self._floors[key] = min(extent.near + 3, LEAST_NEAR)
+                self._floors[key] = min(extent.near + 2, LEAST_NEAR)
                 if extent.near >= min(LEAST_NEAR, extent.far - 3):
                     self._floors[key] = END
                     return None
