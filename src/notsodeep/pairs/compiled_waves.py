@@ -8,8 +8,10 @@ from numba import njit
 from notsodeep.gaussian.price import FAST, WIDTH, exponential, exponential_less_one
 from notsodeep.pairs.compiled_series import MAX_STEPS, STEEPEST
 
-# Relative steps below which the next one would be nothing: its square.
+# Steps below which the next one would be nothing, its square: of a covariance, or relative to it where it is small.
 SMALL_STEP = 1e-8
+# And what rounding leaves of a large covariance, relative to √(q_i q_j).
+ROUNDING = 4e-16
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -63,7 +65,9 @@ def wave_tile(  # type: ignore[no-untyped-def]
                     move[j] = fresh - x[j]
                     x[j] = fresh
                 for j in range(width):
-                    largest = max(largest, abs(move[j]) / bound[j])
+                    largest = max(
+                        largest, abs(move[j]) / (min(bound[j], 1.0) + ROUNDING / SMALL_STEP * bound[j])
+                    )
                 if largest <= SMALL_STEP or steps == MAX_STEPS:
                     for j in range(WIDTH):
                         rise = df[j]
