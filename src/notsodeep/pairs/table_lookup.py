@@ -113,11 +113,11 @@ class TableLookup:
         while table is not None:
             local = self._local(table, key, start, rows, columns)
             shifts, inverse = problem.sides(rows, columns)[:2], (local.rows.inverse, local.columns.inverse)
-            *seen, left_over = compiled.table_coordinates(
+            low, high, opposite, left_over = compiled.table_coordinates(
                 c, problem.kappa, *shifts, *inverse, *local.ends, -1.0 if np.isinf(table.epsilon) else table.epsilon,
                 table.extent.floor, table.odd, table.extent.both_ends, lower, value, delay, todo,
             )  # fmt: skip
-            distances = seen[0], seen[1], seen[2]
+            distances = low, high, opposite
             if tables.covered(key, table, distances, kinked and left_over <= SHARE_INTEGRATED * c.size):
                 error = local.evaluate(distances, lower, delay, value, slope)
                 info = KernelInfo(0, 0.0, error / problem.margin, 0, ("table",))
