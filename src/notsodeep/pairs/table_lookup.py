@@ -123,7 +123,7 @@ class TableLookup:
                 info = KernelInfo(0, 0.0, error / problem.margin, 0, ("table",))
                 if left_over:
                     # The table has the nearest that it knows of these pairs.
-                    beyond = np.divmod(np.flatnonzero(todo), todo.shape[1])
+                    beyond = np.unravel_index(np.flatnonzero(todo), todo.shape)
                     info = info.merge(self.single.solve(c, rows, columns, value, slope, beyond, guessed=True))
                 return info
             table = tables.extended(key, distances)
