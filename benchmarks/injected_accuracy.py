@@ -1,19 +1,21 @@
-"""Do injected twins predict as their deep equilibrium models do?
+"""Do injected twins predict as their deep equilibrium models do, and how long do they take?
 
-    python benchmarks/injected_accuracy.py [--only readout all time] [--data mnist ...] [--widths 256] [--seeds 3]
+    python benchmarks/injected_accuracy.py [--only all readout time] [--data mnist ...] [--widths 256] [--seeds 3]
+    python benchmarks/injected_accuracy.py --publish     only the tables from what is done: results/injected_accuracy.md
+                                                         and the marked parts of docs/results.md
 
-readout   hidden weights as drawn; the readout by ridge regression on one-hot targets, its ridge the best of seven on
-          2 000 held-out rows; 18 000 training rows (VGG-19 features have 20 000 rows in all)
 all       every weight trained by Adam, cross-entropy, batches of 128, three epochs of 12 000 rows; each network with
           the best of two learning rates (0.001, 0.003 at width 256, in proportion to 1/√width else), chosen on 2 000
           held-out rows of the first seed
-time      milliseconds of a batch of 256, forward and forward and backward, networks in turn, medians of 15
+readout   hidden weights as drawn; the readout by ridge regression on one-hot targets, its ridge the best of seven on
+          2 000 held-out rows; 18 000 training rows (VGG-19 features have 20 000 rows in all)
+time      a batch of 256, forward and forward and backward: processor time of one thread, networks in turn, medians
 
-Networks: the centred DEQ (σ_a² = 0.2); its injected twins with two and three layers, fitted to unlabelled rows; the
-papers' twin; plain networks with the DEQ's activation, of one layer and of the depth of the papers' twin; the DEQ cut
-after two steps.  MNIST, Fashion-MNIST, VGG-19 features of CIFAR-10; accuracy on the whole test part in percent, mean ±
-standard error over seeds.  Finished trainings are kept in results/injected_accuracy.jsonl beside the repository's
-results; a second call goes on where the first one ended.
+Networks: the centred DEQ (σ_a² = 0.2); its injected twins with two and three layers, fitted to 400 unlabelled rows, as
+`explicit_twin` makes them (one matrix for the input); the papers' twin; plain networks with the DEQ's activation, of
+one layer and of the depth of the papers' twin; the DEQ cut after two steps.  MNIST, Fashion-MNIST, VGG-19 features of
+CIFAR-10; accuracy on the whole test part in percent, mean ± standard error over seeds.  The journal
+results/injected_accuracy.jsonl has a line for each training; the next call goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
-from harness import ROOT, Provenance, Row, interleave, markdown_provenance, markdown_table, write_atomically
+from harness import RESULTS, ROOT, Row, filled, markdown_table, write_atomically
 from rich.console import Console
 from rich.progress import track
 
@@ -41,26 +44,28 @@ from notsodeep.nets.training import fit
 from notsodeep.papers.training_rows import Parts, parts_of
 
 CONSOLE = Console()
-RESULTS = Path(__file__).parent / "results"
-SCRATCH = ROOT / "results" / "injected_accuracy.jsonl"
-DATA = ("mnist", "fashion_mnist", "cifar10_vgg19")
-ACTIVATIONS = ("relu", "tanh")
-SIGMA_A2, HELD_OUT = 0.2, 2000
+JOURNAL = RESULTS / "injected_accuracy.jsonl"
+PAGE = ROOT / "docs" / "results.md"
+DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10_vgg19": "CIFAR-10, VGG-19"}
+ACTIVATIONS = {"relu": "ReLU", "tanh": "tanh"}
+SIGMA_A2, HELD_OUT, BATCH, ROUNDS = 0.2, 2000, 256, 15
 ROWS = {"readout": 18_000, "all": 12_000}
 RIDGES = 10.0 ** np.arange(-6.0, 1.0)
 RATES = (1e-3, 3e-3)
+TOLERANCES = (1e-3, 1e-6)
 NAMES = {
     "deq": "DEQ",
-    "injected 2": "injected twin, 2 layers",
-    "injected 3": "injected twin, 3 layers",
-    "papers": "the papers' twin",
-    "plain": "plain, depth of the papers' twin",
+    "injected 2": "injected, 2 layers",
+    "injected 3": "injected, 3 layers",
+    "papers": "papers' twin",
+    "plain": "plain, papers' depth",
     "plain 1": "plain, 1 layer",
-    "cut": "DEQ cut after 2 steps",
+    "cut": "DEQ cut after 2",
 }
+KEY = ("section", "data", "activation", "width", "seed", "model")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def networks(data: str, activation: str, section: str) -> dict[str, DEQ | Explicit]:
     """The models to compare; twins have the kernel that the training sees."""
     parts = parts_of(data, ROWS[section] + HELD_OUT, None)
@@ -81,25 +86,26 @@ def networks(data: str, activation: str, section: str) -> dict[str, DEQ | Explic
         ).network
         for layers in (2, 3)
     }
-    cut = Explicit([deq.activation] * 2, weights=(1.0 - SIGMA_A2, SIGMA_A2), inject=(1.0 - SIGMA_A2,))
-    return {
+    found = {
         "deq": deq,
         **injected,
         "papers": papers,
-        "plain": Explicit([deq.activation] * len(papers.layers)).centred(parts.tau0),
         "plain 1": Explicit([deq.activation]).centred(parts.tau0),
-        "cut": cut,
+        "cut": Explicit([deq.activation] * 2, weights=(1.0 - SIGMA_A2, SIGMA_A2), inject=(1.0 - SIGMA_A2,)),
     }
+    if len(papers.layers) > 1:
+        found["plain"] = Explicit([deq.activation] * len(papers.layers)).centred(parts.tau0)
+    return found
 
 
 def built(
     spec: DEQ | Explicit, parts: Parts, width: int, train: str, seed: int, tolerance: float = 1e-5
 ) -> Net:
-    """A network of finite width."""
+    """A network of finite width, as `explicit_twin` builds it."""
     sizes = parts.X.shape[1], width, parts.classes
     if isinstance(spec, DEQ):
         return DEQNet(spec, *sizes, train=train, seed=seed, solver=SolverOptions(tolerance=tolerance))
-    return ExplicitNet(spec, *sizes, train=train, seed=seed)
+    return ExplicitNet(spec, *sizes, train=train, seed=seed, share_input=True)
 
 
 def ridge_accuracy(net: Net, parts: Parts) -> float:
@@ -140,119 +146,177 @@ def measured(
     """One training, or one regression."""
     parts = parts_of(data, ROWS[section] + HELD_OUT, None)
     spec = networks(data, activation, section)[name]
-    row: Row = {
-        "section": section, "data": data, "activation": activation, "width": width, "seed": seed, "model": name,
-    }  # fmt: skip
+    row: Row = dict(zip(KEY, (section, data, activation, width, seed, name), strict=True))
+    start = time.process_time()
     if section == "readout":
-        return {**row, "accuracy": ridge_accuracy(built(spec, parts, width, "readout", seed), parts)}
-    rates = [rate * (256 / width) ** 0.5 for rate in RATES]
-    known = [
-        r["rate"] for r in done if all(r[k] == row[k] for k in row if k != "seed") and r["section"] == "all"
-    ]
-    found = [(*trained_accuracy(spec, parts, width, seed, rate), rate) for rate in known[:1] or rates]
-    held_out, accuracy, rate = max(found)
-    return {**row, "accuracy": accuracy, "held_out": held_out, "rate": rate}
+        row["accuracy"] = ridge_accuracy(built(spec, parts, width, "readout", seed), parts)
+    else:
+        rates = [rate * (256 / width) ** 0.5 for rate in RATES]
+        known = [r["rate"] for r in done if all(r.get(k) == row[k] for k in KEY if k != "seed")]
+        found = [(*trained_accuracy(spec, parts, width, seed, rate), rate) for rate in known[:1] or rates]
+        row["held_out"], row["accuracy"], row["rate"] = max(found)
+    return {**row, "seconds": round(time.process_time() - start, 1)}
 
 
-def accuracies(section: str, data: list[str], widths: list[int], seeds: int) -> list[Row]:
-    """All rows of a section, those of earlier calls included."""
-    done = [json.loads(line) for line in SCRATCH.read_text("utf-8").splitlines()] if SCRATCH.exists() else []
+def journal() -> list[Row]:
+    return [json.loads(line) for line in JOURNAL.read_text("utf-8").splitlines()] if JOURNAL.exists() else []
+
+
+def keep(row: Row) -> None:
+    atomic_append(JOURNAL, (json.dumps(row) + "\n").encode())
+
+
+def run(section: str, data: list[str], widths: list[int], seeds: int) -> None:
+    """Measure what is not done yet; all networks with one seed before the next seed."""
+    done = journal()
+    finished = {tuple(row[k] for k in KEY) for row in done if row["section"] == section}
     tasks = [
         (section, d, phi, width, seed, name)
-        for d in data for phi in ACTIVATIONS for width in widths for seed in range(seeds) for name in NAMES
+        for seed in range(seeds) for d in data for phi in ACTIVATIONS for width in widths for name in NAMES
+        if name != "plain" or phi == "relu"
     ]  # fmt: skip
-    keys = {
-        tuple(row[k] for k in ("section", "data", "activation", "width", "seed", "model")) for row in done
-    }
-    for task in track([t for t in tasks if t not in keys], section, console=CONSOLE):
+    for task in track([t for t in tasks if t not in finished], section, console=CONSOLE):
         row = measured(*task, done)
         done.append(row)
-        SCRATCH.parent.mkdir(exist_ok=True)
-        atomic_append(SCRATCH, (json.dumps(row) + "\n").encode())
-    return [row for row in done if row["section"] == section]
+        keep(row)
 
 
-def table(rows: list[Row]) -> list[Row]:
-    """Mean ± standard error of the accuracy, one line for each data set, activation and width."""
-    lines: list[Row] = []
-    for key in dict.fromkeys((r["data"], r["activation"], r["width"]) for r in rows):
-        line: Row = dict(zip(("data", "φ", "width"), key, strict=True))
-        for name, words in NAMES.items():
-            found = [
-                100 * r["accuracy"]
-                for r in rows
-                if (r["data"], r["activation"], r["width"], r["model"]) == (*key, name)
-            ]
-            if found:
-                error = statistics.stdev(found) / len(found) ** 0.5 if len(found) > 1 else float("nan")
-                line[words] = f"{statistics.mean(found):.2f} ± {error:.2f}"
-        line["seeds"] = len({r["seed"] for r in rows if (r["data"], r["activation"], r["width"]) == key})
-        lines.append(line)
-    return lines
-
-
-def times(widths: list[int]) -> list[Row]:
-    """Milliseconds of a batch of 256."""
+def run_times(widths: list[int]) -> None:
+    """Milliseconds of a batch; networks take turns, each round beginning with another one."""
     parts = parts_of("mnist", ROWS["readout"] + HELD_OUT, None)
-    batch, rows = parts.X[:256], []
+    batch = parts.X[:BATCH]
+    works: dict[str, Callable[[Net], None]] = {"forward": _forward(batch), "both": _training(batch)}
     for activation in ACTIVATIONS:
         specs = networks("mnist", activation, "readout")
         for width in widths:
-            nets = {
-                f"{NAMES['deq']} at {tol:g}": built(specs["deq"], parts, width, "all", 0, tol)
-                for tol in (1e-3, 1e-6)
+            nets = {f"DEQ at {tol:g}": built(specs["deq"], parts, width, "all", 0, tol) for tol in TOLERANCES}
+            nets |= {
+                NAMES[k]: built(specs[k], parts, width, "all", 0) for k in NAMES if k in specs and k != "deq"
             }
-            nets |= {NAMES[k]: built(specs[k], parts, width, "all", 0) for k in NAMES if k != "deq"}
+            row: Row = {"section": "time", "activation": activation, "width": width}
+            for word, work in works.items():
+                taken: dict[str, list[float]] = {name: [] for name in nets}
+                names = list(nets)
+                for round_ in range(ROUNDS + 1):
+                    shift = round_ % len(names)
+                    for name in names[shift:] + names[:shift]:
+                        start = time.process_time()
+                        work(nets[name])
+                        if round_:
+                            taken[name].append(time.process_time() - start)
+                row[word] = {
+                    name: round(1e3 * statistics.median(values), 3) for name, values in taken.items()
+                }
+            keep(row)
 
-            def forward(net: Net) -> None:
-                with torch.no_grad():
-                    net(batch)
 
-            def training(net: Net) -> None:
-                net.zero_grad()
-                net(batch).square().mean().backward()
+def _forward(batch: torch.Tensor) -> Callable[[Net], None]:
+    def work(net: Net) -> None:
+        with torch.no_grad():
+            net(batch)
 
-            line: Row = {"φ": activation, "width": width}
-            found = [
-                interleave({k: (lambda net=net, work=work: work(net)) for k, net in nets.items()}, 15)
-                for work in (forward, training)
-            ]
-            for k in nets:
-                line[k] = " / ".join(f"{1e3 * part[k].median:.1f}" for part in found)
-            rows.append(line)
-    return rows
+    return work
+
+
+def _training(batch: torch.Tensor) -> Callable[[Net], None]:
+    def work(net: Net) -> None:
+        net.zero_grad()
+        net(batch).square().mean().backward()
+
+    return work
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def accuracy_table(rows: list[Row]) -> str:
+    """Mean ± standard error of the accuracy, one line for each data set, activation and width."""
+    lines: list[Row] = []
+    keys = {(r["data"], r["activation"], r["width"]) for r in rows}
+    order = [
+        (d, phi, width)
+        for d in DATA
+        for phi in ACTIVATIONS
+        for width in sorted({k[2] for k in keys})
+        if (d, phi, width) in keys
+    ]
+    for d, phi, width in order:
+        line: Row = {"data": DATA[d], "φ": ACTIVATIONS[phi], "$m$": width}
+        mine = [r for r in rows if (r["data"], r["activation"], r["width"]) == (d, phi, width)]
+        for name, words in NAMES.items():
+            # The papers' twin of tanh has one layer.
+            wanted = "plain 1" if name == "plain" and phi == "tanh" else name
+            found = [100 * r["accuracy"] for r in mine if r["model"] == wanted]
+            line[words] = _mean(found)
+        line["seeds"] = min(sum(r["model"] == name for r in mine) for name in {r["model"] for r in mine})
+        lines.append(line)
+    return markdown_table(lines)
+
+
+def _mean(values: list[float]) -> str:
+    if not values:
+        return "–"
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / len(values) ** 0.5:.2f}"
+
+
+def time_table(rows: list[Row]) -> str:
+    """The last measurement of each activation and width, and how many times the DEQ takes longer."""
+    last = {(row["activation"], row["width"]): row for row in rows}
+    lines: list[Row] = []
+    for (phi, width), row in sorted(last.items()):
+        line: Row = {"φ": ACTIVATIONS[phi], "$m$": width}
+        for name in (*(f"DEQ at {tol:g}" for tol in TOLERANCES), *list(NAMES.values())[1:]):
+            known = name if name in row["forward"] else NAMES["plain 1"]
+            line[name] = " / ".join(f"{row[word][known]:.1f}" for word in ("forward", "both"))
+        for tol in TOLERANCES:
+            line[f"DEQ at {tol:g} over injected, 3 layers"] = " / ".join(
+                f"{row[word][f'DEQ at {tol:g}'] / row[word][NAMES['injected 3']]:.1f}"
+                for word in ("forward", "both")
+            )
+        lines.append(line)
+    return markdown_table(lines)
+
+
+def publish() -> None:
+    """Fill the marked parts of the page, and the file of results."""
+    rows, text, parts = journal(), PAGE.read_text("utf-8"), ["# Accuracy of injected twins\n"]
+    titles = {
+        "readout": "Readout by ridge",
+        "all": "All weights trained by Adam, three epochs",
+        "time": f"Processor time in milliseconds of a batch of {BATCH}, forward / forward and backward, one thread",
+    }
+    for section, title in titles.items():
+        found = [row for row in rows if row["section"] == section]
+        if not found:
+            continue
+        table = time_table(found) if section == "time" else accuracy_table(found)
+        text = filled(text, f"<!-- injected: {section} -->", f"<!-- end of injected: {section} -->", table)
+        parts.append(f"### {title}\n\n{table}")
+    write_atomically(PAGE, text)
+    write_atomically(RESULTS / "injected_accuracy.md", "\n".join(parts))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", nargs="+", default=["readout", "all", "time"], choices=["readout", "all", "time"]
-    )
+    sections = ["all", "readout", "time"]
+    parser.add_argument("--only", nargs="+", default=sections, choices=sections)
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--widths", nargs="+", type=int, default=[256, 1024])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--publish", action="store_true", help="only write the tables from what is done")
     wanted = parser.parse_args()
-    provenance = Provenance()
-    parts = []
-    for section in wanted.only:
-        if section == "time":
-            rows, words = (
-                times(wanted.widths),
-                "Milliseconds of a batch of 256, forward / forward and backward",
-            )
-        else:
-            rows = table(accuracies(section, wanted.data, wanted.widths, wanted.seeds))
-            words = (
-                "Readout by ridge" if section == "readout" else "All weights trained by Adam, three epochs"
-            )
-        parts.append(f"### {words}\n\n{markdown_table(rows)}\n")
-        CONSOLE.print(parts[-1])
-    text = "\n".join(
-        ["# Accuracy of injected twins\n", markdown_provenance(provenance.record()) + "\n", *parts]
-    )
-    write_atomically(RESULTS / "injected_accuracy.md", text)
+    torch.set_num_threads(1)
+    if not wanted.publish:
+        for section in wanted.only:
+            if section == "time":
+                run_times(wanted.widths)
+            else:
+                run(section, wanted.data, wanted.widths, wanted.seeds)
+    publish()
 
 
 if __name__ == "__main__":

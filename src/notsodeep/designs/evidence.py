@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from notsodeep.designs import stored_values
-from notsodeep.equivalents.error import kernel_distance
+from notsodeep.equivalents.error import kernel_distance, matrix_norm
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import Model
@@ -58,9 +58,9 @@ class Distance:
     def between(cls, wanted: Array, found: Array) -> Distance:
         """The distance of two symmetric matrices."""
         apart = kernel_distance(wanted, found)
-        inner = [matrix - matrix.mean(axis=0) for matrix in (wanted, found)]
-        inner = [matrix - matrix.mean(axis=1, keepdims=True) for matrix in inner]
-        return cls(apart.relative, apart.up_to_factor, kernel_distance(*inner).relative)
+        inner = [matrix - matrix.mean(axis=0) for matrix in (wanted, found - wanted)]
+        size, left = (matrix_norm(matrix - matrix.mean(axis=1, keepdims=True)) for matrix in inner)
+        return cls(apart.relative, apart.up_to_factor, left / size)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,13 @@ def _per_cent(share: float) -> str:
     return f"{float(f'{100.0 * share:.2g}'):g}%"
 
 
+def matrix_norm(matrix: Array, tolerance: float = 1e-3) -> float:
+    """The operator norm of a symmetric matrix: of a large one by iterations, to a relative tolerance."""
+    if len(matrix) <= _SMALL:
+        return float(np.abs(np.linalg.eigvalsh(matrix)).max())
+    return operator_norm(aslinearoperator(matrix), tolerance) if matrix.any() else 0.0
+
+
 def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1e-3) -> KernelDistance:
     """The distance between two kernel matrices in operator norm, as they are and with the best factor.
 
@@ -81,7 +88,7 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
 
     def norm(factor: float, other_factor: float) -> float:
         if len(first) <= _SMALL:
-            return float(np.abs(np.linalg.eigvalsh(factor * first - other_factor * second)).max())
+            return matrix_norm(factor * first - other_factor * second)
         return operator_norm(
             factor * aslinearoperator(first) - other_factor * aslinearoperator(second), tolerance
         )
