@@ -17,12 +17,13 @@ from notsodeep.designs.learning_rates import (
     tangent_coefficients,
     tangent_kernel_with_multipliers,
 )
-from notsodeep.designs.result import FORMAT, KERNELS, Curve, Design, Tangent
+from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Curve, Design, Tangent
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
 
 __all__ = [
     "FAMILIES",
     "FORMAT",
+    "INJECTED_IN_WORDS",
     "KERNELS",
     "Curve",
     "Design",

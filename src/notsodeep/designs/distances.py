@@ -140,7 +140,8 @@ def twin_distances(
         for number, depth in enumerate(depths, 2):
             network = plain_layers(model, depth, made.tau0)
             plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
-    return TwinDistances(which, len(rows), twin, plain, None if made.target is None else made.exact)
+    by_kernels = made.target is None or made.misfit is not None
+    return TwinDistances(which, len(rows), twin, plain, None if by_kernels else made.exact)
 
 
 __all__ = ["ExactKernel", "TwinDistances", "kernel_on_rows", "twin_distances"]

@@ -341,6 +341,13 @@ def _layer_curves(
     )
 
 
+# What an injected network is, for a reader who has heard of neither word.
+INJECTED_IN_WORDS = (
+    "An injected network is a few ordinary layers with the DEQ's own activation, in which every layer looks at the "
+    "input again; only the sizes of its random weights are designed, so that it has the DEQ's kernel."
+)
+
+
 # --- words --------------------------------------------------------------------------------------------------------
 
 
@@ -353,18 +360,25 @@ def _where(design: Design) -> tuple[str, str]:
     return "on images", "pairs of the images that it was fitted to"
 
 
+def _linear_part(design: Design) -> str:
+    """Words for a first layer that has more than the activation of the DEQ, (10.13)."""
+    model, first = design.model, design.network.layers[0]
+    own = isinstance(model, DEQ | ConvDEQ) and first.shape == model.activation.shape
+    return "" if own else " (with a linear part in the first layer)"
+
+
 def _headline(design: Design) -> str:
     of = f"the {_KERNEL_WORDS[design.kernel]} of {design.model or 'the model'}"
     what = f"The network {design.family} for {of}"
     if design.misfit is not None:
         return (
-            f"{what} keeps the activation of the DEQ and sees the input again in every layer. Its kernels are within "
-            f"{design.misfit:.1e} of the DEQ's (root mean square over {_where(design)[1]})."
+            f"{what} keeps the activation of the DEQ{_linear_part(design)} and sees the input again in every layer. "
+            f"Its kernels are within {design.misfit:.1e} of the DEQ's (root mean square over {_where(design)[1]})."
         )
     if design.exact:
         return (
             f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
-            "notsodeep.twin_distances(design, X)."
+            "notsodeep.twin_distances(design, X). With rows, design(..., X=rows) weighs an injected network against it."
         )
     if design.tangent is not None and max(design.residuals.values()) <= EXACT:
         return f"{what}: the four numbers of the conjugate kernel agree, those of the tangent kernel nearly."

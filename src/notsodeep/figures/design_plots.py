@@ -21,11 +21,18 @@ def plot_design(design: Design, ax: Axes | None = None) -> Axes:
     axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
     axes.set(
         xlabel="pre-activation (±3.5 standard deviations)",
-        ylabel="activation, centred",
-        title=f"{design.family} for the {design.kernel}: {'four numbers agree' if design.exact else 'closest'}",
+        ylabel="activation" if design.target is None else "activation, centred",
+        title=f"{design.family} for the {design.kernel}: {_verdict(design)}",
     )
     legend_below(axes)
     return axes
+
+
+def _verdict(design: Design) -> str:
+    """What the title says of the design."""
+    if design.misfit is not None:
+        return f"kernels within {design.misfit:.1g}"
+    return "four numbers agree" if design.exact else "closest"
 
 
 def _short(label: str) -> str:

@@ -29,6 +29,12 @@ def verdict(made: Design, found: TwinDistances) -> str:
     """What matters of the design: whether its numbers agree, how far kernels differ, what plain layers do."""
     layers = len(made.network.layers)
     network = f"{layers} hidden layer{'s' * (layers > 1)}"
+    if made.misfit is not None:
+        answer = "Yes" if found.is_worth_it else "Yes, but a plain network would do"
+        return (
+            f"{answer}: {network} with the DEQ's own activation that see the input again (an injected network); on "
+            f"these samples the kernels differ by {found.twin}."
+        )
     if not made.exact:
         return (
             f"Not quite: the closest network of this family, {network}, misses the four numbers of the "
@@ -67,7 +73,7 @@ def _nearest(predicted: Array, exact: Array) -> list[tuple[float, float]]:
 def next_steps(choice: Choice, made: Design, found: Spectrum) -> list[str]:
     """Up to three things that are worth trying next."""
     steps = []
-    if not made.exact:
+    if not made.exact and made.misfit is None:
         steps.append(
             "Match the true tangent kernel: the papers' one belongs to no network."
             if made.kernel == "ntk_paper"

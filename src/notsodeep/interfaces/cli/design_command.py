@@ -42,6 +42,12 @@ def design(
             help="auto, papers, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic, quadratic or injected.",
         ),
     ] = "auto",
+    layers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Number of hidden layers, for a family with several.", show_default=False
+        ),
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
     ] = None,
@@ -71,8 +77,8 @@ def design(
     for path in (save, figure):
         if path is not None:
             new_path(path, overwrite)
+    from notsodeep.designs import INJECTED_IN_WORDS, twin_distances
     from notsodeep.designs import design as make_design
-    from notsodeep.designs import twin_distances
     from notsodeep.interfaces.scenario import read_model, rows_to_fit
 
     model = read_model(activation, sigma_a2)
@@ -82,7 +88,7 @@ def design(
         if tau0 is None:
             tau0 = 1.0 if samples is None else samples.tau0
         rows = None if samples is None else rows_to_fit(samples.rows, kernel, family)
-        made = make_design(model, tau0, kernel, family, X=rows)
+        made = make_design(model, tau0, kernel, family, layers=layers, X=rows)
         kernels = ("ck", "ntk") if kernel == "both" else (kernel,)
         found = [] if samples is None else [twin_distances(made, samples.rows, one) for one in kernels]
     if as_json:
@@ -98,6 +104,8 @@ def design(
         say(made.explain())
         for one in found:
             say(str(one))
+        if made.misfit is not None:
+            say(INJECTED_IN_WORDS)
     if save is not None:
         with atomic_write(save) as temporary:
             temporary.write_text(made.to_json(), encoding="utf-8")

@@ -142,7 +142,12 @@ def train(
         _print(result, seeds)
     # What keeps the table from meaning what it says.
     if result.design.held_out is not None:
-        say(f"note: the twin sees the input again in every layer; {result.design.held_out}.", errors)
+        from notsodeep.designs import INJECTED_IN_WORDS
+
+        say(
+            f"note: the twin is an injected network. {INJECTED_IN_WORDS} It was fitted; {result.design.held_out}.",
+            errors,
+        )
     elif not result.design.exact:
         say(f"note: the twin's four numbers do not all agree. {result.design.reason}", errors)
     for standing in result.standings:
