@@ -33,18 +33,24 @@ def injected(*names: str) -> nsd.Explicit:
     return nsd.Explicit(map(phi, names), weights=WEIGHTS[: len(names)], inject=INJECT[: len(names) - 1])
 
 
-def brute(names: tuple[str, ...], i: int, j: int) -> tuple[float, float, float, float]:
+RATES = (0.5, 2.0, 0.3, 1.5)
+
+
+def brute(
+    names: tuple[str, ...], i: int, j: int, rates: tuple[float, ...] = (1.0,) * 4
+) -> tuple[float, float, float, float]:
     """The recursion (7.9) for one pair, each expectation by quadrature: G, Θ, Λ, Π."""
     q1, q2, inner = float(X[i] @ X[i]), float(X[j] @ X[j]), float(X[i] @ X[j])
-    norms, features, tangent = (q1, q2), inner, inner
+    norms, features, tangent = (q1, q2), inner, rates[0] * inner
     for number, name in enumerate(names):
         weight, again = WEIGHTS[number], (0.0, *INJECT)[number]
         q1, q2 = weight * q1 + again * norms[0], weight * q2 + again * norms[1]
-        covariance, tangent = weight * features + again * inner, weight * tangent + again * inner
+        covariance = weight * features + again * inner
+        tangent = weight * tangent + rates[0] * again * inner
         sigma, before = oracles.reference(name), tangent
         dual = oracles.exact_dual(sigma, q1, q2, min(max(covariance / math.sqrt(q1 * q2), -1.0), 1.0))
         q1, q2 = (oracles.exact_dual(sigma, q, q, 1.0).value for q in (q1, q2))
-        features, tangent = dual.value, dual.value + dual.slope * tangent
+        features, tangent = dual.value, rates[number + 1] * dual.value + dual.slope * tangent
     return features, tangent, covariance, before
 
 
@@ -62,6 +68,20 @@ def test_kernels_follow_the_recursion(names: tuple[str, ...]) -> None:
             expected[:2, :, number],
             Oracle.QUADRATURE,
         )
+
+
+def test_learning_rates_weigh_the_parts_of_the_tangent_kernel() -> None:
+    names = ("relu", "tanh", "relu")
+    model = injected(*names).with_rates(RATES)
+    expected = [[brute(names, i, j, RATES) for j in range(len(X))] for i in range(len(X))]
+    for number, kernel in enumerate(FOUR):
+        assert_close(
+            exact_kernel(model, X, kernel=kernel), np.array(expected)[:, :, number], Oracle.QUADRATURE
+        )
+    # The kernel is linear in the rates.
+    parts = [exact_kernel(injected(*names).with_rates(one), X, kernel="ntk") for one in np.eye(4)]
+    assert_close(sum(parts), exact_kernel(injected(*names), X, kernel="ntk"), Oracle.IDENTITY)
+    assert fingerprint(model) != fingerprint(injected(*names).with_rates((1.0,) * 4))
 
 
 @pytest.mark.slow
@@ -103,10 +123,12 @@ def test_the_torch_network_approaches_the_kernels(share: bool) -> None:
     inputs = torch.tensor(X)
     draws = []
     for seed in range(20):
-        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, share_input=share, dtype=torch.float64)
+        net = nsd.nets.ExplicitNet(
+            model, 3, 400, 1, seed=seed, multipliers=RATES, share_input=share, dtype=torch.float64
+        )
         found = nsd.nets.empirical_kernels(net, inputs)
         draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
-    wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
+    wanted = np.stack([exact_kernel(model.with_rates(RATES), X, kernel=kernel) for kernel in ("ck", "ntk")])
     assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
 
 
@@ -116,7 +138,7 @@ def test_the_torch_network_counts_every_weight(share: bool) -> None:
     net = nsd.nets.ExplicitNet(
         injected("tanh", "gelu", "tanh"),
         *(3, 12, 1),
-        multipliers=(0.5, 2.0, 0.3, 1.5),
+        multipliers=RATES,
         share_input=share,
         scaling="ntk",
         dtype=torch.float64,

@@ -20,7 +20,6 @@ from notsodeep.designs.injected import (
     kernels_of,
     reference_target,
     values_at,
-    values_with_rates,
 )
 from notsodeep.designs.layered import (
     Cubic,
@@ -250,7 +249,7 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
         target = task.target
         reached = coefficients(found.network, task.tau0, target.kernel)
     made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
-    return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason)
+    return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason, rates=found.rates)
 
 
 def _can_be_injected(task: Task) -> bool:
@@ -267,7 +266,7 @@ def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design
     values = [
         values_at(made.network, reference.pairs, name)
         if rates is None or name == "ck"
-        else values_with_rates(made.network, reference.pairs, rates)
+        else values_at(made.network.with_rates(rates), reference.pairs, name)
         for name in reference.kernels
     ]
     distance = reference.distance(values)
@@ -332,8 +331,8 @@ def _with_samples(task: Task, found: Solution, made: Design, some: Array, others
     if not isinstance(model, DEQ | ConvDEQ):
         raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
     networks = {
-        "fitted": better.network,
-        "unfitted": found.network,
+        "fitted": better.trained,
+        "unfitted": found.trained,
         "cut": model.unrolled(len(found.network.layers)),
         "plain": plain_layers(model, 1, task.tau0),
     }

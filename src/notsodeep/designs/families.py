@@ -22,7 +22,7 @@ from notsodeep.designs.result import Tangent
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import DEQ, ConvDEQ, Explicit, as_tau
+from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, as_tau
 from notsodeep.validation import Array
 
 # How far data may move a parameter, relative to its size or its range.
@@ -123,6 +123,16 @@ class Solution:
     def misfit(self) -> float | None:
         """For a network that was matched to kernels and not to scalars: their relative distance around τ0."""
         return None
+
+    @property
+    def rates(self) -> tuple[float, ...] | None:
+        """For a network that was matched to kernels: learning-rate multipliers that belong to it."""
+        return None
+
+    @property
+    def trained(self) -> Model:
+        """The network, with the tangent kernel of training with its multipliers, if it has any."""
+        return self.network
 
     def fitted_to(self, task: Task, samples: Array) -> Solution | None:
         """The best network of the family for the exact kernels of samples; None to move parameters around this one."""

@@ -24,8 +24,6 @@ from notsodeep.designs.pair_kernels import Numbers, PairKernels
 from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
-from notsodeep.gaussian.bivariate import dual
-from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.validation import Array
@@ -112,24 +110,6 @@ def values_at(model: Model, pairs: Pairs, kernel: str) -> Array:
     return np.concatenate([rectangle[pairs.first, np.arange(len(pairs.first))], diagonal])
 
 
-def values_with_rates(network: Explicit, pairs: Pairs, rates: Sequence[float]) -> Array:
-    """The tangent kernel at pairs of a network that is trained with learning-rate multipliers."""
-    q, c = pairs.squares, pairs.cross
-    diagonal, tangent = rates[0] * q, rates[0] * c
-    for number, layer in enumerate(network.inputs):
-        q, c = layer.enter(q, pairs.squares), layer.enter(c, pairs.cross)
-        diagonal = layer.enter(diagonal, rates[number] * pairs.squares)
-        tangent = layer.enter(tangent, rates[number] * pairs.cross)
-        c, slopes = dual(layer.phi, q[pairs.first], q[pairs.second], c)
-        steepness = np.asarray(derivative_second_moment(layer.phi, q))
-        q = np.asarray(second_moment(layer.phi, q))
-        diagonal, tangent = (
-            rates[number + 1] * q + steepness * diagonal,
-            rates[number + 1] * c + slopes * tangent,
-        )
-    return np.concatenate([tangent, diagonal])
-
-
 def samples_target(model: Model, samples: Array, kernel: str) -> Target:
     """The model's exact kernels at evenly drawn pairs of samples."""
     chosen, names = chosen_pairs(model, samples), kernels_of(kernel)
@@ -149,10 +129,13 @@ class Fit:
         model: the model, whose activation and bias the networks have.
         target: the kernels that they are to have.
         centre: the norm at which layers are centred; None for the activation as it is.
+        rates: whether learning-rate multipliers are among the logarithms.
     """
 
-    def __init__(self, model: DEQ | ConvDEQ, target: Target, centre: float | None) -> None:
-        self.target = target
+    def __init__(
+        self, model: DEQ | ConvDEQ, target: Target, centre: float | None, *, rates: bool = False
+    ) -> None:
+        self.target, self.rates = target, rates
         self.kernels = PairKernels(model.activation, target.pairs, centre, model.bias2)
 
     def distance(self, logs: Array) -> float:
@@ -181,7 +164,7 @@ class Fit:
 
     def _found(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
-        return self.kernels.named(self.target.kernels, logs)
+        return self.kernels.named(self.target.kernels, Numbers.of(logs, rates=self.rates))
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
@@ -223,9 +206,17 @@ def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
     return [linear] if isinstance(model, ConvDEQ) else [logs, linear]
 
 
-def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
+def with_unit_rates(logs: Array) -> Array:
+    """The logarithms of the same network and of learning-rate multipliers of 1."""
+    layers = len(logs) // 2
+    return np.insert(logs, [2 * layers] * (layers + 1), 0.0)
+
+
+def network_at(
+    model: DEQ | ConvDEQ, logs: Array, centre: float | None, *, rates: bool = False
+) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
-    numbers = Numbers.of(logs)
+    numbers = Numbers.of(logs, rates=rates)
     layers = [model.activation] * len(numbers.weights)
     if numbers.linear:
         layers[0] = _with_linear_part(model.activation, numbers.linear)
@@ -244,6 +235,11 @@ def _with_linear_part(phi: Activation, more: float) -> Activation:
     return activation("leaky_relu", a=right + slope, b=left + slope).shifted(at_zero)
 
 
+def trained_with(network: Explicit | ConvExplicit, rates: Sequence[float] | None) -> Model:
+    """The network, with the tangent kernel of training with these learning-rate multipliers."""
+    return network.with_rates(rates) if isinstance(network, Explicit) and rates is not None else network
+
+
 # --- the family -------------------------------------------------------------------------------------------------------
 
 
@@ -252,9 +248,16 @@ class InjectedFamily(NetworkFamily):
     """Networks with the model's own activation whose layers see the input again, for rows and for images.
 
     `design` knows one to three layers by name; `family=InjectedFamily(4)` gives it another number.
+
+    Attributes:
+        layers: number of hidden layers.
+        multipliers: whether learning-rate multipliers are designed as well, for kernel="both": of the weights that read
+            the input, of those of each later layer, of the readout. Then the tangent kernel is that of training with
+            them (`Design.multipliers`), and both kernels are met a few times as well.
     """
 
     layers: int
+    multipliers: bool = False
     name = "injected"
     in_auto = False
     matches_both = True
@@ -269,9 +272,19 @@ class InjectedFamily(NetworkFamily):
         model, centre = self._checked(task)
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
-        fit = Fit(model, target, centre)
-        logs = min(map(fit.closest, starts_from(model, cut_start(model, self.layers))), key=fit.distance)
+        fit = Fit(model, target, centre, rates=self.multipliers)
+        if self.multipliers:
+            plain = self.without_multipliers.solve(task, thorough=thorough)
+            starts = [with_unit_rates(plain.logs)]
+        else:
+            starts = starts_from(model, cut_start(model, self.layers))
+        logs = min(map(fit.closest, starts), key=fit.distance)
         return self._solution(model, centre, logs, fit.distance(logs))
+
+    @property
+    def without_multipliers(self) -> InjectedFamily:
+        """The same family with variances alone."""
+        return InjectedFamily(self.layers)
 
     def _checked(self, task: Task) -> tuple[DEQ | ConvDEQ, float | None]:
         """The model, and τ0 if its activation is centred there: then each layer is, at its own scale."""
@@ -287,12 +300,17 @@ class InjectedFamily(NetworkFamily):
                 f"bias2 = {model.bias2:g}: injected networks have no bias. Give the rows a constant column "
                 "√(bias2/sigma_b2) and the DEQ bias2=0: that is the same model."
             )
+        if self.multipliers and (task.kernel != "both" or isinstance(model, ConvDEQ)):
+            raise InputError(
+                "Learning-rate multipliers are designed with kernel='both' for a DEQ: one kernel does not need them, "
+                "and convolutional networks have none."
+            )
         return model, task.tau0 if is_centred(model, task.tau0) else None
 
     def _solution(
         self, model: DEQ | ConvDEQ, centre: float | None, logs: Array, distance: float
     ) -> InjectedSolution:
-        network = network_at(model, logs, centre)
+        network = network_at(model, logs, centre, rates=self.multipliers)
         reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
         return InjectedSolution(self, network, distance, 0.0, reason, logs=logs, centre=centre)
 
@@ -303,6 +321,14 @@ class InjectedSolution(Solution):
 
     logs: Array
     centre: float | None
+
+    @property
+    def rates(self) -> tuple[float, ...] | None:
+        """Learning-rate multipliers, where the family designs them."""
+        found = Numbers.of(
+            self.logs, rates=isinstance(self.family, InjectedFamily) and self.family.multipliers
+        )
+        return None if found.rates is None else tuple(found.rates.tolist())
 
     @property
     def misfit(self) -> float:
@@ -318,20 +344,28 @@ class InjectedSolution(Solution):
         family, model = self.family, task.model
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
-        target = samples_target(model, samples, task.kernel)
-        fit = Fit(model, target, self.centre)
-        cut = cut_start(model, family.layers)
-        starts = starts_from(model, min((self.logs, cut), key=fit.distance))
-        logs = min(map(fit.closest, starts), key=fit.distance)
-        distance = fit.distance(logs)
-        if isinstance(model, DEQ):
-            # It starts from the DEQ cut after as many steps, too, and only comes closer.
-            judge = OperatorNormFit(model, samples, kernels_of(task.kernel), self.centre)
-            logs = judge.closest((logs, self.logs, cut))
-            # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
-            reference = reference_target(model, task.tau0, task.kernel)
-            network = network_at(model, logs, self.centre)
-            distance = reference.distance(
-                [values_at(network, reference.pairs, name) for name in reference.kernels]
-            )
-        return family._solution(model, self.centre, logs, distance)
+        target, rates = samples_target(model, samples, task.kernel), family.multipliers
+        fit = Fit(model, target, self.centre, rates=rates)
+        if rates:
+            plain = family.without_multipliers
+            fitted = plain.solve(task, thorough=False).fitted_to(task, samples)
+            starts = [self.logs, with_unit_rates(fitted.logs)]
+        else:
+            starts = [self.logs, cut_start(model, family.layers)]
+        begin = min(starts, key=fit.distance)
+        tried = [fit.closest(one) for one in ([begin] if rates else starts_from(model, begin))]
+        logs = min(tried, key=fit.distance)
+        if not isinstance(model, DEQ):
+            return family._solution(model, self.centre, logs, fit.distance(logs))
+        # It starts from the DEQ cut after as many steps, too, and only comes closer.
+        judge = OperatorNormFit(model, samples, kernels_of(task.kernel), self.centre, rates=rates)
+        found = family._solution(model, self.centre, judge.closest((logs, *starts)), 0.0)
+        # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
+        reference = reference_target(model, task.tau0, task.kernel)
+        values = [values_at(found.trained, reference.pairs, name) for name in reference.kernels]
+        return family._solution(model, self.centre, found.logs, reference.distance(values))
+
+    @property
+    def trained(self) -> Model:
+        """The network with the tangent kernel of training with its multipliers, if it has any."""
+        return trained_with(self.network, self.rates)

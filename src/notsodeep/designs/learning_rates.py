@@ -17,8 +17,7 @@ from notsodeep.designs.least_squares import Problem, descend
 from notsodeep.designs.matching_equations import EXACT, Candidate, Equations
 from notsodeep.equivalents.coefficients import Coefficients, explicit_coefficients
 from notsodeep.errors import InputError
-from notsodeep.gaussian.bivariate import dual
-from notsodeep.gaussian.moments import derivative_second_moment, second_moment
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import Explicit, as_tau
 from notsodeep.validation import Array, as_rows
 
@@ -37,24 +36,13 @@ def tangent_coefficients(network: Explicit, tau0: float, multipliers: Sequence[f
 
 
 def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers: Sequence[float]) -> Array:
-    """The exact tangent kernel of a network trained with these learning-rate multipliers, docs/theory.md (3.11).
+    """The exact tangent kernel of a network trained with these learning-rate multipliers, docs/theory.md (3.11), (7.9).
 
     Θ^(0) = η_1 C and Θ^(l) = η_{l+1} Σ^(l) + Θ^(l-1) ∘ Σ'^(l); with all rates equal to one it is the ordinary one.
+    Weights that read the input again have the rate η_1, too.
     """
     rates = as_multipliers(multipliers, network)
-    rows = as_rows(X)
-    gram = rows @ rows.T
-    features, tangent = gram, rates[0] * gram
-    for number, layer in enumerate(network.inputs):
-        phi, rate = layer.phi, rates[number + 1]
-        features, tangent = layer.enter(features, gram), layer.enter(tangent, rates[number] * gram)
-        q = features.diagonal().copy()
-        features, slopes = dual(phi, q[:, None], q[None, :], features)
-        # At equal samples F' of a kink has a square root in the rounding; the one-dimensional moments have none.
-        np.fill_diagonal(features, second_moment(phi, q))
-        np.fill_diagonal(slopes, derivative_second_moment(phi, q))
-        tangent = rate * features + tangent * slopes
-    return np.asarray(tangent)
+    return np.asarray(exact_kernel(network.with_rates(rates), as_rows(X), kernel="ntk"))
 
 
 def as_multipliers(multipliers: Sequence[float], network: Explicit) -> list[float]:

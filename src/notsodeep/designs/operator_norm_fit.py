@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from notsodeep.designs.pair_kernels import PairKernels
+from notsodeep.designs.pair_kernels import Numbers, PairKernels
 from notsodeep.designs.sample_pairs import Pairs, spread
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ
@@ -40,11 +40,14 @@ class OperatorNormFit:
         rows: samples; of more than MOST_ROWS some, evenly spread.
         names: the kernels that count; the distance of two is the root of the sum of their squares.
         centre: the norm at which layers are centred; None for the activation as it is.
+        rates: whether learning-rate multipliers are among the logarithms.
     """
 
-    def __init__(self, model: DEQ, rows: Array, names: tuple[str, ...], centre: float | None) -> None:
+    def __init__(
+        self, model: DEQ, rows: Array, names: tuple[str, ...], centre: float | None, *, rates: bool = False
+    ) -> None:
         rows = rows[spread(len(rows), MOST_ROWS)]
-        self._count, self._names = len(rows), names
+        self._count, self._names, self._rates = len(rows), names, rates
         first, second = np.triu_indices(len(rows), 1)
         gram = rows @ rows.T
         pairs = Pairs(gram.diagonal().copy(), first, second, gram[first, second])
@@ -122,7 +125,7 @@ class OperatorNormFit:
 
     def _left(self, logs: Array) -> list[Array]:
         """The matrices of what is left of each kernel, relative to its size."""
-        found = self._kernels.named(self._names, logs)
+        found = self._kernels.named(self._names, Numbers.of(logs, rates=self._rates))
         return [
             self._matrix(values) / size - wanted
             for values, size, wanted in zip(found, self._sizes, self._wanted, strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from notsodeep.designs import stored_values
 from notsodeep.designs.evidence import HeldOut, Polish, evidence_to_dict, stored_held_out, stored_polish
-from notsodeep.designs.learning_rates import tangent_coefficients
+from notsodeep.designs.learning_rates import as_multipliers, tangent_coefficients
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
 from notsodeep.display import Shown, curves
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -99,6 +99,7 @@ class Design(Shown):
         misfit: for an injected network, the distance of its kernels from the model's at norms and angles around tau0.
             For images: at those it was fitted to, or at images of one colour around tau0 if there were none.
         held_out: for an injected network fitted to samples, distances on other samples.
+        rates: for an injected network with learning-rate multipliers, these.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
@@ -117,6 +118,7 @@ class Design(Shown):
     reason: str = ""
     misfit: float | None = None
     held_out: HeldOut | None = None
+    rates: tuple[float, ...] | None = None
 
     @property
     def residuals(self) -> dict[str, float]:
@@ -143,8 +145,11 @@ class Design(Shown):
 
     @property
     def multipliers(self) -> tuple[float, ...] | None:
-        """Learning-rate multipliers of the layers' weights and of the readout, for kernel="both"."""
-        return None if self.tangent is None else self.tangent.multipliers
+        """Learning-rate multipliers of the layers' weights and of the readout, for kernel="both".
+
+        The first is that of all weights that read the input, in whichever layer.
+        """
+        return self.rates if self.tangent is None else self.tangent.multipliers
 
     def explain(self) -> str:
         """The verdict in words: whether the four numbers agree, which equation is off, why, and what to try."""
@@ -156,6 +161,11 @@ class Design(Shown):
             parts.append("Tried before: " + "; ".join(tried) + ".")
         if self.tangent is not None:
             parts.append(_tangent_words(self.tangent))
+        if self.rates is not None:
+            parts.append(
+                "Its tangent kernel is that of training with the multipliers; the first belongs to all weights that "
+                "read the input."
+            )
         if self.polish is not None:
             parts.append(f"It was then {self.polish}; the scalars are off by what the table shows.")
         if self.held_out is not None:
@@ -217,6 +227,8 @@ class Design(Shown):
         if self.misfit is not None:
             variances = {"weights": list(self.network.weights), "inject": list(self.network.inject)}
             content |= {**variances, "misfit": self.misfit, "held_out": evidence_to_dict(self.held_out)}
+        if self.rates is not None:
+            content["rates"] = list(self.rates)
         if isinstance(self.network, ConvExplicit):
             content["images"] = {name: getattr(self.network, name) for name in _IMAGES}
         return json.dumps(content, indent=2, ensure_ascii=False)
@@ -235,8 +247,9 @@ class Design(Shown):
                 f"The text is not a design of format {FORMAT!r}, version {VERSION}: it says "
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
-        injected, images = "misfit" in data, "images" in data
-        keys = (*_KEYS, *(_INJECTED if injected else ()), *(("images",) if images else ()))
+        injected = "misfit" in data
+        optional = [name for name in ("images", "rates") if name in data]
+        keys = (*_KEYS, *(_INJECTED if injected else ()), *optional)
         data = stored_values.mapping(dict(data), "a design", keys)
         network = _stored_network(data)
         model = None if data["model"] is None else stored_values.model_from_dict(data["model"])
@@ -270,6 +283,7 @@ class Design(Shown):
             reason=str(data["reason"]),
             misfit=stored_values.number(data["misfit"], "misfit") if injected else None,
             held_out=stored_held_out(data["held_out"]) if injected else None,
+            rates=tuple(as_multipliers(data["rates"], network)) if "rates" in data else None,
         )
 
     def save(self, path: str | Path) -> None:
@@ -294,9 +308,10 @@ class Design(Shown):
         lines = [head, *(f"  layer {number}: {words}" for number, words in enumerate(self.layer_words(), 1))]
         if self.target is not None and self.reached is not None:
             lines += _table(self.target, self.reached, self.residuals)
-        if self.tangent is not None:
-            rates = ", ".join(f"{rate:.6g}" for rate in self.tangent.multipliers)
+        if self.multipliers is not None:
+            rates = ", ".join(f"{rate:.6g}" for rate in self.multipliers)
             lines += [f"  learning-rate multipliers (layers, readout): {rates}"]
+        if self.tangent is not None:
             lines += _table(self.tangent.target, self.tangent.reached, self.tangent.residuals)
         lines += [f"  {evidence}" for evidence in (self.polish, self.held_out) if evidence is not None]
         return "\n".join(lines)
@@ -419,7 +434,7 @@ _INJECTED = ("weights", "inject", "misfit", "held_out")
 _IMAGES = ("bias2", "filter_size", "padding", "readout")
 _KEYS = (
     *("format", "version", "layers"),
-    *(entry.name for entry in fields(Design) if entry.name not in ("network", *_INJECTED)),
+    *(entry.name for entry in fields(Design) if entry.name not in ("network", "rates", *_INJECTED)),
 )
 
 

@@ -245,7 +245,7 @@ def explicit_coefficients(
     """The scalars of an explicit network, (4.14) and (4.15); with injection, (7.10).
 
     With `rates`, one for the weights of each layer and one for the readout, the tangent kernel is that of training
-    with these learning-rate multipliers: docs/matching_both.md (B.2).
+    with these learning-rate multipliers: docs/matching_both.md (B.2). Weights that read the input again have the first.
     """
     if kernel.endswith("_preactivations"):
         raise InputError(
@@ -258,7 +258,7 @@ def explicit_coefficients(
     tangent = replace(features, kernel=kernel, linear=rates[0], diagonal=rates[0] * tau0**2)
     for number, layer in enumerate(layers):
         features = entering_layer(features, layer.weight, layer.inject)
-        tangent = entering_layer(tangent, layer.weight, rates[number] * layer.inject)
+        tangent = entering_layer(tangent, layer.weight, rates[0] * layer.inject)
         moments = LayerMoments.of(layer.phi, features.diagonal, f"layer {number + 1}")
         before, features = features, explicit_layer(features, moments)
         tangent = _tangent_layer(tangent, before, features, moments, rates[number + 1])

@@ -75,6 +75,15 @@ class Explicit(RowModel):
         """The network with the same variances and other activations."""
         return Explicit(layers, weights=self.weights, inject=self.inject)
 
+    def with_rates(self, rates: Sequence[float]) -> ExplicitWithRates:
+        """The network trained with learning-rate multipliers.
+
+        Args:
+            rates: of the weights that read the input, in whichever layer; of the other weights of each later layer; of
+                the readout.
+        """
+        return ExplicitWithRates(self, tuple(map(float, rates)))
+
     def centred(self, tau0: float) -> Explicit:
         """Each layer shifted so that its output has mean zero at the scale of its own input."""
         return self.with_layers(centred_layers(self.inputs, tau0))
@@ -121,6 +130,47 @@ class Explicit(RowModel):
 
     def __str__(self) -> str:
         return f"Explicit({', '.join(layer_words(self.inputs))})"
+
+
+@dataclass(frozen=True)
+class ExplicitWithRates(RowModel):
+    """A network whose tangent kernel is that of training with learning-rate multipliers; made by `with_rates`.
+
+    Θ^(0) = η_1 C, Π^(l) = w_l Θ^(l-1) + η_1 c_l C and Θ^(l) = η_{l+1} Σ^(l) + F'_l ∘ Π^(l), docs/theory.md (7.9).
+    """
+
+    network: Explicit
+    rates: tuple[float, ...]
+
+    def centred(self, tau0: float) -> ExplicitWithRates:
+        """The centred network with the same rates."""
+        return ExplicitWithRates(self.network.centred(tau0), self.rates)
+
+    def tile_order(self, samples: Samples) -> IntArray | None:
+        """Sorted by norm where that makes tables shorter."""
+        return self.network.tile_order(samples)
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
+        """The layer recursion with rates."""
+        tangent = any(kernel.is_tangent for kernel in kernels)
+        return Feedforward(self.network.inputs, left, right, tangent, rates=self.rates)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activations of the layers, in order."""
+        return self.network.activations
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The network and the rates as plain JSON values."""
+        return {
+            "kind": "explicit_with_rates",
+            "network": self.network.to_dict(write),
+            "rates": list(self.rates),
+        }
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return self.network.largest_variance(norm)
 
 
 def layer_words(inputs: Sequence[LayerInput]) -> list[str]:
@@ -171,4 +221,4 @@ def _variances(given: Sequence[float] | None, name: str, count: int, default: fl
     return values
 
 
-__all__ = ["Explicit", "centred_layers", "layer_variances", "layer_words"]
+__all__ = ["Explicit", "ExplicitWithRates", "centred_layers", "layer_variances", "layer_words"]

@@ -33,7 +33,6 @@ _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
 # times as much (measured: docs/networks.md).
 _ADAM = {"readout": 2.56, "all": 0.256}
 _SAMPLE = 512
-_SLOW_SAMPLE = 64
 # Images whose tangent kernel is that of the network itself: the exact one costs as much as thousands of rows.
 _IMAGES = 32
 
@@ -73,8 +72,6 @@ def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
         gram: NDArray[np.float64] = rates[-1] * (values @ values.T)
         return gram
     if isinstance(module.spec, Explicit) and any(rate != 1.0 for rate in rates):
-        # Pair by pair without the fast solver: fewer pairs.
-        values = values[:_SLOW_SAMPLE]
         return tangent_kernel_with_multipliers(module.spec, values, rates)
     return exact_kernel(module.spec, values, kernel="ntk")
 

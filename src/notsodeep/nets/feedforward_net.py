@@ -53,7 +53,8 @@ class FeedforwardNet(Net):
         for layer, (rate, enters) in enumerate(zip(self.multipliers[:-1], spec.inputs, strict=True), 1):
             self._add(f"weight{layer}", draw(units, fan_in, *taps), rate)
             if enters.inject and not self.share_input:
-                self._add(f"input{layer}", draw(units, entering, *taps), rate)
+                # All weights that read the input have one rate, whether or not they are one matrix.
+                self._add(f"input{layer}", draw(units, entering, *taps), self.multipliers[0])
             if enters.constant:
                 self._add(f"bias{layer}", draw(units), rate)
             fan_in = units
@@ -134,7 +135,8 @@ class FeedforwardNet(Net):
                 if not layer:
                     arrived, variance = sqrt(entering.weight) * back + shared, 1.0
             elif entering.inject:
-                groups.append(connection.group(rows, back, rate * entering.inject / connection.taps))
+                reading = self.multipliers[0] * entering.inject / connection.taps
+                groups.append(connection.group(rows, back, reading))
             groups.append(connection.group(signals[layer], arrived, rate * variance / connection.taps))
             if layer:
                 scale = self._scale(f"weight{layer + 1}", entering.weight)

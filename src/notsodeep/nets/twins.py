@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.designs import Design, Family, TwinDistances, design, twin_distances
+from notsodeep.designs import Design, InjectedFamily, NetworkFamily, TwinDistances, design, twin_distances
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
@@ -106,7 +106,7 @@ def explicit_twin(
     X: Tensor | Array,
     kernel: str | None = None,
     *,
-    family: str | Family = "auto",
+    family: str | NetworkFamily = "auto",
     layers: int | None = None,
     seed: int | None = None,
     samples: int | None = None,
@@ -141,7 +141,8 @@ def explicit_twin(
     chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
     if family == "auto" and not centred and not net.spec.bias2:
         chosen = "injected"
-    judged = net.takes_images or chosen == "injected" or (chosen == "auto" and wanted != "ntk_paper")
+    injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
+    judged = net.takes_images or injected or (chosen == "auto" and wanted != "ntk_paper")
     found = design(spec, tau0, wanted, chosen, layers=layers, X=rows if judged else None)
     if found.misfit is None and not centred:
         _warn_not_centred(spec, tau0)
