@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tolerances import Oracle, assert_close
@@ -9,7 +11,14 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import PatchMoments, load
 from notsodeep.designs import Design, InjectedFamily, design
-from notsodeep.designs.injected import Fit, cut_start, has_linear_part, network_at, samples_target
+from notsodeep.designs.injected import (
+    Fit,
+    cut_start,
+    has_linear_part,
+    network_at,
+    reference_target,
+    samples_target,
+)
 from notsodeep.designs.pair_kernels import PairKernels
 from notsodeep.designs.sample_pairs import chosen_pairs
 from notsodeep.errors import InputError
@@ -108,8 +117,20 @@ def test_slopes_of_both_signs_get_a_linear_part_in_the_first_layer(layers: int, 
     assert all(layer.name == "abs" for layer in rest)
     assert made.held_out is not None
     assert max(distance.plain for distance in made.held_out.fitted) <= {2: 5e-3, 3: 1e-3}[layers]
-    assert design(model, 1.0, "both", "injected", layers=layers).network.layers[0].name == "abs"
     assert Design.from_json(made.to_json()).network == made.network
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_without_images_the_linear_part_is_taken_where_it_is_closer(layers: int) -> None:
+    """|x| of rows around τ0: the network is the closer of the two, with a linear part and without."""
+    model = ConvDEQ("abs", 0.3)
+    made = design(model, 1.0, "both", "injected", layers=layers)
+    fit, start = Fit(model, reference_target(model.dense, 1.0, "both"), None), cut_start(model, layers)
+    without, with_linear = (
+        fit.distance(fit.closest(one)) for one in (start, np.append(start, math.log(0.1)))
+    )
+    assert_close(made.misfit, min(without, with_linear), Oracle.CLOSED_FORM)
+    assert (made.network.layers[0].name == "abs") == (without < with_linear)
 
 
 @pytest.mark.parametrize("readout", ["flatten", "pool"])

@@ -201,9 +201,7 @@ def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
     layers = len(logs) // 2
     if len(logs) % 2 or not has_linear_part(model, layers):
         return [logs]
-    linear = np.append(logs, math.log(_LINEAR_START))
-    # Of images a fit takes seconds, and the linear part is always of use.
-    return [linear] if isinstance(model, ConvDEQ) else [logs, linear]
+    return [logs, np.append(logs, math.log(_LINEAR_START))]
 
 
 def with_unit_rates(logs: Array) -> Array:
@@ -353,7 +351,9 @@ class InjectedSolution(Solution):
         else:
             starts = [self.logs, cut_start(model, family.layers)]
         begin = min(starts, key=fit.distance)
-        tried = [fit.closest(one) for one in ([begin] if rates else starts_from(model, begin))]
+        begins = [begin] if rates else starts_from(model, begin)
+        # Of images a fit takes seconds, and the linear part is always of use.
+        tried = [fit.closest(one) for one in (begins if isinstance(model, DEQ) else begins[-1:])]
         logs = min(tried, key=fit.distance)
         if not isinstance(model, DEQ):
             return family._solution(model, self.centre, logs, fit.distance(logs))
