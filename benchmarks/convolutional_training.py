@@ -29,7 +29,7 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +56,8 @@ SECTIONS = ("readout", "all")
 SIGMA_A2, BATCH, TOLERANCE, MOST_STEPS = 0.3, 64, 1e-4, 40
 RIDGES = 10.0 ** np.arange(-6.0, 1.0)
 RATES = (0.3, 1.0)
+# Points of accuracy by which a twin may be behind its DEQ before it is named.
+BEHIND = 1.0
 NAMES = {
     "deq": "ConvDEQ",
     "twin": "twin",
@@ -284,6 +286,31 @@ def table(rows: list[Row]) -> list[Row]:
     return lines
 
 
+def verdict(rows: list[Row]) -> str:
+    """Where the twin is more than a point behind its DEQ, in the mean over seeds and with single ones."""
+    accuracy = {
+        tuple(row[key] for key in ("data", "channels", "seed", "model")): row["accuracy"] for row in rows
+    }
+    gains: dict[str, list[float]] = {}
+    for *place, seed, model in accuracy:
+        if model == "twin" and (*place, seed, "deq") in accuracy:
+            gain = 100.0 * (accuracy[*place, seed, "twin"] - accuracy[*place, seed, "deq"])
+            gains.setdefault(f"{TITLES[place[0]]}, {place[1]} channels", []).append(gain)
+    means = {place: statistics.mean(found) for place, found in gains.items()}
+    pairs = [(place, gain) for place, found in gains.items() for gain in found]
+    single = sum(gain < -BEHIND for _, gain in pairs)
+    return (
+        f"The twin is more than a point behind its DEQ in the mean over seeds: {_listed(means.items())}. "
+        f"With single seeds, {single} of {len(pairs)}: {_listed(pairs)}."
+    )
+
+
+def _listed(gains: Iterable[tuple[str, float]]) -> str:
+    """The places of losses beyond a point."""
+    behind = [f"{place} ({gain:.1f})" for place, gain in gains if gain < -BEHIND]
+    return "; ".join(behind) or "nowhere"
+
+
 def mean_and_error(values: list[float], sign: str = "") -> str:
     """Mean ± standard error."""
     if len(values) < 2:
@@ -314,7 +341,7 @@ def sections(rows: list[Row]) -> str:
                 + (f"; {setting.epochs} epochs" if section == "all" else "")
                 + f"; {seeds} seeds:"
             )
-            texts += [head, "", markdown_table(table(part)).rstrip(), ""]
+            texts += [head, "", markdown_table(table(part)).rstrip(), "", verdict(part), ""]
     return "\n".join(texts)
 
 

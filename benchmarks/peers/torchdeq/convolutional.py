@@ -23,6 +23,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -242,6 +243,44 @@ def table(rows: list[Row]) -> list[Row]:
     return lines
 
 
+def reading(rows: list[Row]) -> str:
+    """The ratios of the table in words, by residual."""
+    lines = []
+    for target in TARGETS:
+        part = [row for row in rows if row["target"] == target]
+        if not part:
+            continue
+        words = [f"**Residual ≤ {target:g}.**"]
+        for mode, name in zip(MODES, ("forward", "forward and backward"), strict=True):
+            against = {
+                names: span(
+                    row["milliseconds"][f"{mode}, {names[0]}"] / row["milliseconds"][f"{mode}, {names[1]}"]
+                    for row in part
+                )
+                for names in (("ours", "twin"), ("peer", "twin"), ("peer", "ours"))
+            }
+            words.append(
+                f"{name.capitalize()} the twin is {against['ours', 'twin']} times as fast as `ConvDEQNet`, "
+                f"{against['peer', 'twin']} times as TorchDEQ; "
+                f"`ConvDEQNet` {against['peer', 'ours']} times as TorchDEQ."
+            )
+        steps = span(row["steps"] for row in part)
+        halves = span(row["steps"] / 2 for row in part)
+        words.append(
+            f"`ConvDEQNet` takes {steps} steps, so that a twin that costs two of them would be {halves} times as fast."
+        )
+        apart = span((row["gradients apart"] for row in part), ".1e")
+        words.append(f"The gradients of the two DEQs differ by {apart} of their norm.")
+        lines.append(" ".join(words))
+    return "\n\n".join(lines)
+
+
+def span(values: Iterable[float], digits: str = ".2g") -> str:
+    """The smallest and the largest."""
+    found = sorted(values)
+    return f"{found[0]:{digits}} to {found[-1]:{digits}}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -266,7 +305,7 @@ def main() -> None:
         rows.append(measured(*key, options.rounds))
         atomic_append(file, (json.dumps(rows[-1]) + "\n").encode())
         print(*key, rows[-1]["milliseconds"], flush=True)
-    found = markdown_table(table(rows))
+    found = f"{markdown_table(table(rows))}\n{reading(rows)}\n"
     print(found)
     if options.publish:
         write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), *MARKS, found))
