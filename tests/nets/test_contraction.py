@@ -19,7 +19,7 @@ from notsodeep.nets import DEQNet
 from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.linear_maps import MatrixMap
 
-WIDTHS = pytest.mark.parametrize("width", [50, 200, 800])
+WIDTHS = pytest.mark.parametrize("width", [50, 200, 500])
 
 
 def _net(sigma_a2=0.1, width=60, phi="tanh", **options) -> DEQNet:
