@@ -122,8 +122,9 @@ def _tasks() -> list[Task]:
     ]
     core = (("mnist", "relu", "0.2"), ("fashion_mnist", "tanh", "0.5"), ("mnist", "gelu", "0.5"))
     seeds = [Task(*kind, seed=seed) for seed in (1, 2) for kind in core]
-    return [*main[:6], *others[:2], images[0], wide[0], *main[6:12], *others[2:6], images[1], seeds[0],
-            *main[12:], *others[6:], *seeds[1:], images[2], *wide[1:]]  # fmt: skip
+    first = [*main[:6], others[0], images[0], others[4], seeds[0], others[1], seeds[1], others[5], seeds[3]]
+    rest = [wide[0], *main[6:12], *others[2:4], images[1], seeds[4], *main[12:], *others[6:], images[2]]
+    return [*first, *rest, seeds[2], seeds[5], *wide[1:]]
 
 
 TASKS = _tasks()
