@@ -52,7 +52,9 @@ class LinearFit:
 
 
 @torch.no_grad()
-def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] | None = None) -> LinearFit | None:
+def fit_linear(
+    blocks: Blocks, others: Blocks, ridges: Sequence[float] | None = None, toward: Tensor | None = None
+) -> LinearFit | None:
     """Ridge regression, the constant not penalised; None if there are too many features for their second moment.
 
     Beside matrices of features × features nothing grows with the number of observations.
@@ -61,6 +63,7 @@ def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] | None = 
         blocks: features and values to fit to.
         others: features and values by which the ridge is chosen.
         ridges: to choose from, relative to the mean square of a feature; ten powers of ten if not given.
+        toward: weights, the distance to which is penalised; zero if not given.
     """
     sums: _Sums | None = None
     for features, values in blocks:
@@ -72,7 +75,7 @@ def fit_linear(blocks: Blocks, others: Blocks, ridges: Sequence[float] | None = 
         return None
     if ridges is None:
         ridges = RIDGES if len(sums.first) <= _MANY_FEATURES else _FEW_RIDGES
-    fits = list(sums.solutions(ridges))
+    fits = list(sums.solutions(ridges, toward))
     errors, count = torch.zeros(len(fits), dtype=torch.float64), 0
     for features, values in others:
         count += values.numel()
@@ -122,15 +125,20 @@ class _Sums:
         mean = self.first / self.count
         return self.second - self.count * torch.outer(mean, mean), mean
 
-    def solutions(self, ridges: Sequence[float]) -> Iterator[tuple[Tensor, Tensor, float]]:
+    def solutions(
+        self, ridges: Sequence[float], toward: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Weights and bias for every ridge that is large enough."""
         second, mean = self.centred()
         goal = self.goal / self.count
         cross = self.cross - torch.outer(mean, self.goal)
+        known = 0.0 if toward is None else toward.to(second).mT
+        if toward is not None:  # what they leave is fitted, and added to them
+            cross = cross - second @ known
         for ridge in ridges:
             factor, info = torch.linalg.cholesky_ex(_shifted(second, ridge))
             if int(info) == 0:
-                weights = torch.cholesky_solve(cross, factor).mT
+                weights = (torch.cholesky_solve(cross, factor) + known).mT
                 yield weights, goal - weights @ mean, ridge
 
 
@@ -145,6 +153,7 @@ def fit_readout(
     rows: tuple[Tensor, Tensor],
     others: tuple[Tensor, Tensor],
     batch: int,
+    toward: Tensor | None = None,
 ) -> LinearFit | None:
     """The best linear readout of features; None if there are too many of them.
 
@@ -153,9 +162,11 @@ def fit_readout(
         rows: samples and wanted outputs to fit to.
         others: samples and wanted outputs by which the ridge is chosen.
         batch: samples at a time.
+        toward: a readout that is corrected; the less, the larger the ridge.
     """
     with torch.no_grad():
-        return fit_linear(_featured(features, *rows, batch), _featured(features, *others, batch))
+        blocks, judges = (_featured(features, *part, batch) for part in (rows, others))
+        return fit_linear(blocks, judges, toward=toward)
 
 
 def _featured(features: Callable[[Tensor], Tensor], X: Tensor, Y: Tensor, batch: int) -> Blocks:

@@ -85,9 +85,10 @@ class StudentFit:
         return found
 
     def fit_readout(self, student: StepsNet, rows: int | None = None) -> None:
-        """Replace the readout by the best one on so many rows, unless there are too many features to say."""
+        """Correct the readout to the best one on so many rows, unless there are too many features to say."""
         X, Y = self.data.fit
-        found = fit_readout(student.features, (X[:rows], Y[:rows]), self.data.choose, self.batch)
+        few = X[:rows], Y[:rows]
+        found = fit_readout(student.features, few, self.data.choose, self.batch, toward=student.readout)
         if found is not None:
             student.set_readout(found.weights.to(student.readout), found.bias.to(student.readout))
 
