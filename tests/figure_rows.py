@@ -257,6 +257,30 @@ def conv_twins() -> list[Row]:
     ]
 
 
+def distill() -> list[Row]:
+    fits = {"cut": (0.1, 0.4), "closed form": (0.03, 0.3), "fitted": (0.015, 0.25)}
+    return [
+        {
+            "kind": "candidate",
+            "data": "digits",
+            "activation": activation,
+            "seed": 0,
+            "name": f"{fit}, {steps}",
+            "fit": fit,
+            "chosen": (fit, steps) == ("fitted", 2),
+            "operations": 1000 * steps,
+            "agreement": 1.0 - start * gain ** (steps - 1),
+            "rows": 1000,
+            "until": 0.99,
+            "milliseconds": 3.0 * steps,
+            "teacher_milliseconds": 40.0,
+        }
+        for activation in ("relu", "tanh")
+        for fit, (start, gain) in fits.items()
+        for steps in (1, 2, 3)
+    ]
+
+
 def width() -> list[Row]:
     generator = np.random.default_rng(7)
     rows: list[Row] = [
@@ -307,5 +331,6 @@ SAMPLES = {
     "spectrum": spectrum(),
     "twins": twins(),
     "conv-twins": conv_twins(),
+    "distill": distill(),
     "width": width(),
 }

@@ -210,6 +210,21 @@ def test_the_readout_is_ridge_regression_whatever_the_batches(rows: Tensor) -> N
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
+def test_a_known_readout_is_corrected_where_rows_are_few(rows: Tensor) -> None:
+    """Eight rows say little about ten weights: what they do not say is as it was known."""
+    generator = torch.Generator().manual_seed(2)
+    weights = torch.randn(3, 10, generator=generator, dtype=torch.float64)
+    wanted = rows @ weights.mT + 0.7
+    known = weights + 1e-3 * torch.randn(3, 10, generator=generator, dtype=torch.float64)
+    parts = (rows[:8], wanted[:8]), (rows[8:100], wanted[8:100])
+    errors = []
+    for toward in (None, known):
+        found = fit_readout(lambda X: X, *parts, 50, toward=toward)
+        assert found is not None
+        errors.append(relative_error(rows @ found.weights.mT + found.bias, wanted))
+    assert errors[1] < 0.01 < errors[0]
+
+
 def test_the_student_is_faithful_and_the_teacher_untouched(
     teacher: DEQNet, rows: Tensor, small: Distilled
 ) -> None:

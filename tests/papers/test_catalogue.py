@@ -25,6 +25,7 @@ from notsodeep.nets import DEQNet
 from notsodeep.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep.papers.aistats import Aistats1Spec
 from notsodeep.papers.conv_twins import ConvTwinsSpec
+from notsodeep.papers.distill import DistillSpec
 from notsodeep.papers.drawings import draw
 from notsodeep.papers.hld import Hld1Spec
 from notsodeep.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
@@ -58,6 +59,7 @@ TINY: dict[str, Spec] = {
     "spectrum": SpectrumSpec(0.2, ("tanh",), 2, ("features",), ("asymptotic", "refined"), 120, (0.8, 1.25)),
     "twins": TwinsSpec(0.2, ("tanh",), 2, "digits", 300, ("readout", "all"), 16, 2),
     "conv-twins": ConvTwinsSpec(0.3, ("relu",), 1, "digits", 4, 4, ("flatten", "pool"), (1, 2)),
+    "distill": DistillSpec(0.5, ("relu",), 1, "digits", 400, 24, 2, 1, 0.9),
     "width": WidthSpec(0.2, ("relu",), 2, "digits", 30, (40, 80), 40, (1, 4)),
 }
 
@@ -95,6 +97,7 @@ FIELDS: dict[str, set[str]] = {
         "relative",
         "up_to_factor",
     },
+    "candidate": {"activation", "name", "fit", "agreement", "accuracy", "milliseconds", "guarded", "asked"},
     "width": {"activation", "model", "kernel", "width", "seed", "relative", "absolute", "norm"},
     "draws": {"activation", "kernel", "width", "draws", "seed", "relative"},
 }
@@ -111,6 +114,7 @@ KINDS = {
     "spectrum": {"spectrum", "prediction"},
     "twins": {"race"},
     "conv-twins": {"image-twin"},
+    "distill": {"candidate"},
     "width": {"width", "draws"},
 }
 
@@ -134,7 +138,7 @@ def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None
 
 
 def untimed(row: Row) -> Row:
-    return {field: value for field, value in row.items() if not field.endswith("_seconds")}
+    return {field: value for field, value in row.items() if not field.endswith("seconds")}
 
 
 def sixth_digit(values: Any) -> Any:

@@ -71,7 +71,10 @@ def distill(
         seed: of the split, the shuffling and random weights: equal input gives equal students.
         checkpoint: a file that holds what is done, after each epoch; a second call goes on from there.
         resume: with False an existing file is replaced.
-        progress: True for a bar on stderr, or a function to report to.
+        progress: True for a bar on stderr, or a function that is called with the number of batches done, of all batches
+            of the present fit, and a function that returns a message. To stop a distillation, let it raise: the
+            exception comes out of `distill`, the teacher is as it was, and with `checkpoint` the next call goes on
+            after the last whole epoch.
 
     Raises:
         InputError: for input that cannot be used, among it fewer rows than can be fitted to.

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -51,9 +52,9 @@ class StudentFit:
         name = f"{plan.words}, closed form"
         if (kept := self._kept(name, plan)) is not None:
             return name, kept, self.journal.notes[name]
-        self.report(0, max(self.epochs, 1), lambda: f"{place} {name}")
         tried = []
-        for words, student in plan.starts():
+        for number, (words, student) in enumerate(plan.starts()):
+            self.report(number, number + 1, partial(str, f"{place} {name}, from {words}"))
             self.fit_readout(student, rows=max(_FEW, _FEW_PER_FEATURE * student.width))
             tried.append((self.error(student), words, student))
         _, words, best = min(tried, key=lambda one: one[0])

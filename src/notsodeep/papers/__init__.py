@@ -15,6 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.papers.aistats import Aistats1
 from notsodeep.papers.conv_twins import ConvTwins
+from notsodeep.papers.distill import Distill
 from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.hld import Hld1
@@ -59,6 +60,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     Spectrum,
     Twins,
     ConvTwins,
+    Distill,
     Width,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}

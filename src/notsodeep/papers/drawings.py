@@ -13,6 +13,7 @@ from matplotlib.legend import Legend
 
 from notsodeep.errors import InputError
 from notsodeep.figures.bar_plots import plot_race
+from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
     plot_accuracy,
     plot_depths,
@@ -172,6 +173,11 @@ def _draw_conv_twins(rows: Rows) -> Figure:
     return arrange(_panels(found, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4))
 
 
+def _draw_distill(rows: Rows) -> Figure:
+    found = needed(rows, "candidate")
+    return arrange(_panels(found, ("data", "activation"), plot_front, until=found[0]["until"]), columns=2)
+
+
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
     "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
@@ -185,6 +191,7 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
     "conv-twins": _draw_conv_twins,
+    "distill": _draw_distill,
     "width": _draw_width,
 }
 

@@ -162,7 +162,7 @@ class Experiment(ABC, Generic[S]):
 
     @abstractmethod
     def run(self, spec: S, task: Task, data_dir: Path | None) -> list[Row]:
-        """The rows of one task; the same for the same arguments, except fields named `…_seconds`."""
+        """The rows of one task; the same for the same arguments, except fields that end in `seconds`."""
 
     @abstractmethod
     def expectations(self, spec: S, rows: Sequence[Row]) -> list[Expectation]:
