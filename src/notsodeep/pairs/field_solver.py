@@ -1,0 +1,122 @@
+"""The equations of a convolutional equilibrium model over positions, docs/theory.md (10.1) to (10.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from notsodeep.errors import ConvergenceError
+from notsodeep.pairs.compiled_mixing import advance, gaps, mix, resolve
+from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.validation import Array
+
+# Residual of a covariance, relative to √(q q'), that is accepted, and at which the solver stops.
+TOLERANCE, AIM = 1e-12, 1e-13
+MAX_STEPS = 60
+# Below this residual F and F' follow the last step by their derivatives.
+CARRIED = 4e-7
+# A Newton step solves its linear equation to this times the square of the residual, but not beyond rounding.
+SWEEP_GAIN, ROUNDING = 0.02, 1e-14
+# The adjoint, whose entries are about 1, is solved to this.
+ADJOINT = 4e-15
+
+
+class FieldSolver:
+    """Solves Λ = 𝒜(σ_a² F(Λ) + σ_b² x·x') + σ_c² for one sample with others.
+
+    Args:
+        fields: the fields; the solver keeps their memory.
+        feedback: σ_a².
+    """
+
+    def __init__(self, fields: PairFields, feedback: float) -> None:
+        self.fields, self.feedback = fields, feedback
+        self.memory = np.zeros((4, fields.memory.shape[1]))
+        self.work, self.fast = fields.layout.workspace(), fields.layout.workspace(7, np.float32)
+        self.valid = np.resize(fields.layout.valid, fields.memory.shape[1])
+
+    def forcing(self, left: Array, right: Array, gain: float, constant: float) -> Array:
+        """σ_b² 𝒜(x·x') + σ_c² from the samples as the layout has them, zero at borders."""
+        fields, layout = self.fields, self.fields.layout
+        end = len(fields.over)
+        self.covariance, self.entering, self.gap, self.step = (part[:end] for part in self.memory)
+        self.gap[:] = 0.0
+        layout.inner(left, right, self.gap)
+        mix(self.gap, fields.starts, layout.geometry, self.work, self.entering)
+        self.entering *= gain
+        self.entering += constant
+        self.entering *= self.valid[:end]
+        return self.entering
+
+    def start(self, left: Array, right: Array) -> None:
+        """To begin with, the correlations that the input alone gives; the factors of both sides make them so."""
+        self.fields.layout.combine(left, right, self.covariance)
+        self.covariance *= self.entering
+        np.clip(self.covariance, -self.fields.scale, self.fields.scale, out=self.covariance)
+
+    def solve(self) -> tuple[int, float]:
+        """Newton steps of the slowest system, and the largest residual."""
+        fields = self.fields
+        starts, geometry = fields.starts, fields.layout.geometry
+        accuracies = fields.method.accuracies
+        last = len(accuracies) - 1
+        residuals = np.zeros(len(starts) - 1)
+        active = carried = np.arange(len(starts) - 1)
+        carried = carried[:0]
+        for number in range(MAX_STEPS + 1):
+            fresh = np.setdiff1d(active, carried, assume_unique=True) if len(carried) else active
+            if len(fresh):
+                fields.evaluate(fresh, self.covariance, accuracies[min(number, last)])
+            for system in carried:
+                self._carry(slice(starts[system], starts[system + 1]))
+            gaps(
+                fields.value, self.covariance, self.entering, fields.over, starts, active, geometry, self.feedback,
+                self.work, self.gap, residuals,
+            )  # fmt: skip
+            if number >= last:
+                active = active[residuals[active] > AIM]
+            if not len(active) or number == MAX_STEPS:
+                break
+            if number > last + 3 and residuals.max() <= TOLERANCE:
+                # Rounding stands in the way of more.
+                break
+            goals = np.maximum(SWEEP_GAIN * residuals**2, ROUNDING)
+            resolve(
+                self.gap, fields.over, fields.slope, starts, active, geometry, self.feedback, goals, self.work,
+                self.fast, self.step,
+            )  # fmt: skip
+            advance(self.covariance, fields.scale, starts, active, self.step)
+            again = fields.method.bends and number >= last
+            carried = np.setdiff1d(active[residuals[active] <= CARRIED], carried) if again else carried[:0]
+        residual = float(residuals.max())
+        if residual > TOLERANCE:
+            raise ConvergenceError(
+                f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
+                "Lower sigma_a2: the map is close to losing its contraction.",
+            )
+        return number, residual
+
+    def _carry(self, part: slice) -> None:
+        """F and F' along a step so small that what Taylor's formula leaves out is smaller than rounding."""
+        fields, step = self.fields, self.step[part]
+        fields.value[part] += step * (fields.slope[part] + 0.5 * fields.bend[part] * step)
+        fields.slope[part] += fields.bend[part] * step
+
+    def features(self) -> Array:
+        """ΣF over positions, for each of the other samples."""
+        return self.fields.totals(self.fields.value)
+
+    def tangents(self) -> Array:
+        """Σ(F + BΛ): B = F' ∘ C with C = 1 + σ_a² 𝒜(F' ∘ C), (10.3) in units of R."""
+        fields = self.fields
+        self.gap[:] = self.valid[: len(self.gap)]
+        goals = np.full(len(fields.starts) - 1, ADJOINT)
+        resolve(
+            self.gap, self.gap, fields.slope, fields.starts, np.arange(len(goals)), fields.layout.geometry,
+            self.feedback, goals, self.work, self.fast, self.step,
+        )  # fmt: skip
+        self.step *= fields.slope
+        self.step *= self.covariance
+        return self.features() + fields.totals(self.step)
+
+
+__all__ = ["TOLERANCE", "FieldSolver"]

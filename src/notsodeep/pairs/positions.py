@@ -1,0 +1,131 @@
+"""What single positions of samples contribute to their pairs: moments of the activation at their variances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.interpolation import at_many
+from notsodeep.pairs.field_layout import Layout
+from notsodeep.pairs.log_table import SMALLEST, LogTable
+from notsodeep.validation import Array
+
+# Values at which a moment is interpolated at once.
+CHUNK = 1 << 16
+# Powers of the scale s with which moments of a homogeneous shape grow: E[φ(s ξ)^k] = s^k E[φ(ξ)^k].
+GROWTH = {"mean": 0.5, "rise": 0.0, "energy": 1.0, "slope_energy": 0.0}
+
+
+def _moments(phi: Activation) -> dict[str, Callable[[Array], Array]]:
+    """M_0, M_1, S and E1 of the shape, as functions of the variance."""
+    shape = phi.shape
+    return {
+        "mean": lambda q: shape.mean_derivative(q, 0),
+        "rise": lambda q: shape.mean_derivative(q, 1),
+        "energy": shape.second_moment,
+        "slope_energy": shape.derivative_second_moment,
+    }
+
+
+def energy(phi: Activation, variances: Array) -> Array:
+    """S(q) = E[φ(√q ξ)²] at variances of any form."""
+    value = phi.amplitude**2 * _moment(phi, "energy", variances)
+    if phi.offset:
+        value += 2.0 * phi.amplitude * phi.offset * _moment(phi, "mean", variances) + phi.offset**2
+    return np.where(variances > 0.0, value, float(phi(0.0)) ** 2)
+
+
+def _moment(phi: Activation, name: str, variances: Array) -> Array:
+    """A moment of the shape of an activation at many variances of any form."""
+    flat, function = np.maximum(phi.gain**2 * variances.reshape(-1), SMALLEST), _moments(phi)[name]
+    if phi.shape.is_homogeneous:
+        return np.asarray(float(function(np.ones(1))[0]) * flat ** GROWTH[name]).reshape(variances.shape)
+    parts = [
+        at_many(lambda q: np.asarray(function(q))[:, None], flat[k : k + CHUNK], (name, phi.shape))[:, 0]
+        for k in range(0, len(flat), CHUNK)
+    ]
+    return np.concatenate(parts).reshape(variances.shape)
+
+
+class MomentTable:
+    """The moments of an activation over the variances of a data set.
+
+    Args:
+        phi: the activation.
+        variances: of its pre-activations, flat and positive; none if nothing has any signal.
+    """
+
+    def __init__(self, phi: Activation, variances: Array) -> None:
+        self.phi = phi
+        functions = _moments(phi)
+        self.table = self.coefficients = None
+        if phi.shape.is_homogeneous:
+            self.units = {name: float(function(np.ones(1))[0]) for name, function in functions.items()}
+        elif len(variances):
+            self.table = LogTable(phi.gain**2 * variances)
+            self.coefficients = self.table.of(lambda q: np.stack([f(q) for f in functions.values()], axis=1))
+
+    def __call__(self, variances: Array) -> tuple[Array, ...]:
+        """M_0, M_1, √S and √E1 of the shape at variances of any form; a position without signal is at rest."""
+        still = variances <= 0.0
+        inner = np.maximum(self.phi.gain**2 * variances, SMALLEST)
+        if self.table is None or self.coefficients is None:
+            mean, rise, whole, steep = (
+                self.units[name] * inner**power if self.phi.shape.is_homogeneous else np.zeros_like(inner)
+                for name, power in GROWTH.items()
+            )
+        else:
+            found = self.table.evaluate(self.coefficients, inner.reshape(-1))
+            mean, rise, whole, steep = (part.reshape(variances.shape).copy() for part in found.T)
+        if still.any():
+            at_rest = np.zeros(1)
+            mean[still], rise[still] = self.phi.shape(at_rest)[0], self.phi.shape(at_rest, 1)[0]
+            whole[still], steep[still] = mean[still] ** 2, rise[still] ** 2
+        return mean, rise, np.sqrt(np.maximum(whole, 0.0)), np.sqrt(np.maximum(steep, 0.0))
+
+
+class Positions:
+    """Moments at the positions of some samples, (samples, positions), in the layout of fields.
+
+    Args:
+        moments: the moments of the activation.
+        variances: of the pre-activations, (samples, positions).
+        alone: what the input alone gives of them; the same if not given.
+        layout: the layout of fields.
+
+    Attributes:
+        inner: variances of the bare shape, g² q, as they came: (samples, positions) without borders.
+        root, inverse: √q and 1/√q; both zero for a position without any signal.
+        lift: half of what an offset adds to F.
+        growth: √(q over what the input alone gives).
+        energy, steep: √S and √E1, without the offset.
+        mean, rise: M_0 and M_1.
+        still: positions without any signal, or None if there are none.
+    """
+
+    def __init__(
+        self, moments: MomentTable, variances: Array, layout: Layout, alone: Array | None = None
+    ) -> None:
+        phi = moments.phi
+        still = variances <= 0.0
+        self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
+        mean, rise, whole, steep = moments(variances)
+        root = np.sqrt(np.where(still, 0.0, variances))
+        growth = np.ones_like(root)
+        if alone is not None:
+            np.sqrt(np.divide(variances, alone, out=growth, where=alone > 0.0), out=growth)
+        self.bare = np.stack([whole, steep])
+        self.root = layout.side(root)
+        self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~still))
+        self.lift = layout.side(phi.amplitude * phi.offset * mean + 0.5 * phi.offset**2)
+        self.growth = layout.side(growth)
+        self.energy = layout.side(phi.amplitude * whole)
+        self.steep = layout.side(phi.amplitude * phi.gain * steep)
+        self.mean = layout.side(phi.amplitude * mean + phi.offset)
+        self.rise = layout.side(phi.amplitude * phi.gain * rise)
+        self.still = layout.side(still.astype(float)) if still.any() else None
+
+
+__all__ = ["MomentTable", "Positions", "energy"]
