@@ -30,10 +30,11 @@ SETTLED = 4e-15
 MOST_STEPS = 1200
 # Samples of a tile; more share what is prepared for each, fewer keep threads busy where there are few samples.
 TILE_SIDE, TILE_SIDE_POOL = 64, 8
-# Entries of fields that are worked on together: so many that calls cost little, few enough for the second cache.
-ENTRIES = 1 << 14
+# Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
+# the rows among them, which share what is read of the others.
+ENTRIES, ROWS = 1 << 15, 4
 # Memory for what is prepared of the samples of the columns of a tile, in bytes.
-PREPARED = 1 << 24
+PREPARED = 1 << 25
 # Seconds that are spent without a word beforehand.
 PATIENCE = 60.0
 
@@ -56,11 +57,13 @@ class Side:
 
     Attributes:
         values: the samples, (n, channels, positions).
+        keys: a number for each sample; equal samples have equal ones.
         forcing: 𝒜|x|² at each position, (n, positions).
         variances: the variances of each layer, (n, positions).
     """
 
     values: Array
+    keys: IntArray
     forcing: Array
     variances: list[Array]
 
@@ -71,11 +74,13 @@ class Part:
 
     Attributes:
         values: the samples as the layout of fields has them, (n, channels, positions).
+        keys: a number for each sample; equal samples have equal ones.
         positions: what positions contribute to pairs, layer by layer.
         sides: what the method of each layer made of it.
     """
 
     values: Array
+    keys: IntArray
     positions: list[Positions]
     sides: list[Any]
 
@@ -135,9 +140,10 @@ class ImageProgram:
             self.moments.append(MomentTable(layer.phi, flat))
             self.methods.append(method_for(layer.phi, flat, self.layout))
         self.tile_side = TILE_SIDE_POOL if pool else TILE_SIDE
-        self.together = 1 if pool else max(1, ENTRIES // len(self.layout.valid))
+        self.rows = 1 if pool else ROWS
+        self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
         prepared = max(1, sum(method.sample_bytes() for method in self.methods))
-        self.columns = int(np.clip(PREPARED // prepared, self.together, TILE_SIDE))
+        self.columns = int(np.clip(PREPARED // prepared, self.others, TILE_SIDE))
         self.shape = len(left.values), len((right or left).values)
         self._announce(right is None)
 
@@ -170,7 +176,8 @@ class ImageProgram:
         # Positions first, samples last, as `diagonal` wants it.
         forcing = self.mixing.diagonal(np.einsum("ics,ics->si", values, values))
         variances = [np.ascontiguousarray(q.T) for q in self.variances(forcing)]
-        return Side(values, np.ascontiguousarray(forcing.T), variances)
+        keys = np.array([hash(one.tobytes()) for one in values])
+        return Side(values, keys, np.ascontiguousarray(forcing.T), variances)
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances (positions, samples) of every layer, from 𝒜|x|²."""
@@ -192,48 +199,49 @@ class ImageProgram:
         made = [
             method.side(one, right=right) for method, one in zip(self.methods, positions, strict=True)
         ]
-        return Part(self.layout.side(side.values[part]), positions, made)
+        return Part(self.layout.side(side.values[part]), side.keys[part], positions, made)
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
-        """The kernels of these pairs, one sample of the rows after the other; of a symmetric tile the lower half."""
+        """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         info = self.evidence(0, 0.0)
-        fields = [PairFields(self.layout, method, self.together) for method in self.methods]
+        fields = [PairFields(self.layout, method, self.rows * self.others) for method in self.methods]
         worker = self.worker(fields)
         for chunk in _chunks(columns.start, columns.stop, self.columns):
             right = self._part(1, chunk, right=True)
-            for i in range(rows.start, rows.stop):
-                stop = min(chunk.stop, i + 1) if diagonal else chunk.stop
-                if stop <= chunk.start:
-                    continue
-                left = self._part(0, slice(i, i + 1), right=False)
-                for others in _chunks(0, stop - chunk.start, self.together):
-                    self._meet(fields, left, right, others)
+            for block in _chunks(chunk.start if diagonal else rows.start, rows.stop, self.rows):
+                left = self._part(0, block, right=False)
+                stop = min(chunk.stop, block.stop) if diagonal else chunk.stop
+                for others in _chunks(0, stop - chunk.start, self.others):
+                    some = slice(0, block.stop - block.start)
+                    self._meet(fields, left, right, some, others)
                     steps, residual, features, tangent = self.fill(worker, left, right, others)
-                    place = i - rows.start, slice(
-                        others.start + chunk.start - columns.start, others.stop + chunk.start - columns.start
+                    first = others.start + chunk.start - columns.start
+                    place = (
+                        slice(block.start - rows.start, block.stop - rows.start),
+                        slice(first, first + others.stop - others.start),
                     )
                     values[place], tangents[place] = self.weight * features, self.weight * tangent
                     info = info.merge(self.evidence(steps, residual))
         if diagonal:
+            # A few entries beyond the diagonal were computed as well.
             values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, info)
 
-    def _meet(self, fields: list[PairFields], left: Part, right: Part, others: slice) -> None:
-        """Set up the fields of all layers of one sample with others."""
-        own = left.values[0]
-        same: IntArray = np.flatnonzero([np.array_equal(own, other) for other in right.values[others]])
+    def _meet(self, fields: list[PairFields], left: Part, right: Part, some: slice, others: slice) -> None:
+        """Set up the fields of all layers of some samples with others."""
+        same = np.argwhere(np.equal.outer(left.keys[some], right.keys[others]))
         for number, one in enumerate(fields):
             positions = left.positions[number], right.positions[number]
-            one.between((left.sides[number], right.sides[number]), positions, 0, others, same)
+            one.between((left.sides[number], right.sides[number]), positions, some, others, same)
 
     def worker(self, fields: list[PairFields]) -> Any:
         """What computes kernels in these fields."""
         raise NotImplementedError
 
     def fill(self, worker: Any, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
-        """Steps, residual, and G and Θ in units of the readout's weight, of one sample with others."""
+        """Steps, residual, and G and Θ in units of the readout's weight, of some samples with others."""
         raise NotImplementedError
 
     def evidence(self, steps: int, residual: float) -> KernelInfo:
@@ -289,8 +297,8 @@ class ImageEquilibrium(ImageProgram):
     def fill(self, worker: FieldSolver, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
         """G by (10.2) and Θ by (10.3)."""
         layer = self.layers[0]
-        worker.forcing(left.values[0], right.values[others], layer.inject, layer.constant)
-        worker.start(left.positions[0].growth[0], right.positions[0].growth[others])
+        worker.forcing(left.values, right.values[others], layer.inject, layer.constant)
+        worker.start(left.positions[0].growth, right.positions[0].growth[others])
         steps, residual = worker.solve()
         features = worker.features()
         return steps, residual, features, worker.tangents() if self.tangent else features
@@ -323,7 +331,7 @@ class ImageFeedforward(ImageProgram):
 
     def fill(self, worker: Recursion, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
         """G and Θ after the last layer."""
-        features = worker.forward(left.values[0], right.values[others])
+        features = worker.forward(left.values, right.values[others])
         return 0, 0.0, features, worker.tangents() if self.tangent else features
 
     def evidence(self, steps: int, residual: float) -> KernelInfo:
@@ -350,7 +358,7 @@ class Recursion:
         mix(field, one.starts, one.layout.geometry, self.work, result)
 
     def forward(self, left: Array, right: Array) -> Array:
-        """ΣF of the last layer, for each of the other samples."""
+        """ΣF of the last layer, of every pair, (samples, others)."""
         first = self.fields[0]
         end, systems = len(first.over), np.arange(len(first.starts) - 1)
         self.covariances = [part[:end] for part in self.memory[: len(self.layers)]]
@@ -375,7 +383,7 @@ class Recursion:
         return first.totals(self.fields[-1].value)
 
     def tangents(self) -> Array:
-        """ΣF and Σ B_l Λ_l over all layers, for each of the other samples."""
+        """ΣF and Σ B_l Λ_l over all layers, of every pair."""
         total = self.fields[-1].totals(self.fields[-1].value)
         adjoint = self.fields[-1].slope
         for number in range(len(self.layers) - 1, -1, -1):

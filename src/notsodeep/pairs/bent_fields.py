@@ -19,7 +19,7 @@ ROUNDING = 4e-15
 class BentFields:
     """F = linear · c + bent · √(q q') J(ρ), with the two slopes of the activation."""
 
-    name, error, accuracies, bends, one_by_one = "closed form", 1e-14, (0.0,), False, False
+    name, error, accuracies, carried, one_by_one = "closed form", 1e-14, (0.0,), 0.0, False
 
     def __init__(self, phi: Activation) -> None:
         slopes = phi.shape.pieces.slopes  # type: ignore[union-attr]
@@ -37,7 +37,7 @@ class BentFields:
     def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
         """F and F' of these systems."""
         _evaluate(
-            covariance, fields.over, fields.scale, fields.lift, fields.starts, systems, self.linear, self.bent,
+            covariance, fields.over, fields.scale, fields.starts, systems, self.linear, self.bent,
             fields.value, fields.slope,
         )  # fmt: skip
 
@@ -63,7 +63,7 @@ LAG = _polynomial(15, True)
 
 
 @njit(**OPTIONS, inline="always")
-def _angle(y):  # type: ignore[no-untyped-def]
+def arccos_over_root(y):  # type: ignore[no-untyped-def]
     """arccos(1 - y)/√y."""
     p = ANGLE[16]
     p = p * y + ANGLE[15]
@@ -106,13 +106,13 @@ def _lag(y):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def _evaluate(covariance, over, scale, lift, starts, systems, linear, bent, value, slope):  # type: ignore[no-untyped-def]
+def _evaluate(covariance, over, scale, starts, systems, linear, bent, value, slope):  # type: ignore[no-untyped-def]
     """F is even in ρ but for its linear part, F' odd but for a constant."""
     quarter = 0.5 * np.pi
     for number in systems:
         begin, end = starts[number], starts[number + 1]
         entry, inverse, size = covariance[begin:end], over[begin:end], scale[begin:end]
-        found, risen, constant = value[begin:end], slope[begin:end], lift[begin:end]
+        found, risen = value[begin:end], slope[begin:end]
         for k in range(end - begin):
             rho = entry[k] * inverse[k]
             near = min(abs(rho), 1.0)
@@ -120,12 +120,12 @@ def _evaluate(covariance, over, scale, lift, starts, systems, linear, bent, valu
             near = 1.0 if near > 1.0 - ROUNDING else near
             y = 1.0 - near
             w = np.sqrt(y)
-            angle = quarter - w * _angle(y)
+            angle = quarter - w * arccos_over_root(y)
             even = quarter * near + y * w * _lag(y)
             found[k] = bent * size[k] * even
             risen[k] = (linear + bent * np.copysign(angle, rho)) if inverse[k] > 0.0 else 0.0
         for k in range(end - begin):
-            found[k] += linear * entry[k] + constant[k]
+            found[k] += linear * entry[k]
 
 
-__all__ = ["BentFields"]
+__all__ = ["BentFields", "arccos_over_root"]

@@ -20,7 +20,7 @@ PROBE_SECONDS, MOST_PROBED = 0.05, 4096
 class CarefulFields:
     """F and F' by the most careful way there is, pair of positions by pair of positions."""
 
-    accuracies, bends = (0.0,), False
+    accuracies, carried = (0.0,), 0.0
 
     def __init__(self, phi: Activation, layout: Layout) -> None:
         self.phi, self.layout = phi, layout
@@ -41,15 +41,15 @@ class CarefulFields:
         """F and F' of these systems."""
         phi = self.phi
         sides = [np.zeros_like(covariance) for _ in range(2)]
-        ones = np.ones_like(fields.left[fields.first])
-        self.layout.combine(fields.left[fields.first], np.broadcast_to(ones, fields.right[fields.others].shape), sides[0])
-        self.layout.combine(ones, fields.right[fields.others], sides[1])
+        left, right = fields.left[fields.some], fields.right[fields.others]
+        self.layout.combine(left, np.ones_like(right), sides[0])
+        self.layout.combine(np.ones_like(left), right, sides[1])
         for system in systems:
             part = slice(fields.starts[system], fields.starts[system + 1])
             places = part.start + np.flatnonzero(fields.over[part])
             cross = phi.gain**2 * covariance[places]
             value, slope = shape_dual(phi.shape, sides[0][places], sides[1][places], cross)
-            fields.value[places] = phi.amplitude**2 * value + fields.lift[places]
+            fields.value[places] = phi.amplitude**2 * value
             fields.slope[places] = (phi.amplitude * phi.gain) ** 2 * slope
 
 

@@ -78,10 +78,10 @@ class Layout:
             ]
         return np.concatenate(found).astype(np.int64)
 
-    def starts(self, samples: int) -> IntArray:
-        """Where each system begins, and the end, of the fields of one sample with so many others."""
+    def starts(self, count: int) -> IntArray:
+        """Where each system begins, and the end, of the fields of so many pairs of samples."""
         if not self.pairs:
-            counts = np.full(samples, self.height)
+            counts = np.full(count, self.height)
         elif self.circular:
             counts = np.full(self.height, self.height)
         else:
@@ -105,36 +105,46 @@ class Layout:
         return np.ascontiguousarray(values) if self.pairs else self.padded(values)
 
     def strips(self, width: int) -> IntArray:
-        """The positions in strips of a width, -1 for none: along a padded field, or each row of positions by itself."""
+        """The positions in strips of a width, -1 for none: along a padded field, or all positions without borders."""
         numbers = np.arange(self.height * self.width).reshape(self.height, self.width)
-        row = self.width if self.pairs else self.wide
-        room = -row % width if self.pairs else self.wide - self.width
+        room = 0 if self.pairs else self.wide - self.width
         places = np.pad(numbers, ((0, 0), (0, room)), constant_values=-1).reshape(-1)
         return np.pad(places, (0, -len(places) % width), constant_values=-1)
 
-    def combine(self, left: Array, right: Array, result: Array, *, add: bool = False) -> None:
-        """Products (or sums) of a number of the positions of one sample with those of others, as fields.
+    def meeting_places(self, systems: IntArray) -> IntArray:
+        """Where in a field over pairs the rows y and y' meet, (height, height); -1 where not in these systems."""
+        counts = np.diff(self.starts(1)) // self.line
+        wanted = np.zeros(len(counts), dtype=bool)
+        wanted[systems] = True
+        found = np.empty((self.height, self.height), dtype=np.int64)
+        numbers = np.arange(len(self.lines)) * self.line
+        found[self.lines[:, 0], self.lines[:, 1]] = np.where(np.repeat(wanted, counts), numbers, -1)
+        return found
 
-        `left` (positions) and `right` (samples, positions) are as `side` gives them, `result` is flat.
+    def combine(self, left: Array, right: Array, result: Array, *, add: bool = False) -> None:
+        """Products (or sums) of a number of the positions of some samples with those of others, as flat fields.
+
+        `left` and `right` (samples, positions) are as `side` gives them; all with the first of the others come first.
         """
-        if not self.pairs:
-            (np.add if add else np.multiply)(left, right, out=result.reshape(right.shape))
+        if self.pairs:
+            _outer(left[0][None], right[0][None], self.lines, self.geometry, add, result)
         else:
-            _outer(left[None], right[0][None], self.lines, self.geometry, add, result)
+            form = len(right), *left.shape
+            (np.add if add else np.multiply)(left[None], right[:, None], out=result.reshape(form))
 
     def inner(self, left: Array, right: Array, result: Array) -> None:
-        """x·x' of one sample (channels, positions) with others (samples, channels, positions), as fields."""
-        if not self.pairs:
-            np.einsum("cs,jcs->js", left, right, out=result.reshape(len(right), -1))
+        """x·x' of some samples (samples, channels, positions) with others, as flat fields."""
+        if self.pairs:
+            _outer(left[0], right[0], self.lines, self.geometry, False, result)
         else:
-            _outer(left, right[0], self.lines, self.geometry, False, result)
+            np.einsum("ics,jcs->jis", left, right, out=result.reshape(len(right), len(left), -1))
 
     @cached_property
     def valid(self) -> Array:
         """One at the entries of the fields of two samples, zero at borders."""
         ones = self.side(np.ones(self.height * self.width))
         found = np.zeros(len(self.lines) * self.line)
-        self.combine(ones, ones[None], found)
+        self.combine(ones[None], ones[None], found)
         return found
 
     @cached_property
@@ -146,10 +156,10 @@ class Layout:
             return own, own
         found = np.zeros(len(self.lines) * self.line)
         # Positions are numbered, and those that meet themselves have a difference of zero.
-        self.combine(places, -places[None], found, add=True)
+        self.combine(places[None], -places[None], found, add=True)
         own = np.flatnonzero((found == 0.0) & (self.valid > 0.0))
         left = np.zeros_like(found)
-        self.combine(places, np.ones((1, len(places))), left)
+        self.combine(places[None], np.ones((1, len(places))), left)
         return own, (left[own] - 1.0).astype(np.int64)
 
 

@@ -14,7 +14,7 @@ from numba import njit
 
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.compiled_mixing import OPTIONS
-from notsodeep.pairs.log_table import LogTable, interpolated
+from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block
 from notsodeep.validation import Array, IntArray
 
 # What is left out of F and F', relative to √(S S') and √(E1 E1').
@@ -98,7 +98,7 @@ class FieldSeries:
             taken[i, :-1] = needed.reshape(-1, width).max(axis=1)
         ends = np.cumsum(taken)
         starts = (ends - taken.reshape(-1)).reshape(samples, -1)
-        values = np.zeros(int(ends[-1]) * width)
+        values = np.empty(int(ends[-1]) * width)
         for i, (segment, place) in enumerate(found):
             _pack(
                 self.coefficients, self.lengths, self.tails, segment, place, places, starts[i], factor, values,
@@ -141,18 +141,20 @@ def field_series(shape: Shape, variances: Array) -> FieldSeries | None:
 def _pack(coefficients, lengths, tails, segment, place, places, starts, factor, packed, largest):  # type: ignore[no-untyped-def]
     """The coefficients of a sample in strips, and the largest tails of each strip."""
     width = len(places) // (len(starts) - 1)
-    line = np.empty(coefficients.shape[2])
+    block = np.empty((min(width, BLOCK), coefficients.shape[2]))
     for p in range(len(starts) - 1):
         begin = starts[p] * width
+        for start in range(0, width, BLOCK):
+            members = places[p * width + start : (p + 1) * width]
+            count = interpolated_block(coefficients, lengths, segment, place, members, block)
+            for k in range(starts[p + 1] - starts[p]):
+                for s in range(count):
+                    packed[begin + k * width + start + s] = factor * block[s, k]
         for s in range(width):
             position = places[p * width + s]
             if position >= 0:
                 number = segment[position]
-                count = lengths[number]
-                interpolated(coefficients[number], count, place[position], line)
-                for k in range(count):
-                    packed[begin + k * width + s] = factor * line[k]
-                for group in range(count // GROUP):
+                for group in range(lengths[number] // GROUP):
                     largest[p, group] = max(largest[p, group], tails[number, group])
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.pairs.compiled_mixing import advance, gaps, mix, resolve
+from notsodeep.pairs.compiled_mixing import advance, carry, gaps, mix, resolve
 from notsodeep.pairs.pair_fields import PairFields
 from notsodeep.validation import Array
 
 # Residual of a covariance, relative to √(q q'), that is accepted, and at which the solver stops.
-TOLERANCE, AIM = 1e-12, 1e-13
+TOLERANCE, AIM = 1e-12, 3e-13
 MAX_STEPS = 60
-# Below this residual F and F' follow the last step by their derivatives.
-CARRIED = 4e-7
 # A Newton step solves its linear equation to this times the square of the residual, but not beyond rounding.
-SWEEP_GAIN, ROUNDING = 0.02, 1e-14
+SWEEP_GAIN, ROUNDING = 0.003, 1e-14
 # The adjoint, whose entries are about 1, is solved to this.
-ADJOINT = 4e-15
+ADJOINT = 1e-13
 
 
 class FieldSolver:
@@ -66,8 +64,8 @@ class FieldSolver:
             fresh = np.setdiff1d(active, carried, assume_unique=True) if len(carried) else active
             if len(fresh):
                 fields.evaluate(fresh, self.covariance, accuracies[min(number, last)])
-            for system in carried:
-                self._carry(slice(starts[system], starts[system + 1]))
+            if len(carried):
+                carry(self.step, fields.over, fields.bend, starts, carried, fields.slope, fields.value)
             gaps(
                 fields.value, self.covariance, self.entering, fields.over, starts, active, geometry, self.feedback,
                 self.work, self.gap, residuals,
@@ -85,8 +83,8 @@ class FieldSolver:
                 self.fast, self.step,
             )  # fmt: skip
             advance(self.covariance, fields.scale, starts, active, self.step)
-            again = fields.method.bends and number >= last
-            carried = np.setdiff1d(active[residuals[active] <= CARRIED], carried) if again else carried[:0]
+            small = active[residuals[active] <= fields.method.carried] if number >= last else active[:0]
+            carried = np.setdiff1d(small, carried, assume_unique=True)
         residual = float(residuals.max())
         if residual > TOLERANCE:
             raise ConvergenceError(
@@ -95,14 +93,8 @@ class FieldSolver:
             )
         return number, residual
 
-    def _carry(self, part: slice) -> None:
-        """F and F' along a step so small that what Taylor's formula leaves out is smaller than rounding."""
-        fields, step = self.fields, self.step[part]
-        fields.value[part] += step * (fields.slope[part] + 0.5 * fields.bend[part] * step)
-        fields.slope[part] += fields.bend[part] * step
-
     def features(self) -> Array:
-        """ΣF over positions, for each of the other samples."""
+        """ΣF over positions of every pair, (samples, others)."""
         return self.fields.totals(self.fields.value)
 
     def tangents(self) -> Array:

@@ -14,6 +14,9 @@ from notsodeep.validation import Array, IntArray
 # Gaussian moments are analytic in log q in a strip of half-width π/2 whatever the activation, so that so many nodes on
 # segments of this length leave about 18^-12 = 8e-16.
 SEGMENT, NODES = 0.5 * float(np.log(2.0)), 12
+LOG_STEP = 0.125
+# Positions whose functions are computed together: so many numbers are a line of the cache.
+BLOCK = 8
 # Variances are floored here; a position without any signal is dealt with by itself.
 SMALLEST = 1e-200
 
@@ -22,8 +25,8 @@ class LogTable:
     """The segments of log q in which the variances of a data set lie.
 
     Args:
-        variances: positive numbers, flat; segments go from the largest downwards, so that no node is larger than what
-            occurs.
+        variances: positive numbers, flat; segments go from the largest downwards, its logarithm rounded up a little so
+            that data sets that are alike share tables.
 
     Attributes:
         numbers: the segments that have members.
@@ -32,12 +35,18 @@ class LogTable:
 
     def __init__(self, variances: Array) -> None:
         self.smallest = max(float(variances.min()), SMALLEST)
-        self.top = float(np.log(max(float(variances.max()), SMALLEST)))
+        top = float(np.log(max(float(variances.max()), SMALLEST)))
+        self.top = float(np.ceil(top / LOG_STEP) * LOG_STEP)
         number, _ = self._segment(variances)
         self.numbers = np.flatnonzero(np.bincount(number.reshape(-1)))
         self.nodes = np.exp(
             self.top - SEGMENT * (self.numbers[:, None] + 0.5 * (1.0 + chebyshev_nodes(NODES)))
         )
+
+    @property
+    def bottom(self) -> float:
+        """The logarithm of the smallest variance of a segment."""
+        return self.top - SEGMENT * (float(self.numbers[-1]) + 1.0)
 
     def _segment(self, variances: Array) -> tuple[IntArray, Array]:
         """The segment of each variance, and its place from -1 to 1 there, from the top downwards.
@@ -69,8 +78,10 @@ class LogTable:
 
 
 @njit(**OPTIONS)
-def interpolated(coefficients, count, place, result):  # type: ignore[no-untyped-def]
-    """The first `count` functions of a segment, (NODES, functions), at one place."""
+def _at(coefficients, count, place, result):  # type: ignore[no-untyped-def]
+    """The first `count` functions of a segment, (NODES, functions), at one place; the others are zero."""
+    for k in range(count, len(result)):
+        result[k] = 0.0
     for k in range(count):
         result[k] = coefficients[0, k]
     before, now = 1.0, place
@@ -82,9 +93,27 @@ def interpolated(coefficients, count, place, result):  # type: ignore[no-untyped
 
 
 @njit(**OPTIONS)
+def interpolated_block(coefficients, lengths, segment, place, positions, block):  # type: ignore[no-untyped-def]
+    """The functions at the first few positions, (positions, functions), zero where there is none; how many it took.
+
+    Of each segment the first `lengths` functions count.
+    """
+    count = min(len(positions), len(block))
+    for s in range(count):
+        position = positions[s]
+        if position >= 0:
+            number = segment[position]
+            _at(coefficients[number], lengths[number], place[position], block[s])
+        else:
+            for k in range(block.shape[1]):
+                block[s, k] = 0.0
+    return count
+
+
+@njit(**OPTIONS)
 def _interpolate(coefficients, segment, place, values):  # type: ignore[no-untyped-def]
     for i in range(len(place)):
-        interpolated(coefficients[segment[i]], values.shape[1], place[i], values[i])
+        _at(coefficients[segment[i]], values.shape[1], place[i], values[i])
 
 
-__all__ = ["NODES", "SMALLEST", "LogTable", "interpolated"]
+__all__ = ["BLOCK", "SMALLEST", "LogTable", "interpolated_block"]

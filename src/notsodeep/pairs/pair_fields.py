@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from notsodeep.pairs.compiled_mixing import add
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
@@ -18,14 +19,14 @@ class FieldMethod(Protocol):
         name: the way, as in `KernelInfo.ways`.
         error: error of F relative to √(S S').
         accuracies: what may be left out of F in the first, the second … Newton step; the last is for all later ones.
-        bends: F'' is evaluated as well.
+        carried: below this residual F and F' follow the last step by their derivatives, F'' being evaluated; 0 for never.
         one_by_one: every pair of positions is integrated by itself, which takes long.
     """
 
     name: str
     error: float
     accuracies: tuple[float, ...]
-    bends: bool
+    carried: float
     one_by_one: bool
 
     def side(self, positions: Positions, *, right: bool) -> Any:
@@ -35,88 +36,102 @@ class FieldMethod(Protocol):
         """Memory that `side` takes for one sample."""
 
     def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
-        """Write F, F' and, if it bends, F'' of these systems into the fields; F' is zero at borders."""
+        """Write F without what an offset adds, F' and, if they may be carried, dF'/dρ of these systems, zero at borders."""
 
 
 class PairFields:
-    """The fields of one sample with others, through one activation.
+    """The fields of some samples with others, through one activation; all with the first of the others come first.
 
     Args:
         layout: the layout of fields.
         method: how F and F' are evaluated.
-        samples: the most others at a time; one where fields are over pairs of positions.
+        pairs: the most pairs of samples at a time; one where fields are over pairs of positions.
 
     Attributes:
         starts: where each system begins, and the end.
         scale, over: √(q q') and one over it, zero at borders and where there is no signal.
-        lift: what an offset adds to F.
-        value, slope, bend: F, F' and F''.
-        left, first, right, others: what the method made of the positions, and which samples are meant.
+        lift: what an offset adds to F, if it is `lifted`.
+        value, slope, bend: F, F' and dF'/dρ.
+        left, right: what the method made of the positions of both.
+        some, others: which samples of them are meant.
     """
 
-    def __init__(self, layout: Layout, method: FieldMethod, samples: int) -> None:
+    def __init__(self, layout: Layout, method: FieldMethod, pairs: int) -> None:
         self.layout, self.method = layout, method
-        self.places = layout.starts(samples)
-        self.memory = np.zeros((6 if method.bends else 5, int(self.places[-1])))
+        self.memory = np.zeros((6 if method.carried else 5, int(layout.starts(pairs)[-1])))
         self.left: Any = None
         self.right: Any = None
-        self.first, self.others = 0, slice(0, 0)
 
     def between(
         self,
         sides: tuple[Any, Any],
         positions: tuple[Positions, Positions],
-        first: int,
+        some: slice,
         others: slice,
         same: IntArray,
     ) -> None:
-        """Set up the fields of a sample with others, of which `same` (from 0 on) are the sample itself."""
+        """Set up the fields of some samples with others; `same` (count, 2) lists pairs of which both are one sample."""
         layout, (left, right) = self.layout, positions
-        (self.left, self.right), self.first, self.others = sides, first, others
-        count = others.stop - others.start
-        self.starts = layout.starts(count)
+        (self.left, self.right), self.some, self.others = sides, some, others
+        self.starts = layout.starts(self.rows * self.columns)
         end = int(self.starts[-1])
         self.scale, self.over, self.lift, self.value, self.slope = (part[:end] for part in self.memory[:5])
         self.bend = self.memory[-1, :end]
-        layout.combine(left.root[first], right.root[others], self.scale)
-        layout.combine(left.inverse[first], right.inverse[others], self.over)
-        layout.combine(left.lift[first], right.lift[others], self.lift, add=True)
+        layout.combine(left.root[some], right.root[others], self.scale)
+        layout.combine(left.inverse[some], right.inverse[others], self.over)
+        self.lifted = left.lifted
+        if self.lifted:
+            layout.combine(left.lift[some], right.lift[others], self.lift, add=True)
         self.fixed: list[tuple[IntArray, Array, Array]] = []
         if left.still is not None or right.still is not None:
             # A position without signal is independent of every other.
             dead = np.flatnonzero((self.over == 0.0) & (np.resize(layout.valid, end) > 0.0))
-            self._fix(dead, left.mean, left.rise, right.mean, right.rise)
-        if len(same):
+            self.fixed.append(
+                (
+                    dead,
+                    self._products(dead, left.mean, right.mean),
+                    self._products(dead, left.rise, right.rise),
+                )
+            )
+        places, numbers = layout.meetings
+        for i, j in same:
             # From a correlation of 1 to rounding, F' of a kinked activation would have half of the digits: a position
             # with itself takes the moments of one variable.
-            places, numbers = layout.meetings
-            width = 0 if layout.pairs else len(layout.valid)
-            for j in same:
-                mine = left.energy[first, numbers] * right.energy[others.start + j, numbers]
-                steep = left.steep[first, numbers] * right.steep[others.start + j, numbers]
-                self.fixed.append((places + j * width, mine + self.lift[places + j * width], steep))
+            energy, steep = (
+                one[some.start + i, numbers] * other[others.start + j, numbers]
+                for one, other in ((left.energy, right.energy), (left.steep, right.steep))
+            )
+            here = places + (j * self.rows + i) * (0 if layout.pairs else len(layout.valid))
+            self.fixed.append((here, energy + (self.lift[here] if self.lifted else 0.0), steep))
 
-    def _fix(self, places: IntArray, *moments: Array) -> None:
-        """At these entries F and F' are products of moments of single positions."""
-        mean, rise, means, rises = moments
-        work = np.empty_like(self.over)
-        found = []
-        for one, other in ((mean, means), (rise, rises)):
-            self.layout.combine(one[self.first], other[self.others], work)
-            found.append(work[places])
-        self.fixed.append((places, *found))
+    @property
+    def rows(self) -> int:
+        """Number of samples."""
+        return self.some.stop - self.some.start
+
+    @property
+    def columns(self) -> int:
+        """Number of others."""
+        return self.others.stop - self.others.start
+
+    def _products(self, places: IntArray, left: Array, right: Array) -> Array:
+        """Products of numbers of positions at some entries."""
+        work = np.zeros_like(self.over)
+        self.layout.combine(left[self.some], right[self.others], work)
+        return work[places]
 
     def evaluate(self, systems: IntArray, covariance: Array, accuracy: float) -> None:
         """F and F' of these systems at these covariances."""
         self.method.evaluate(self, systems, covariance, accuracy)
+        if self.lifted:
+            add(self.lift, self.starts, systems, self.value)
         for places, value, slope in self.fixed:
             self.value[places] = value
             self.slope[places] = slope
 
     def totals(self, field: Array) -> Array:
-        """The sum over positions, for each of the other samples."""
-        samples = 1 if self.layout.pairs else self.others.stop - self.others.start
-        return np.asarray(field.reshape(samples, -1).sum(axis=1))
+        """The sum over positions of every pair, (samples, others)."""
+        return np.asarray(field.reshape(self.columns, self.rows, -1).sum(axis=2).T)
 
 
 __all__ = ["FieldMethod", "PairFields"]

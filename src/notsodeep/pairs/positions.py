@@ -98,7 +98,7 @@ class Positions:
     Attributes:
         inner: variances of the bare shape, g² q, as they came: (samples, positions) without borders.
         root, inverse: √q and 1/√q; both zero for a position without any signal.
-        lift: half of what an offset adds to F.
+        lift: half of what an offset adds to F; `lifted` says whether there is one.
         growth: √(q over what the input alone gives).
         energy, steep: √S and √E1, without the offset.
         mean, rise: M_0 and M_1.
@@ -119,6 +119,7 @@ class Positions:
         self.bare = np.stack([whole, steep])
         self.root = layout.side(root)
         self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~still))
+        self.lifted = phi.offset != 0.0
         self.lift = layout.side(phi.amplitude * phi.offset * mean + 0.5 * phi.offset**2)
         self.growth = layout.side(growth)
         self.energy = layout.side(phi.amplitude * whole)
