@@ -592,8 +592,9 @@ def test_progress_in_memory(many: np.ndarray) -> None:
     nsd.conjugate_kernel(
         nsd.ConvDEQ("relu"), many, progress=lambda done, total, news: seen.append((done, total))
     )
-    assert seen[0] == (0, 3)
-    assert seen[-1] == (3, 3)
+    total = seen[0][1]
+    assert total >= 4
+    assert [done for done, _ in seen] == list(range(total + 1))
 
 
 def test_as_an_operator(many: np.ndarray) -> None:

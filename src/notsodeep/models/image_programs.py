@@ -14,10 +14,10 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.compiled_mixing import mix
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.careful_fields import seconds_for_pairs
 from notsodeep.pairs.field_methods import method_for
+from notsodeep.pairs.field_recursion import FieldRecursion
 from notsodeep.pairs.field_solver import FieldSolver
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import MomentTable, Positions, energy
@@ -28,8 +28,8 @@ from notsodeep.validation import Array, IntArray
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile; more share what is prepared for each, fewer keep threads busy where there are few samples.
-TILE_SIDE, TILE_SIDE_POOL = 64, 8
+# Samples of a tile, at most and where they are few: more share what is prepared for each, fewer keep threads busy.
+TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 4
 # Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
@@ -139,12 +139,12 @@ class ImageProgram:
             flat = flat[flat > 0.0]
             self.moments.append(MomentTable(layer.phi, flat))
             self.methods.append(method_for(layer.phi, flat, self.layout))
-        self.tile_side = TILE_SIDE_POOL if pool else TILE_SIDE
+        self.shape = len(left.values), len((right or left).values)
+        self.tile_side = int(np.clip(-(-max(self.shape) // TILES), 1, TILE_SIDE_POOL if pool else TILE_SIDE))
         self.rows = 1 if pool else ROWS
         self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
         prepared = max(1, sum(method.sample_bytes() for method in self.methods))
         self.columns = int(np.clip(PREPARED // prepared, self.others, TILE_SIDE))
-        self.shape = len(left.values), len((right or left).values)
         self._announce(right is None)
 
     def _announce(self, symmetric: bool) -> None:
@@ -205,16 +205,13 @@ class ImageProgram:
         """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
         info = self.evidence(0, 0.0)
-        fields = [PairFields(self.layout, method, self.rows * self.others) for method in self.methods]
-        worker = self.worker(fields)
+        worker = self.worker(self._fields())
         for chunk in _chunks(columns.start, columns.stop, self.columns):
             right = self._part(1, chunk, right=True)
             for block in _chunks(chunk.start if diagonal else rows.start, rows.stop, self.rows):
                 left = self._part(0, block, right=False)
                 stop = min(chunk.stop, block.stop) if diagonal else chunk.stop
                 for others in _chunks(0, stop - chunk.start, self.others):
-                    some = slice(0, block.stop - block.start)
-                    self._meet(fields, left, right, some, others)
                     steps, residual, features, tangent = self.fill(worker, left, right, others)
                     first = others.start + chunk.start - columns.start
                     place = (
@@ -229,12 +226,20 @@ class ImageProgram:
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, info)
 
-    def _meet(self, fields: list[PairFields], left: Part, right: Part, some: slice, others: slice) -> None:
-        """Set up the fields of all layers of some samples with others."""
-        same = np.argwhere(np.equal.outer(left.keys[some], right.keys[others]))
-        for number, one in enumerate(fields):
-            positions = left.positions[number], right.positions[number]
-            one.between((left.sides[number], right.sides[number]), positions, some, others, same)
+    def _fields(self) -> list[PairFields]:
+        """Room for the fields of all layers."""
+        pairs = self.rows * self.others
+        first = PairFields(self.layout, self.methods[0], pairs)
+        return [first, *(PairFields(self.layout, method, pairs, first.memory) for method in self.methods[1:])]
+
+    def meet(self, fields: list[PairFields], left: Part, right: Part, others: slice, layer: int = 0) -> None:
+        """Set up the fields of a layer, of all samples on the left with some others."""
+        some = slice(0, len(left.keys))
+        same = np.argwhere(np.equal.outer(left.keys, right.keys[others]))
+        positions, sides = (
+            (getattr(left, name)[layer], getattr(right, name)[layer]) for name in ("positions", "sides")
+        )
+        fields[layer].between(sides, positions, some, others, same)
 
     def worker(self, fields: list[PairFields]) -> Any:
         """What computes kernels in these fields."""
@@ -297,6 +302,7 @@ class ImageEquilibrium(ImageProgram):
     def fill(self, worker: FieldSolver, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
         """G by (10.2) and Θ by (10.3)."""
         layer = self.layers[0]
+        self.meet([worker.fields], left, right, others)
         worker.forcing(left.values, right.values[others], layer.inject, layer.constant)
         worker.start(left.positions[0].growth, right.positions[0].growth[others])
         steps, residual = worker.solve()
@@ -325,13 +331,15 @@ class ImageFeedforward(ImageProgram):
                 found.append(layer.weight * forcing + layer.constant)
         return found
 
-    def worker(self, fields: list[PairFields]) -> Recursion:
+    def worker(self, fields: list[PairFields]) -> FieldRecursion:
         """The recursion over layers."""
-        return Recursion(self.layers, fields)
+        return FieldRecursion(self.layers, fields)
 
-    def fill(self, worker: Recursion, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
+    def fill(self, worker: FieldRecursion, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
         """G and Θ after the last layer."""
-        features = worker.forward(left.values, right.values[others])
+        features = worker.forward(
+            left.values, right.values[others], lambda layer: self.meet(worker.fields, left, right, others, layer)
+        )
         return 0, 0.0, features, worker.tangents() if self.tangent else features
 
     def evidence(self, steps: int, residual: float) -> KernelInfo:
@@ -341,59 +349,6 @@ class ImageFeedforward(ImageProgram):
             one = KernelInfo(0, 0.0, info.error_bound + method.error, 0, (method.name,))
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         return info
-
-
-class Recursion:
-    """The covariances of explicit layers over positions, (10.5), and their adjoint, (10.6)."""
-
-    def __init__(self, layers: list[LayerInput], fields: list[PairFields]) -> None:
-        self.layers, self.fields = layers, fields
-        size = fields[0].memory.shape[1]
-        self.memory = np.zeros((len(layers) + 2, size))
-        self.work = fields[0].layout.workspace()
-        self.valid = np.resize(fields[0].layout.valid, size)
-
-    def _mix(self, field: Array, result: Array) -> None:
-        one = self.fields[0]
-        mix(field, one.starts, one.layout.geometry, self.work, result)
-
-    def forward(self, left: Array, right: Array) -> Array:
-        """ΣF of the last layer, of every pair, (samples, others)."""
-        first = self.fields[0]
-        end, systems = len(first.over), np.arange(len(first.starts) - 1)
-        self.covariances = [part[:end] for part in self.memory[: len(self.layers)]]
-        entering, self.mixed = (part[:end] for part in self.memory[len(self.layers) :])
-        self.mixed[:] = 0.0
-        first.layout.inner(left, right, self.mixed)
-        self._mix(self.mixed, entering)
-        for number, (layer, fields) in enumerate(zip(self.layers, self.fields, strict=True)):
-            covariance = self.covariances[number]
-            if number:
-                self._mix(self.fields[number - 1].value, covariance)
-                covariance *= layer.weight
-                if layer.inject:
-                    np.multiply(entering, layer.inject, out=self.mixed)
-                    covariance += self.mixed
-            else:
-                np.multiply(entering, layer.weight, out=covariance)
-            if layer.constant:
-                covariance += layer.constant
-            np.clip(covariance, -fields.scale, fields.scale, out=covariance)
-            fields.evaluate(systems, covariance, fields.method.accuracies[-1])
-        return first.totals(self.fields[-1].value)
-
-    def tangents(self) -> Array:
-        """ΣF and Σ B_l Λ_l over all layers, of every pair."""
-        total = self.fields[-1].totals(self.fields[-1].value)
-        adjoint = self.fields[-1].slope
-        for number in range(len(self.layers) - 1, -1, -1):
-            total += self.fields[-1].totals(adjoint * self.covariances[number])
-            if number:
-                self._mix(adjoint, self.mixed)
-                adjoint = self.fields[number - 1].slope
-                adjoint *= self.mixed
-                adjoint *= self.layers[number].weight
-        return total
 
 
 __all__ = ["ImageEquilibrium", "ImageFeedforward"]

@@ -127,6 +127,57 @@ def mix(field, starts, geometry, work, result):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+def enter(  # type: ignore[no-untyped-def]
+    value, entering, scale, starts, geometry, weight, inject, constant, work, covariance
+):
+    """What enters a layer, (10.5): weight · 𝒜value + inject · entering + constant, but not beyond |ρ| = 1."""
+    guard, share = geometry[4] * geometry[2] + geometry[5] * geometry[3], weight / _taps(geometry)
+    for number in range(len(starts) - 1):
+        begin, end = starts[number], starts[number + 1]
+        count = end - begin
+        own, into, result = value[begin:end], work[0, guard : guard + count], covariance[begin:end]
+        seen, most = entering[begin:end], scale[begin:end]
+        for k in range(count):
+            into[k] = own[k]
+        _clear(work, count, guard)
+        _average(work, count, geometry)
+        for k in range(count):
+            result[k] = share * into[k] + inject * seen[k] + constant
+        for k in range(count):
+            result[k] = min(max(result[k], -most[k]), most[k])
+
+
+@njit(**OPTIONS)
+def descend(adjoint, slope, starts, geometry, weight, work):  # type: ignore[no-untyped-def]
+    """The adjoint of the layer before, (10.6), in the place of its slopes: F' ∘ (weight · 𝒜adjoint)."""
+    guard, share = geometry[4] * geometry[2] + geometry[5] * geometry[3], weight / _taps(geometry)
+    for number in range(len(starts) - 1):
+        begin, end = starts[number], starts[number + 1]
+        count = end - begin
+        own, into, result = adjoint[begin:end], work[0, guard : guard + count], slope[begin:end]
+        for k in range(count):
+            into[k] = own[k]
+        _clear(work, count, guard)
+        _average(work, count, geometry)
+        for k in range(count):
+            result[k] *= share * into[k]
+
+
+@njit(**OPTIONS)
+def inner_products(left, right, parts):  # type: ignore[no-untyped-def]
+    """Σ left · right over each of so many equal parts of two flat fields."""
+    found = np.empty(parts)
+    count = len(left) // parts
+    for number in range(parts):
+        one, other = left[number * count : (number + 1) * count], right[number * count : (number + 1) * count]
+        total = 0.0
+        for k in range(count):
+            total += one[k] * other[k]
+        found[number] = total
+    return found
+
+
+@njit(**OPTIONS)
 def gaps(  # type: ignore[no-untyped-def]
     value, covariance, forcing, over, starts, systems, geometry, feedback, work, gap, residuals
 ):
@@ -289,4 +340,4 @@ def carry(step, over, bend, starts, systems, slope, value):  # type: ignore[no-u
             rises[k] += bent[k]
 
 
-__all__ = ["OPTIONS", "add", "advance", "carry", "gaps", "mix", "resolve"]
+__all__ = ["OPTIONS", "add", "advance", "carry", "descend", "enter", "gaps", "inner_products", "mix", "resolve"]

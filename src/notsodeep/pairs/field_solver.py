@@ -107,8 +107,7 @@ class FieldSolver:
             self.feedback, goals, self.work, self.fast, self.step,
         )  # fmt: skip
         self.step *= fields.slope
-        self.step *= self.covariance
-        return self.features() + fields.totals(self.step)
+        return self.features() + fields.inner_products(self.step, self.covariance)
 
 
 __all__ = ["TOLERANCE", "FieldSolver"]

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from notsodeep.pairs.compiled_mixing import add
+from notsodeep.pairs.compiled_mixing import add, inner_products
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
@@ -46,6 +46,7 @@ class PairFields:
         layout: the layout of fields.
         method: how F and F' are evaluated.
         pairs: the most pairs of samples at a time; one where fields are over pairs of positions.
+        memory: that of the fields of another layer, of which only the slopes are needed at the same time.
 
     Attributes:
         starts: where each system begins, and the end.
@@ -56,9 +57,13 @@ class PairFields:
         some, others: which samples of them are meant.
     """
 
-    def __init__(self, layout: Layout, method: FieldMethod, pairs: int) -> None:
+    def __init__(
+        self, layout: Layout, method: FieldMethod, pairs: int, memory: Array | None = None
+    ) -> None:
         self.layout, self.method = layout, method
-        self.memory = np.zeros((6 if method.carried else 5, int(layout.starts(pairs)[-1])))
+        size = int(layout.starts(pairs)[-1])
+        self.memory = np.zeros((5, size)) if memory is None else memory
+        self.slopes = np.zeros(size)
         self.left: Any = None
         self.right: Any = None
 
@@ -75,15 +80,15 @@ class PairFields:
         (self.left, self.right), self.some, self.others = sides, some, others
         self.starts = layout.starts(self.rows * self.columns)
         end = int(self.starts[-1])
-        self.scale, self.over, self.lift, self.value, self.slope = (part[:end] for part in self.memory[:5])
-        self.bend = self.memory[-1, :end]
+        self.scale, self.over, self.lift, self.value, self.bend = (part[:end] for part in self.memory)
+        self.slope = self.slopes[:end]
         layout.combine(left.root[some], right.root[others], self.scale)
         layout.combine(left.inverse[some], right.inverse[others], self.over)
         self.lifted = left.lifted
         if self.lifted:
             layout.combine(left.lift[some], right.lift[others], self.lift, add=True)
         self.fixed: list[tuple[IntArray, Array, Array]] = []
-        if left.still is not None or right.still is not None:
+        if left.still or right.still:
             # A position without signal is independent of every other.
             dead = np.flatnonzero((self.over == 0.0) & (np.resize(layout.valid, end) > 0.0))
             self.fixed.append(
@@ -97,8 +102,9 @@ class PairFields:
         for i, j in same:
             # From a correlation of 1 to rounding, F' of a kinked activation would have half of the digits: a position
             # with itself takes the moments of one variable.
+            pair = some.start + i, others.start + j
             energy, steep = (
-                one[some.start + i, numbers] * other[others.start + j, numbers]
+                one[pair[0], numbers] * other[pair[1], numbers]
                 for one, other in ((left.energy, right.energy), (left.steep, right.steep))
             )
             here = places + (j * self.rows + i) * (0 if layout.pairs else len(layout.valid))
@@ -132,6 +138,11 @@ class PairFields:
     def totals(self, field: Array) -> Array:
         """The sum over positions of every pair, (samples, others)."""
         return np.asarray(field.reshape(self.columns, self.rows, -1).sum(axis=2).T)
+
+    def inner_products(self, left: Array, right: Array) -> Array:
+        """The sum over positions of the product of two fields, of every pair."""
+        found = inner_products(left, right, self.rows * self.columns)
+        return np.asarray(found.reshape(self.columns, self.rows).T)
 
 
 __all__ = ["FieldMethod", "PairFields"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -96,37 +97,64 @@ class Positions:
         layout: the layout of fields.
 
     Attributes:
-        inner: variances of the bare shape, g² q, as they came: (samples, positions) without borders.
         root, inverse: √q and 1/√q; both zero for a position without any signal.
-        lift: half of what an offset adds to F; `lifted` says whether there is one.
-        growth: √(q over what the input alone gives).
-        energy, steep: √S and √E1, without the offset.
-        mean, rise: M_0 and M_1.
-        still: positions without any signal, or None if there are none.
+        still: there are such positions.
+        lifted: the activation has an offset.
     """
 
     def __init__(
         self, moments: MomentTable, variances: Array, layout: Layout, alone: Array | None = None
     ) -> None:
-        phi = moments.phi
-        still = variances <= 0.0
-        self.inner = np.maximum(phi.gain**2 * variances, SMALLEST)
-        mean, rise, whole, steep = moments(variances)
-        root = np.sqrt(np.where(still, 0.0, variances))
-        growth = np.ones_like(root)
-        if alone is not None:
-            np.sqrt(np.divide(variances, alone, out=growth, where=alone > 0.0), out=growth)
-        self.bare = np.stack([whole, steep])
+        self.phi, self.layout, self._variances, self._alone = moments.phi, layout, variances, alone
+        self._table = moments
+        dead = variances <= 0.0
+        root = np.sqrt(np.where(dead, 0.0, variances))
         self.root = layout.side(root)
-        self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~still))
-        self.lifted = phi.offset != 0.0
-        self.lift = layout.side(phi.amplitude * phi.offset * mean + 0.5 * phi.offset**2)
-        self.growth = layout.side(growth)
-        self.energy = layout.side(phi.amplitude * whole)
-        self.steep = layout.side(phi.amplitude * phi.gain * steep)
-        self.mean = layout.side(phi.amplitude * mean + phi.offset)
-        self.rise = layout.side(phi.amplitude * phi.gain * rise)
-        self.still = layout.side(still.astype(float)) if still.any() else None
+        self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~dead))
+        self.still, self.lifted = bool(dead.any()), moments.phi.offset != 0.0
+
+    @property
+    def inner(self) -> Array:
+        """Variances of the bare shape, g² q, without borders."""
+        return np.maximum(self.phi.gain**2 * self._variances, SMALLEST)
+
+    @cached_property
+    def _moments(self) -> tuple[Array, ...]:
+        return self._table(self._variances)
+
+    @cached_property
+    def growth(self) -> Array:
+        """√(q over what the input alone gives)."""
+        growth = np.ones_like(self._variances)
+        if self._alone is not None:
+            np.sqrt(np.divide(self._variances, self._alone, out=growth, where=self._alone > 0.0), out=growth)
+        return self.layout.side(growth)
+
+    @cached_property
+    def mean(self) -> Array:
+        """M_0."""
+        return self.layout.side(self.phi.amplitude * self._moments[0] + self.phi.offset)
+
+    @cached_property
+    def rise(self) -> Array:
+        """M_1."""
+        return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[1])
+
+    @cached_property
+    def energy(self) -> Array:
+        """√S, without the offset."""
+        return self.layout.side(self.phi.amplitude * self._moments[2])
+
+    @cached_property
+    def steep(self) -> Array:
+        """√E1."""
+        return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[3])
+
+    @cached_property
+    def lift(self) -> Array:
+        """Half of what an offset adds to F."""
+        offset = self.phi.offset
+        return self.layout.side(self.phi.amplitude * offset * self._moments[0] + 0.5 * offset**2)
 
 
 __all__ = ["MomentTable", "Positions", "energy"]
