@@ -14,8 +14,8 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.careful_fields import seconds_for_pairs
+from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_methods import method_for
 from notsodeep.pairs.field_recursion import FieldRecursion
 from notsodeep.pairs.field_solver import FieldSolver
@@ -191,20 +191,16 @@ class ImageProgram:
         """Some samples of a side, prepared."""
         side = self.sides[number]
         positions = [
-            Positions(
-                moments, side.variances[k][part], self.layout, self.alone(side.forcing[part])
-            )
+            Positions(moments, side.variances[k][part], self.layout, self.alone(side.forcing[part]))
             for k, moments in enumerate(self.moments)
         ]
-        made = [
-            method.side(one, right=right) for method, one in zip(self.methods, positions, strict=True)
-        ]
+        made = [method.side(one, right=right) for method, one in zip(self.methods, positions, strict=True)]
         return Part(self.layout.side(side.values[part]), side.keys[part], positions, made)
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
         """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
         values, tangents = np.zeros(start.shape), np.zeros(start.shape)
-        info = self.evidence(0, 0.0)
+        info = KernelInfo(0, 0.0, 0.0, 0)
         worker = self.worker(self._fields())
         for chunk in _chunks(columns.start, columns.stop, self.columns):
             right = self._part(1, chunk, right=True)
@@ -212,14 +208,14 @@ class ImageProgram:
                 left = self._part(0, block, right=False)
                 stop = min(chunk.stop, block.stop) if diagonal else chunk.stop
                 for others in _chunks(0, stop - chunk.start, self.others):
-                    steps, residual, features, tangent = self.fill(worker, left, right, others)
+                    features, tangent, found = self.fill(worker, left, right, others)
                     first = others.start + chunk.start - columns.start
                     place = (
                         slice(block.start - rows.start, block.stop - rows.start),
                         slice(first, first + others.stop - others.start),
                     )
                     values[place], tangents[place] = self.weight * features, self.weight * tangent
-                    info = info.merge(self.evidence(steps, residual))
+                    info = info.merge(found)
         if diagonal:
             # A few entries beyond the diagonal were computed as well.
             values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
@@ -245,12 +241,8 @@ class ImageProgram:
         """What computes kernels in these fields."""
         raise NotImplementedError
 
-    def fill(self, worker: Any, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
-        """Steps, residual, and G and Θ in units of the readout's weight, of some samples with others."""
-        raise NotImplementedError
-
-    def evidence(self, steps: int, residual: float) -> KernelInfo:
-        """The evidence of a kernel that was solved in so many steps to this residual."""
+    def fill(self, worker: Any, left: Part, right: Part, others: slice) -> tuple[Array, Array, KernelInfo]:
+        """G and Θ, in units of the readout's weight, of some samples with others, and how they were obtained."""
         raise NotImplementedError
 
 
@@ -267,11 +259,8 @@ class ImageEquilibrium(ImageProgram):
                 *_, steep = self.moments[0](side.variances[0][part])
                 steepest = max(steepest, float(steep.max()) ** 2)
         self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
-        if self.rate >= 1.0:
-            raise ConvergenceError(
-                f"The kernels may not exist: σ_a² E[φ'²] = {self.rate:.4g} ≥ 1 at some position.",
-                f"Lower sigma_a2 below {layer.weight / self.rate:.4g}, or use an activation with smaller slopes.",
-            )
+        if self.rate >= 1.0 and self.tangent:
+            raise self._too_steep("The tangent kernel diverges", self.rate)
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
@@ -297,9 +286,11 @@ class ImageEquilibrium(ImageProgram):
 
     def worker(self, fields: list[PairFields]) -> FieldSolver:
         """The solver of the equations."""
-        return FieldSolver(fields[0], self.layers[0].weight)
+        return FieldSolver(fields[0], self.layers[0].weight, cautious=self.rate >= 1.0)
 
-    def fill(self, worker: FieldSolver, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
+    def fill(
+        self, worker: FieldSolver, left: Part, right: Part, others: slice
+    ) -> tuple[Array, Array, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
         layer = self.layers[0]
         self.meet([worker.fields], left, right, others)
@@ -307,14 +298,24 @@ class ImageEquilibrium(ImageProgram):
         worker.start(left.positions[0].growth, right.positions[0].growth[others])
         steps, residual = worker.solve()
         features = worker.features()
-        return steps, residual, features, worker.tangents() if self.tangent else features
+        # Where the bound on all correlations is not a contraction, those of these pairs may be.
+        rate = self.rate if self.rate < 1.0 else worker.largest_gain()
+        if rate >= 1.0:
+            raise self._too_steep("The conjugate kernel may not be unique", rate)
+        return features, worker.tangents() if self.tangent else features, self._evidence(steps, residual, rate)
 
-    def evidence(self, steps: int, residual: float) -> KernelInfo:
+    def _evidence(self, steps: int, residual: float, rate: float) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on."""
         method, phi = self.methods[0], self.layers[0].phi
-        error = (residual + self.layers[0].weight * method.error) / (1.0 - self.rate) + method.error
+        error = (residual + self.layers[0].weight * method.error) / (1.0 - rate) + method.error
         info = KernelInfo(steps, residual, error, 0, (method.name,))
-        return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - self.rate))
+        return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
+
+    def _too_steep(self, what: str, rate: float) -> ConvergenceError:
+        return ConvergenceError(
+            f"{what}: σ_a² E[φ'φ'] = {rate:.4g} ≥ 1 at some position.",
+            f"Lower sigma_a2 below {self.layers[0].weight / rate:.4g}, or use an activation with smaller slopes.",
+        )
 
 
 class ImageFeedforward(ImageProgram):
@@ -335,14 +336,18 @@ class ImageFeedforward(ImageProgram):
         """The recursion over layers."""
         return FieldRecursion(self.layers, fields)
 
-    def fill(self, worker: FieldRecursion, left: Part, right: Part, others: slice) -> tuple[int, float, Array, Array]:
+    def fill(
+        self, worker: FieldRecursion, left: Part, right: Part, others: slice
+    ) -> tuple[Array, Array, KernelInfo]:
         """G and Θ after the last layer."""
         features = worker.forward(
-            left.values, right.values[others], lambda layer: self.meet(worker.fields, left, right, others, layer)
+            left.values,
+            right.values[others],
+            lambda layer: self.meet(worker.fields, left, right, others, layer),
         )
-        return 0, 0.0, features, worker.tangents() if self.tangent else features
+        return features, worker.tangents() if self.tangent else features, self._evidence()
 
-    def evidence(self, steps: int, residual: float) -> KernelInfo:
+    def _evidence(self) -> KernelInfo:
         """The errors of F of all layers."""
         info = KernelInfo(0, 0.0, 0.0, 0)
         for method, layer in zip(self.methods, self.layers, strict=True):

@@ -8,31 +8,23 @@ from numpy.polynomial import Chebyshev, Polynomial
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs.compiled_mixing import OPTIONS
-from notsodeep.pairs.pair_fields import PairFields
-from notsodeep.pairs.positions import Positions
+from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.validation import Array, IntArray
 
 # Correlations closer to ±1 than this are taken for ±1.
 ROUNDING = 4e-15
 
 
-class BentFields:
+class BentFields(FieldMethod):
     """F = linear · c + bent · √(q q') J(ρ), with the two slopes of the activation."""
 
-    name, error, accuracies, carried, one_by_one = "closed form", 1e-14, (0.0,), 0.0, False
+    name, error = "closed form", 1e-14
 
     def __init__(self, phi: Activation) -> None:
         slopes = phi.shape.pieces.slopes  # type: ignore[union-attr]
         scale = (phi.amplitude * phi.gain) ** 2
         self.linear = scale * ((slopes[-1] + slopes[0]) / 2.0) ** 2
         self.bent = scale * ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
-
-    def side(self, positions: Positions, *, right: bool) -> None:
-        """Nothing but what all methods need."""
-
-    def sample_bytes(self) -> int:
-        """Nothing is kept."""
-        return 0
 
     def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
         """F and F' of these systems."""

@@ -9,7 +9,7 @@ import numpy as np
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.pairs.field_layout import Layout
-from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
@@ -17,10 +17,8 @@ from notsodeep.validation import Array, IntArray
 PROBE_SECONDS, MOST_PROBED = 0.05, 4096
 
 
-class CarefulFields:
+class CarefulFields(FieldMethod):
     """F and F' by the most careful way there is, pair of positions by pair of positions."""
-
-    accuracies, carried = (0.0,), 0.0
 
     def __init__(self, phi: Activation, layout: Layout) -> None:
         self.phi, self.layout = phi, layout

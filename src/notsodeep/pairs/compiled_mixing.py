@@ -1,11 +1,13 @@
 """The average over the taps of a filter, and the linear equations that it makes of a field: compiled loops.
 
-Fields are flat arrays with room for the borders, laid out by `field_layout.Layout`: a shift of both positions is a shift
+Fields are flat arrays with room for the borders, laid out by `field_layout.Layout`: a shift of both positions is one
 of the flat index, so that every loop is long, contiguous and free of branches.  `geometry` is `Layout.geometry`;
 `starts` has where each system of equations begins, `systems` which of them are meant.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,7 +19,7 @@ MOST_SWEEPS = 1200
 # Linear equations are solved to this part of their residual at a time, at most so often.
 QUICK, ROUNDS = 3e-7, 8
 # Few arrays in each loop: the compiler vectorises only what it can check for overlap.
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FAST}
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FAST}
 
 
 @njit(**OPTIONS)
@@ -191,7 +193,12 @@ def gaps(  # type: ignore[no-untyped-def]
             into[k] = own[k]
         _clear(work, count, guard)
         _average(work, count, geometry)
-        enters, known, found, size = forcing[begin:end], covariance[begin:end], gap[begin:end], over[begin:end]
+        enters, known, found, size = (
+            forcing[begin:end],
+            covariance[begin:end],
+            gap[begin:end],
+            over[begin:end],
+        )
         for k in range(count):
             found[k] = share * into[k] + enters[k] - known[k]
         for k in range(count):
@@ -203,11 +210,16 @@ def gaps(  # type: ignore[no-untyped-def]
 def _sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no-untyped-def]
     """Chebyshev's iteration in the precision of `fast`, until the mean square of the weighted residual is `goal`².
 
-    After the two rows of `_average` stand in `fast` the slopes, what is wanted, weights, the solution and the last move.
+    In `fast` stand, after the two rows of `_average`, slopes, what is wanted, weights, the solution and the last move.
     """
     line, vertical = geometry[2], geometry[4]
     guard = vertical * line + geometry[5] * geometry[3]
-    mixed, gains, wanted, size = fast[0, guard : guard + count], fast[2, :count], fast[3, :count], fast[4, :count]
+    mixed, gains, wanted, size = (
+        fast[0, guard : guard + count],
+        fast[2, :count],
+        fast[3, :count],
+        fast[4, :count],
+    )
     result, move = fast[5, :count], fast[6, :count]
     # Numbers of this precision: others would make double precision of every product.
     factors = np.empty(4, dtype=fast.dtype)
@@ -252,9 +264,12 @@ def _sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no
 
 @njit(**OPTIONS)
 def resolve(  # type: ignore[no-untyped-def]
-    target, weight, slope, starts, systems, geometry, feedback, goals, work, fast, found
+    target, weight, slope, starts, systems, geometry, feedback, residuals, goals, cautious, work, fast, found
 ):
     """Solve (I - σ_a² 𝒜F') found = target, until the mean square of the weighted residual is `goals`².
+
+    Where the slopes are so steep that this is no contraction, or, if `cautious`, nearly none for so large `residuals`,
+    the target itself is returned.
 
     The sweeps are in the precision of `fast`; residuals are taken in double precision and what is left is solved for
     again.  With F' ≥ 0 the eigenvalues of σ_a² 𝒜F' are real and between -r/3 and r, r = σ_a² max F': those of the
@@ -267,13 +282,23 @@ def resolve(  # type: ignore[no-untyped-def]
         count = end - begin
         wanted, gains, result, size = target[begin:end], slope[begin:end], found[begin:end], weight[begin:end]
         mixed = work[0, guard : guard + count]
-        quick, remaining, weights, correction = fast[2, :count], fast[3, :count], fast[4, :count], fast[5, :count]
+        quick, remaining, weights, correction = (
+            fast[2, :count],
+            fast[3, :count],
+            fast[4, :count],
+            fast[5, :count],
+        )
         for k in range(count):
             mixed[k] = abs(gains[k])
         rate, negative = feedback * _largest(mixed), 0.0
         for k in range(count):
             negative += mixed[k] - gains[k]
         middle, half = (1.0 - rate / 3.0, 2.0 * rate / 3.0) if negative == 0.0 else (1.0, 0.0)
+        if rate >= 1.0 or (cautious and residuals[number] > 0.1 * (1.0 - rate) ** 2):
+            # Newton's step could go anywhere: that of plain iteration.
+            for k in range(count):
+                result[k] = wanted[k]
+            continue
         for k in range(count):
             quick[k] = gains[k]
         for k in range(count):
@@ -326,6 +351,30 @@ def add(field, starts, systems, result):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+def left_out(step, over, covariance, starts, systems, scratch, result):  # type: ignore[no-untyped-def]
+    """What Taylor's formula of first order leaves out of F', on average over a system.
+
+    Δρ²/(1 - |ρ|)^{3/2}: with a kink F' has a root at ρ = ±1, and nothing that occurs is worse.
+    """
+    for number in systems:
+        begin, end = starts[number], starts[number + 1]
+        count = end - begin
+        moved, inverse, entry, room = (
+            step[begin:end],
+            over[begin:end],
+            covariance[begin:end],
+            scratch[begin:end],
+        )
+        for k in range(count):
+            room[k] = max(1.0 - abs(entry[k] * inverse[k]), 1e-14)
+        total = 0.0
+        for k in range(count):
+            change = moved[k] * inverse[k]
+            total += change * change / (room[k] * np.sqrt(room[k]))
+        result[number] = total / count
+
+
+@njit(**OPTIONS)
 def carry(step, over, bend, starts, systems, slope, value):  # type: ignore[no-untyped-def]
     """F and F' along a step so small that what Taylor's formula leaves out is smaller than rounding."""
     for number in systems:
@@ -340,4 +389,16 @@ def carry(step, over, bend, starts, systems, slope, value):  # type: ignore[no-u
             rises[k] += bent[k]
 
 
-__all__ = ["OPTIONS", "add", "advance", "carry", "descend", "enter", "gaps", "inner_products", "mix", "resolve"]
+__all__ = [
+    "OPTIONS",
+    "add",
+    "advance",
+    "carry",
+    "descend",
+    "enter",
+    "gaps",
+    "inner_products",
+    "left_out",
+    "mix",
+    "resolve",
+]

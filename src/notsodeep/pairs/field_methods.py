@@ -14,6 +14,7 @@ from notsodeep.pairs.log_table import LogTable
 from notsodeep.pairs.pair_fields import FieldMethod
 from notsodeep.pairs.series_fields import SeriesFields
 from notsodeep.pairs.table_fields import TableFields
+from notsodeep.pairs.wedge_fields import WedgeFields
 from notsodeep.validation import Array
 
 
@@ -25,8 +26,10 @@ def method_for(phi: Activation, variances: Array, layout: Layout) -> FieldMethod
     series = field_series(shape, phi.gain**2 * variances)
     if series is not None:
         return SeriesFields(phi, series, layout, series.sample_terms(phi.gain**2 * variances))
-    if len(variances) and not any(shape.kinks):
-        segments = LogTable(phi.gain**2 * variances)
+    segments = LogTable(phi.gain**2 * variances) if len(variances) else None
+    if segments is not None and shape.pieces is not None:
+        return WedgeFields(phi, shape.pieces, segments, layout)
+    if segments is not None and not any(shape.kinks):
         table = _table(shape, segments)
         if table is not None:
             return TableFields(phi, table, segments, layout)

@@ -15,9 +15,17 @@ from notsodeep.validation import Array
 class Layer(Protocol):
     """The variances with which a layer reads the layer before, the input again and a bias."""
 
-    weight: float
-    inject: float
-    constant: float
+    @property
+    def weight(self) -> float:
+        """Variance of the weights that read the layer before; of the first layer, those that read the input."""
+
+    @property
+    def inject(self) -> float:
+        """Variance of the weights that read the input again."""
+
+    @property
+    def constant(self) -> float:
+        """Variance of a bias."""
 
 
 class FieldRecursion:

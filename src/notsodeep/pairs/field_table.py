@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from notsodeep.gaussian.dual_grid import dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes
 from notsodeep.pairs.table_range import coordinate, distance_at
-from notsodeep.validation import Array, IntArray
+from notsodeep.validation import Array
 
 # Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
 AIM, ACCEPTED = 1e-11, 4e-11
@@ -36,7 +37,7 @@ KEPT = 32
 
 @dataclass(frozen=True)
 class Angle:
-    """The coordinate of a correlation in which F is smooth: θ itself, or, where F changes quickly near the ends, (3.28).
+    """The coordinate of a correlation in which F is smooth: θ itself, or (3.28) where F changes quickly near the ends.
 
     Attributes:
         epsilon: width of the smooth middle of (3.28), 0 for θ.
@@ -118,7 +119,7 @@ class FieldTable:
         )
 
     @property
-    def _moments(self) -> tuple[object, object]:
+    def _moments(self) -> tuple[Callable[[Array], Array], ...]:
         return self.shape.second_moment, self.shape.derivative_second_moment
 
     def _logs(self, place: Array) -> Array:
@@ -172,10 +173,10 @@ class FieldTable:
                 signs += [*np.sign(values[kind, k, chosen]), *[1.0] * room]
         self.signs = np.array(signs)
         # Two orders at a time.
-        self.lengths = [2 * (int(np.max(np.nonzero(part.sum(axis=1))[0], initial=0)) // 2 + 1) for part in self.counts]
-        self.kinds = np.repeat(
-            np.tile([0, 1], angles), np.diff(np.append(self.first.reshape(-1), total))
-        )
+        self.lengths = [
+            2 * (int(np.max(np.nonzero(part.sum(axis=1))[0], initial=0)) // 2 + 1) for part in self.counts
+        ]
+        self.kinds = np.repeat(np.tile([0, 1], angles), np.diff(np.append(self.first.reshape(-1), total)))
         self.functions = chebyshev_coefficients(np.concatenate(columns, axis=1))
         self.error = self._missed()
         self.resolved = self.error <= ACCEPTED
@@ -193,7 +194,7 @@ class FieldTable:
 
     def factors(self, variances: Array) -> Array:
         """The same of F and F' themselves."""
-        roots = np.sqrt(np.stack([moment(variances) for moment in self._moments]))  # type: ignore[operator]
+        roots = np.sqrt(np.stack([moment(variances) for moment in self._moments]))
         return np.asarray(self.at(variances) * roots[self.kinds].T)
 
     def _missed(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,31 +12,33 @@ from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
 
-class FieldMethod(Protocol):
+class FieldMethod:
     """A way to evaluate F and F' of an activation over fields.
 
     Attributes:
         name: the way, as in `KernelInfo.ways`.
         error: error of F relative to √(S S').
         accuracies: what may be left out of F in the first, the second … Newton step; the last is for all later ones.
-        carried: below this residual F and F' follow the last step by their derivatives, F'' being evaluated; 0 for never.
+        carries: dF'/dρ is evaluated as well, so that F and F' can be carried along a small step.
         one_by_one: every pair of positions is integrated by itself, which takes long.
     """
 
     name: str
     error: float
-    accuracies: tuple[float, ...]
-    carried: float
-    one_by_one: bool
+    accuracies: tuple[float, ...] = (0.0,)
+    carries: bool = False
+    one_by_one: bool = False
 
     def side(self, positions: Positions, *, right: bool) -> Any:
         """What the positions of these samples contribute, on the left or on the right."""
 
     def sample_bytes(self) -> int:
         """Memory that `side` takes for one sample."""
+        return 0
 
     def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
-        """Write F without what an offset adds, F' and, if they may be carried, dF'/dρ of these systems, zero at borders."""
+        """Write F without what an offset adds, F' and, if it carries, dF'/dρ of these systems; zero at borders."""
+        raise NotImplementedError
 
 
 class PairFields:
@@ -53,13 +55,12 @@ class PairFields:
         scale, over: √(q q') and one over it, zero at borders and where there is no signal.
         lift: what an offset adds to F, if it is `lifted`.
         value, slope, bend: F, F' and dF'/dρ.
+        fixed, own: places with the F and F' that they have at any covariance; those where a position meets itself.
         left, right: what the method made of the positions of both.
         some, others: which samples of them are meant.
     """
 
-    def __init__(
-        self, layout: Layout, method: FieldMethod, pairs: int, memory: Array | None = None
-    ) -> None:
+    def __init__(self, layout: Layout, method: FieldMethod, pairs: int, memory: Array | None = None) -> None:
         self.layout, self.method = layout, method
         size = int(layout.starts(pairs)[-1])
         self.memory = np.zeros((5, size)) if memory is None else memory
@@ -99,6 +100,7 @@ class PairFields:
                 )
             )
         places, numbers = layout.meetings
+        rest = len(self.fixed)
         for i, j in same:
             # From a correlation of 1 to rounding, F' of a kinked activation would have half of the digits: a position
             # with itself takes the moments of one variable.
@@ -109,22 +111,23 @@ class PairFields:
             )
             here = places + (j * self.rows + i) * (0 if layout.pairs else len(layout.valid))
             self.fixed.append((here, energy + (self.lift[here] if self.lifted else 0.0), steep))
+        self.own = self.fixed[rest:]
 
     @property
     def rows(self) -> int:
         """Number of samples."""
-        return self.some.stop - self.some.start
+        return int(self.some.stop - self.some.start)
 
     @property
     def columns(self) -> int:
         """Number of others."""
-        return self.others.stop - self.others.start
+        return int(self.others.stop - self.others.start)
 
     def _products(self, places: IntArray, left: Array, right: Array) -> Array:
         """Products of numbers of positions at some entries."""
         work = np.zeros_like(self.over)
         self.layout.combine(left[self.some], right[self.others], work)
-        return work[places]
+        return np.asarray(work[places])
 
     def evaluate(self, systems: IntArray, covariance: Array, accuracy: float) -> None:
         """F and F' of these systems at these covariances."""

@@ -25,18 +25,18 @@ from notsodeep.pairs.compiled_strips import (
 )
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_series import GROUP, TRUNCATION, FieldSeries, Strips
-from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
 
-class SeriesFields:
+class SeriesFields(FieldMethod):
     """F, F' and dF'/dρ from the series.
 
     Residuals are about 1e-1, 1e-3 and 1e-8 before they are zero to rounding: the first steps may leave out more.
     """
 
-    name, error, carried, one_by_one = "series", TRUNCATION, 4e-7, False
+    name, error, carries = "series", TRUNCATION, True
     accuracies = (1e-3, 1e-7, TRUNCATION)
 
     def __init__(self, phi: Activation, series: FieldSeries, layout: Layout, terms: float) -> None:
@@ -63,8 +63,8 @@ class SeriesFields:
             other = right.values, right.starts[others.start], right.tails[others.start]
             _sums_of_pairs(*whole, *own, *other, powers, log_accuracy, places, self.layout.geometry)
         else:
-            sides = ((side.values, side.starts[part], side.tails[part]) for side, part in ((left, some), (right, others)))
-            own, other = sides
+            own = left.values, left.starts[some], left.tails[some]
+            other = right.values, right.starts[others], right.tails[others]
             _sums(*whole, *own, *other, powers, log_accuracy, systems, fields.starts)
 
 

@@ -14,21 +14,19 @@ from notsodeep.pairs.compiled_strips import (
     correlations,
     correlations_of_pairs,
     fill,
+    logarithm,
     store,
     store_pairs,
 )
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_table import LEVELS, FieldTable
 from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block
-from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
-# The bits of √½, and those of a number that are not its exponent.
-ROOT, MANTISSA = 0x3FE6A09E667F3BCD, 0x000FFFFFFFFFFFFF
 
-
-class TableFields:
+class TableFields(FieldMethod):
     """F, F' and F'' from a table.
 
     Args:
@@ -38,7 +36,7 @@ class TableFields:
         layout: the layout of fields.
     """
 
-    name, carried, one_by_one = "table", 3e-7, False
+    name, carries = "table", True
     accuracies = tuple(float(level) for level in range(len(LEVELS)))
 
     def __init__(self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout) -> None:
@@ -112,25 +110,9 @@ def _coordinates(rho, angle, z, rate, ratio, bits):  # type: ignore[no-untyped-d
         three, four = np.sqrt(near + square), np.sqrt(far + square)
         ratio[s] = (one + three) / (two + four)
         rate[s] = -0.25 * width * (1.0 / max(one * three, 1e-8) + 1.0 / max(two * four, 1e-8))
-    # log(ratio), written out because loops with the library's are not vectorised: 2^e m with m from √½ to √2.
+    logarithm(ratio, bits, z)
     for s in range(len(z)):
-        z[s] = float((bits[s] - ROOT) >> 52)
-        bits[s] = ((bits[s] - ROOT) & MANTISSA) + ROOT
-    for s in range(len(z)):
-        f = (ratio[s] - 1.0) / (ratio[s] + 1.0)
-        g = f * f
-        p = 1.0 / 21.0
-        p = p * g + 1.0 / 19.0
-        p = p * g + 1.0 / 17.0
-        p = p * g + 1.0 / 15.0
-        p = p * g + 1.0 / 13.0
-        p = p * g + 1.0 / 11.0
-        p = p * g + 1.0 / 9.0
-        p = p * g + 1.0 / 7.0
-        p = p * g + 1.0 / 5.0
-        p = p * g + 1.0 / 3.0
-        t = z[s] * np.log(2.0) + 2.0 * f * (1.0 + g * p)
-        z[s] = 1.0 + width * (t - start)
+        z[s] = 1.0 + width * (z[s] - start)
 
 
 @njit(**INLINE)
@@ -198,7 +180,13 @@ def _look_up(  # type: ignore[no-untyped-def]
 ):
     """F, F' and F'' where positions of some samples meet the same positions of others."""
     first, counts, orders, bends = shape
-    rho, z, twice, rate, ratio = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.ones(LANES)
+    rho, z, twice, rate, ratio = (
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.ones(LANES),
+    )
     v1, v2, d1, d2, e1, e2 = (
         np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES),
     )  # fmt: skip
@@ -235,7 +223,13 @@ def _look_up_pairs(  # type: ignore[no-untyped-def]
 ):
     """F, F' and F'' where positions of one sample meet all of another."""
     first, counts, orders, bends = shape
-    rho, z, twice, rate, ratio = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.ones(LANES)
+    rho, z, twice, rate, ratio = (
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.zeros(LANES),
+        np.ones(LANES),
+    )
     v1, v2, d1, d2, e1, e2 = (
         np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES),
     )  # fmt: skip
