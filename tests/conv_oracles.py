@@ -38,7 +38,9 @@ def careful_dual(name: str) -> Dual:
     def found(q: np.ndarray, r: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # ρ = 1 but for rounding leaves half of the digits of F' of a kinked function.
         most = np.sqrt(q) * np.sqrt(r)
-        return dual(nsd.activation(name), q, r, np.where(np.abs(c) > (1 - 1e-14) * most, np.sign(c) * most, c))
+        return dual(
+            nsd.activation(name), q, r, np.where(np.abs(c) > (1 - 1e-14) * most, np.sign(c) * most, c)
+        )
 
     return found
 

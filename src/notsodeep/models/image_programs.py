@@ -302,7 +302,11 @@ class ImageEquilibrium(ImageProgram):
         rate = self.rate if self.rate < 1.0 else worker.largest_gain()
         if rate >= 1.0:
             raise self._too_steep("The conjugate kernel may not be unique", rate)
-        return features, worker.tangents() if self.tangent else features, self._evidence(steps, residual, rate)
+        return (
+            features,
+            worker.tangents() if self.tangent else features,
+            self._evidence(steps, residual, rate),
+        )
 
     def _evidence(self, steps: int, residual: float, rate: float) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on."""

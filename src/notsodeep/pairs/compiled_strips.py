@@ -25,7 +25,7 @@ ROUNDING = 4e-15
 
 @njit(**INLINE)
 def snapped(rho):  # type: ignore[no-untyped-def]
-    """A correlation within ±1.  Equal surroundings have 1 but for rounding, of which a root makes half of the digits."""
+    """A correlation within ±1.  Equal surroundings have 1 but for rounding, and a root would halve its digits."""
     return rho if abs(rho) <= 1.0 - ROUNDING else np.copysign(1.0, rho)
 
 

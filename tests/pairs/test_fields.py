@@ -1,0 +1,110 @@
+"""Every way to evaluate F over the positions of samples against quadrature, and which activations take which way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tolerances import Oracle, assert_close
+
+import notsodeep as nsd
+from notsodeep.gaussian.bivariate import dual
+from notsodeep.pairs.field_layout import Layout
+from notsodeep.pairs.field_methods import method_for
+from notsodeep.pairs.field_series import TRUNCATION, field_series
+from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.pairs.positions import MomentTable, Positions
+
+POSITIONS = (3, 4)
+
+
+class Case:
+    """Two samples with variances of many sizes, and correlations that include -1, 0 and 1."""
+
+    def __init__(self, phi: nsd.Activation, *, pairs: bool) -> None:
+        rng = np.random.default_rng(0)
+        self.phi, self.layout = phi, Layout(POSITIONS, radius=1, circular=False, pairs=pairs)
+        self.variances = np.exp(rng.uniform(np.log(0.01), np.log(3.0), (2, 12)))
+        method = method_for(phi, self.variances.reshape(-1), self.layout)
+        self.method, moments = method, MomentTable(phi, self.variances.reshape(-1))
+        left, right = (Positions(moments, self.variances[i : i + 1], self.layout) for i in (0, 1))
+        self.fields = PairFields(self.layout, method, 1)
+        one = slice(0, 1)
+        sides = method.side(left, right=False), method.side(right, right=True)
+        self.fields.between(sides, (left, right), one, one, np.zeros((0, 2), dtype=np.int64))
+        self.inside = np.flatnonzero(self.layout.valid)
+        rho = np.clip(rng.uniform(-1.2, 1.2, len(self.fields.scale)), -1.0, 1.0)
+        rho[self.inside[0]] = 0.0
+        self.rho, self.covariance = rho[self.inside], rho * self.fields.scale
+
+    def evaluate(self, accuracy: float | None = None) -> PairFields:
+        wanted = self.method.accuracies[-1] if accuracy is None else accuracy
+        self.fields.evaluate(np.arange(len(self.fields.starts) - 1), self.covariance, wanted)
+        return self.fields
+
+    def expected(self, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """F and F' by quadrature at correlations that are a step further."""
+        squares = [np.zeros_like(self.covariance) for _ in range(2)]
+        ones = np.ones((1, self.layout.side(self.variances[:1]).shape[1]))
+        self.layout.combine(self.layout.side(self.variances[:1]), ones, squares[0])
+        self.layout.combine(ones, self.layout.side(self.variances[1:]), squares[1])
+        q, r = (square[self.inside] for square in squares)
+        rho = np.clip(self.rho + step, -1.0, 1.0)
+        value, slope = dual(self.phi, q, r, rho * np.sqrt(q) * np.sqrt(r))
+        return np.asarray(value), np.asarray(slope)
+
+
+WAYS = [
+    ("relu", "closed form"),
+    ("abs", "closed form"),
+    ("hard_tanh", "closed form"),
+    ("tanh", "series"),
+    ("gelu", "series"),
+    ("cos", "series"),
+    ("softplus", "series"),
+    ("elu", "table"),
+]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize(("name", "way"), WAYS)
+def test_fields_against_quadrature(name: str, way: str, pairs: bool) -> None:
+    case = Case(nsd.activation(name), pairs=pairs)
+    fields, wanted = case.evaluate(), case.expected()
+    assert case.method.name == way
+    for found, right in zip((fields.value, fields.slope), wanted, strict=True):
+        assert_close(found[case.inside], right, Oracle.QUADRATURE, scale=float(np.abs(right).max()))
+        assert not found[case.layout.valid == 0.0].any(), "borders are zero"
+    if case.method.carries:
+        # dF'/dρ by central differences, away from the ends.
+        inner = np.abs(case.rho) < 0.99
+        ahead, behind = (case.expected(step)[1] for step in (1e-5, -1e-5))
+        assert_close(
+            fields.bend[case.inside][inner],
+            ((ahead - behind) / 2e-5)[inner],
+            Oracle.FINITE_DIFFERENCE,
+            scale=1.0,
+        )
+
+
+def test_an_activation_with_amplitude_gain_and_offset() -> None:
+    phi = nsd.activation("tanh", gain=1.3).scaled(0.7).shifted(0.2)
+    case = Case(phi, pairs=False)
+    fields = case.evaluate()
+    for found, right in zip((fields.value, fields.slope), case.expected(), strict=True):
+        assert_close(found[case.inside], right, Oracle.QUADRATURE, scale=1.0)
+
+
+def test_fewer_terms_leave_out_more_and_not_more_than_they_may() -> None:
+    case = Case(nsd.activation("gelu"), pairs=False)
+    errors = [
+        np.abs(case.evaluate(accuracy).value[case.inside] - case.expected()[0]).max()
+        for accuracy in (0.1, TRUNCATION)
+    ]
+    assert errors[1] <= 1e-12 < errors[0] <= 0.1
+
+
+def test_kinked_and_saturated_functions_have_no_series() -> None:
+    shapes = {name: nsd.activation(name).shape for name in ("elu", "tanh")}
+    assert field_series(shapes["elu"], np.ones(1)) is None
+    assert field_series(shapes["tanh"], np.array([0.1, 1e6])) is None
+    assert field_series(shapes["tanh"], np.array([0.1, 1.0])) is not None
