@@ -1,6 +1,6 @@
 """F and F' over all correlations and the variances of a data set, as sums of products of functions of one variance.
 
-    F(q, q', ρ) = Σ_k T_k(z(ρ)) Σ_r ± f_kr(q) f_kr(q')                                       docs/theory.md (10.13)
+    F(q, q', ρ) = Σ_k T_k(z(ρ)) Σ_r ± f_kr(q) f_kr(q')                                       docs/theory.md (10.17)
 
 A Chebyshev sum in a coordinate z of the angle; its coefficients are symmetric functions of the two variances, and the
 eigenvectors of each of them are few.  What a position contributes depends on its own variance alone, so that it is

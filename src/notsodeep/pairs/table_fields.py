@@ -1,4 +1,4 @@
-"""Fields from a table of F and F', docs/theory.md (10.13): sums over orders and ranks, strip by strip."""
+"""Fields from a table of F and F', docs/theory.md (10.17): sums over orders and ranks, strip by strip."""
 
 from __future__ import annotations
 
