@@ -12,6 +12,8 @@ Parts (what each measures, and how, stands at the top of its module in learning/
   trained      real data: kernels and random networks that are really trained
   samples      predictions from pools of labelled rows, beside them
   descent      full-batch gradient descent
+  uncertainty  Gaussian processes: do intervals hold what they say?
+  choices      is the predicted order of models right?
 
 Journals: learning-PART.jsonl in --out, the rows of a task in one piece. The page: learning_curves.md there.
 """
@@ -24,10 +26,11 @@ import time
 from pathlib import Path
 
 from harness import RESULTS, Provenance, markdown_provenance, write_atomically
-from learning import descent, mixtures, samples, trained, widths
+from learning import choices, descent, mixtures, samples, trained, uncertainty, widths
 from learning.journal import CONSOLE
 
-PARTS = {module.PART.name: module.PART for module in (mixtures, widths, trained, samples, descent)}
+MODULES = (mixtures, widths, trained, samples, descent, uncertainty, choices)
+PARTS = {module.PART.name: module.PART for module in MODULES}
 
 
 def main() -> None:
@@ -45,19 +48,11 @@ def main() -> None:
         until = time.monotonic() + 60.0 * options.minutes
         for name in options.part:
             PARTS[name].run(options.out, until)
-    sections = []
-    for part in PARTS.values():
-        found = part.done(options.out)
-        if found:
-            left = len(part.open_tasks(options.out))
-            note = f"\n{left} of {len(part.tasks())} tasks are not measured yet.\n" if left else ""
-            sections.append(part.page(found) + note)
+    sections = [text for part in PARTS.values() if (text := part.shown(options.out))]
     head = f"# Test error before training\n\n{markdown_provenance(provenance.record())}"
     write_atomically(options.out / "learning_curves.md", "\n".join([head, *sections]))
     for name in options.part:
-        found = PARTS[name].done(options.out)
-        if found:
-            CONSOLE.print(PARTS[name].page(found), markup=False)
+        CONSOLE.print(PARTS[name].shown(options.out), markup=False)
 
 
 if __name__ == "__main__":

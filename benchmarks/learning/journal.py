@@ -30,20 +30,32 @@ class Part:
         tasks: what is to be measured, each as the fields that name it.
         rows: measures one task.
         page: the Markdown of all rows that there are.
+        beside: the name of another part whose rows the page also needs.
     """
 
     name: str
     tasks: Callable[[], list[Row]]
     rows: Callable[[Row], Iterator[Row]]
     page: Callable[[list[Row]], str]
+    beside: str = ""
 
     def journal(self, folder: Path) -> Path:
-        return folder / f"learning-{self.name}.jsonl"
+        return journal_of(self.name, folder)
 
     def done(self, folder: Path) -> list[Row]:
         """All rows of finished tasks."""
-        path = self.journal(folder)
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        return read_rows(self.journal(folder))
+
+    def shown(self, folder: Path) -> str:
+        """The page of what is done; empty where nothing is."""
+        found = self.done(folder)
+        if not found:
+            return ""
+        left, number = len(self.open_tasks(folder)), len(self.tasks())
+        note = f"\n{number - left} of {number} tasks have been measured.\n" if left else ""
+        others = read_rows(journal_of(self.beside, folder)) if self.beside else []
+        text = self.page(found + others)
+        return text + note if text else ""
 
     def open_tasks(self, folder: Path) -> list[Row]:
         """The tasks that the journal has no row of."""
@@ -57,6 +69,14 @@ class Part:
                 return
             lines = [json.dumps(task | row, allow_nan=False) + "\n" for row in self.rows(task)]
             atomic_append(self.journal(folder), "".join(lines).encode())
+
+
+def journal_of(name: str, folder: Path) -> Path:
+    return folder / f"learning-{name}.jsonl"
+
+
+def read_rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
 def matches(row: Row, fields: Row) -> bool:

@@ -1,9 +1,12 @@
 """From a sample: predictions from pools of labelled rows beside what is really trained on other rows.
 
-Pools of 2000 and 4000 rows (digits: 200 and 800) of MNIST, Fashion-MNIST, VGG-19 features of CIFAR-10, CIFAR-10 and
-digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
-whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Up to four pools of one
-size. How the data sets are cut, and how often each figure was measured: learning/real_data.py, learning/trained.py.
+Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST and CIFAR-10, of 1000 and 2000 rows of VGG-19 features of CIFAR-10
+and of 200 and 800 rows of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of
+width 128, 512 and 4096 whose readout is trained by ridge (VGG-19 features: 128 and 512 with ReLU; Fashion-MNIST: none);
+ridges 0.001, 0.03 and 1; n = 100 … 8000 (VGG-19 features: to 4000, digits: 50 … 800). Networks are predicted from one
+of the smaller pools, kernels from two of them and from one of the larger size (from 4000 rows the conjugate kernel
+alone). How the data sets are cut, and how often each figure was measured: learning/real_data.py, learning/trained.py.
+The 90 % bands are for the accuracy of one training set (and network), widened by what the number of test rows adds.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -15,33 +18,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from harness import Row
+from harness import Row, markdown_table
 
-from learning.journal import Part
-from learning.real_data import CUTS, DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_numbers, pool_of
+from learning.journal import Part, gaps
+from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
 from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
+from learning.trained import widths_of as trained_widths
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.models import DEQ
 
+# Half of the width of a band of 90 %, in standard deviations.
+NINETY = 1.645
+# What is predicted from a pool of 4000, which takes half a minute each.
+LARGE = (("relu", "ck"), ("tanh", "ck"))
+
 
 def tasks() -> list[Row]:
-    return [
-        {"data": data, "cut": cut, "activation": activation, "kernel": kernel, "pool": size, "number": number}
-        for data in DATA
-        for size in POOLS.get(data, USUAL_POOLS)
-        for cut in range(CUTS[data][2])
-        for number in pool_numbers(data, size)
-        for activation in ACTIVATIONS
-        for kernel in ("ck", "ntk")
-    ]
+    """The smaller pools of every data set first, then second pools of the same size, then the larger ones."""
+    names = ("data", "cut", "activation", "kernel", "pool", "number")
+    found = []
+    for large, number in ((False, 0), (False, 1), (True, 0)):
+        for data in DATA:
+            size = POOLS.get(data, USUAL_POOLS)[large]
+            for activation in ACTIVATIONS:
+                for kernel in ("ck", "ntk"):
+                    if size < max(USUAL_POOLS) or (activation, kernel) in LARGE:
+                        found.append(
+                            dict(zip(names, (data, 0, activation, kernel, size, number), strict=True))
+                        )
+    return found
 
 
 def widths_of(task: Row) -> tuple[int | None, ...]:
-    """Networks are predicted from the first pools of each size."""
-    few = task["number"] < (1 if task["pool"] == max(POOLS.get(task["data"], USUAL_POOLS)) else 2)
-    return (None, *NETWORKS) if task["kernel"] == "ck" and task["cut"] < 2 and few else (None,)
+    """Networks are predicted from the first of the smaller pools."""
+    first = task["number"] == 0 and task["pool"] == POOLS.get(task["data"], USUAL_POOLS)[0]
+    networks = trained_widths(task["data"], task["activation"]) if task["kernel"] == "ck" and first else ()
+    return (None, *networks)
 
 
 def rows(task: Row) -> Iterator[Row]:
@@ -85,8 +99,158 @@ def gcv(pool: Pool, n: int, ridge: float, width: int | None) -> float | None:
     return float(residual / np.mean(left) ** 2)
 
 
+def beside(found: list[Row]) -> list[Row]:
+    """Each prediction that was also measured, with the mean over training sets and how many are inside the band."""
+    fields = ("data", "cut", "activation", "width", "kernel", "n", "ridge")
+    measured: dict[tuple[object, ...], list[Row]] = {}
+    for row in found:
+        if "predicted" not in row:
+            measured.setdefault(tuple(row[name] for name in fields), []).append(row)
+    both = []
+    for row in found:
+        sets = measured.get(tuple(row[name] for name in fields), [])
+        if "predicted" not in row or not sets:
+            continue
+        accuracy = np.array([one["accuracy"] for one in sets])
+        # Test rows are samples too: the band of a training set is widened by what their number adds.
+        noise = NINETY * np.sqrt(row["predicted"] * (1.0 - row["predicted"]) / sets[0]["test_rows"])
+        low = row["predicted"] - np.hypot(row["predicted"] - row["low"], noise)
+        high = row["predicted"] + np.hypot(row["high"] - row["predicted"], noise)
+        deviation = float(accuracy.std(ddof=1)) if len(sets) > 1 else 0.0
+        both.append(
+            row
+            | {
+                "measured": float(accuracy.mean()),
+                "error": deviation / np.sqrt(len(sets)),
+                "inside": int(np.sum((accuracy >= low) & (accuracy <= high))),
+                "sets": len(sets),
+                "measured_mse": float(np.mean([one["mse"] for one in sets])),
+            }
+        )
+    return both
+
+
 def page(found: list[Row]) -> str:
-    return ""
+    about = "\n".join((__doc__ or "").split("\n")[2:]).strip()
+    both = beside(found)
+    inside = [row for row in both if not row["extrapolated"]]
+    shares = {
+        "inside the pool": inside,
+        "twice the pool": [row for row in both if row["n"] == 2 * row["pool"]],
+        "four times the pool": [row for row in both if row["n"] == 4 * row["pool"]],
+    }
+    everything = [_line(some, {"n": name}) for name, some in shares.items() if some]
+    by_kind = [
+        _line(part, {"n": name, "what": kind})
+        for name, some in shares.items()
+        for kind, part in _kinds(some).items()
+    ]
+    worst = sorted(both, key=lambda row: -abs(row["predicted"] - row["measured"]))
+    return "\n".join(
+        [
+            f"### From a sample\n\n{about}\n",
+            markdown_table(everything),
+            "By data set, activation, kernel or width, ridge and n:\n",
+            markdown_table(by_kind),
+            "The largest differences inside the pool:\n",
+            markdown_table([_named(row) for row in worst if not row["extrapolated"]][:8]),
+            "The largest differences beyond it:\n",
+            markdown_table([_named(row) for row in worst if row["extrapolated"]][:8]),
+            "### From a sample: squared error beside eigenlearning and generalised cross-validation\n",
+            "|predicted/measured - 1| of the squared error, median and worst.\n",
+            markdown_table(_formulas(both)),
+            "### From a sample: all figures\n",
+            "Accuracy in percent, predicted → measured (number of trained machines); *beyond the pool*.\n",
+            markdown_table(_all_figures(both)),
+        ]
+    )
 
 
-PART = Part("samples", tasks, rows, page)
+def _kinds(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows by each thing that varies."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
+        for kind in (row["data"], row["activation"], kernel, f"ridge {row['ridge']:g}", f"n = {row['n']}"):
+            found.setdefault(kind, []).append(row)
+    order = (*DATA, *ACTIVATIONS, "ck", "ntk", *(f"width {width}" for width in NETWORKS))
+    first = {kind: found.pop(kind) for kind in order if kind in found}
+    return first | dict(sorted(found.items(), key=lambda item: (item[0][0], float(item[0].split()[-1]))))
+
+
+def _line(some: list[Row], first: Row) -> Row:
+    away = gaps(some)
+    return {
+        **first,
+        "cases": len(some),
+        "median, points": f"{np.median(away):.2f}",
+        "nine of ten below": f"{np.quantile(away, 0.9):.2f}",
+        "worst": f"{away.max():.2f}",
+        "above 2.5": int(np.sum(away > 2.5)),
+        "standard error of the measurement, median": f"{100 * np.median([row['error'] for row in some]):.2f}",
+        "in the 90 % band": f"{100 * sum(row['inside'] for row in some) / sum(row['sets'] for row in some):.0f} %",
+        "trained machines": sum(row["sets"] for row in some),
+    }
+
+
+def _named(row: Row) -> Row:
+    return {
+        **{name: row[name] for name in ("data", "activation")},
+        "kernel": row["kernel"] if row["width"] is None else f"width {row['width']}",
+        **{name: row[name] for name in ("ridge", "pool", "n")},
+        "measured, %": f"{100 * row['measured']:.2f} ± {100 * row['error']:.2f}",
+        "predicted, %": f"{100 * row['predicted']:.2f}",
+        "band": f"{100 * row['low']:.1f} … {100 * row['high']:.1f}",
+    }
+
+
+def _formulas(both: list[Row]) -> list[Row]:
+    """Squared errors by three formulas, inside the pool, at its size and beyond."""
+    parts = {
+        "kernel, n ≤ N/2": lambda row: row["width"] is None and 2 * row["n"] <= row["pool"],
+        "kernel, n = N": lambda row: row["width"] is None and row["n"] == row["pool"],
+        "kernel, n > N": lambda row: row["width"] is None and row["extrapolated"],
+        "networks, n ≤ N": lambda row: row["width"] is not None and not row["extrapolated"],
+        "networks, n > N": lambda row: row["width"] is not None and row["extrapolated"],
+    }
+    lines = []
+    for name, belongs in parts.items():
+        some = [row for row in both if belongs(row)]
+        if some:
+            line: Row = {"what": name, "cases": len(some)}
+            for title, field in (
+                ("here", "predicted_mse"),
+                ("eigenlearning", "eigenlearning_mse"),
+                ("GCV", "gcv_mse"),
+            ):
+                known = [row for row in some if row[field] is not None]
+                away = [abs(row[field] / row["measured_mse"] - 1.0) for row in known]
+                line[title] = f"{100 * np.median(away):.1f} %, {100 * max(away):.0f} %" if away else "–"
+            lines.append(line)
+    return lines
+
+
+def _all_figures(both: list[Row]) -> list[Row]:
+    groups: dict[tuple[object, ...], dict[int, Row]] = {}
+    for row in both:
+        if row["number"] == 0:
+            kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
+            key = (row["data"], row["activation"], kernel, row["ridge"], row["pool"])
+            groups.setdefault(key, {})[row["n"]] = row
+    sizes = sorted({row["n"] for row in both})
+    lines = []
+    for key, rows_of_n in groups.items():
+        line: Row = dict(zip(("data", "activation", "kernel", "ridge", "pool"), key, strict=True))
+        for n in sizes:
+            row = rows_of_n.get(n)
+            text = (
+                "–"
+                if row is None
+                else f"{100 * row['predicted']:.1f} → {100 * row['measured']:.1f} ({row['sets']})"
+            )
+            line[f"n = {n}"] = f"*{text}*" if row is not None and row["extrapolated"] else text
+        lines.append(line)
+    return lines
+
+
+PART = Part("samples", tasks, rows, page, beside="trained")
