@@ -318,6 +318,48 @@ def width() -> list[Row]:
     return rows
 
 
+def learning_curves() -> list[Row]:
+    rows: list[Row] = [
+        {
+            "kind": "learning",
+            "data": "digits",
+            "activation": activation,
+            "width": size,
+            "pool": 300,
+            "n": n,
+            "ridge": 0.03,
+            "predicted": 1.0 - n**-0.4,
+            "low": 0.97 - n**-0.4,
+            "high": 1.03 - n**-0.4,
+            "extrapolated": n > 300,
+            "measured": 1.001 - n**-0.4,
+            "deviation": 0.01,
+            "trained": 4,
+        }
+        for activation in ("relu", "tanh")
+        for size in (None, 128)
+        for n in (50, 100, 300, 600, 1200)
+    ]
+    rows += [
+        {
+            "kind": "double-descent",
+            "data": "mixture",
+            "activation": activation,
+            "model": model,
+            "n": 200,
+            "ridge": 1e-3,
+            "width": size,
+            "predicted": 1.0 + 1.0 / (0.1 + abs(size - 200) / 200),
+            "measured": None if size % 100 else 1.1 + 1.0 / (0.1 + abs(size - 200) / 200),
+            "deviation": None if size % 100 else 0.2,
+        }
+        for activation in ("relu", "tanh")
+        for model in ("deq", "twin")
+        for size in (50, 100, 150, 200, 250, 300, 400)
+    ]
+    return rows
+
+
 SAMPLES = {
     "aistats-1": aistats(),
     "hld-1": hld(),
@@ -333,4 +375,5 @@ SAMPLES = {
     "conv-twins": conv_twins(),
     "distill": distill(),
     "width": width(),
+    "learning-curves": learning_curves(),
 }

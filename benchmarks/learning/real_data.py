@@ -2,7 +2,7 @@
 
 The published training and test parts are put together, shuffled once and scaled by one number (an unlabelled step), so
 that all rows come from one distribution. Where rows are plenty (MNIST, Fashion-MNIST, VGG-19 features) training rows,
-test rows and pools are disjoint. CIFAR-10 (12 000 rows here) is cut three times and digits (1797) once into pools and
+test rows and pools are disjoint. CIFAR-10 (12 000 rows here) is cut twice and digits (1797) once into pools and
 the others; there the other rows are both training and test rows, and those that a regression was trained on are
 scored by leaving each of them out, in closed form, which is exact.
 """
@@ -23,7 +23,7 @@ CUTS = {
     "mnist": (8000, 10_000, 1),
     "fashion_mnist": (8000, 10_000, 1),
     "cifar10_vgg19": (4000, 4000, 1),
-    "cifar10": (8000, 0, 3),
+    "cifar10": (8000, 0, 2),
     "digits": (997, 0, 1),
 }
 POOLS = {"digits": (200, 800), "cifar10_vgg19": (1000, 2000)}

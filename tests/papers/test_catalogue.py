@@ -30,6 +30,7 @@ from notsodeep.papers.drawings import draw
 from notsodeep.papers.hld import Hld1Spec
 from notsodeep.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
 from notsodeep.papers.icml import IcmlAccuracySpec, IcmlErrorSpec, IcmlMatchingSpec
+from notsodeep.papers.learning_curves import LearningCurvesSpec
 from notsodeep.papers.measures import (
     leaky_layer_for,
     mixture_sample,
@@ -61,6 +62,9 @@ TINY: dict[str, Spec] = {
     "conv-twins": ConvTwinsSpec(0.3, ("relu",), 1, "digits", 4, 4, ("flatten", "pool"), (1, 2)),
     "distill": DistillSpec(0.5, ("relu",), 1, "digits", 400, 24, 2, 1, 0.9),
     "width": WidthSpec(0.2, ("relu",), 2, "digits", 30, (40, 80), 40, (1, 4)),
+    "learning-curves": LearningCurvesSpec(
+        0.2, ("relu",), 2, "digits", 60, (30, 60, 120), 100, (32,), 0.1, 60, (0.5, 1.0, 2.0), 1e-3
+    ),
 }
 
 FIELDS: dict[str, set[str]] = {
@@ -100,6 +104,19 @@ FIELDS: dict[str, set[str]] = {
     "candidate": {"activation", "name", "fit", "agreement", "accuracy", "milliseconds", "guarded", "asked"},
     "width": {"activation", "model", "kernel", "width", "seed", "relative", "absolute", "norm"},
     "draws": {"activation", "kernel", "width", "draws", "seed", "relative"},
+    "learning": {"data", "activation", "width", "pool", "n", "ridge", "predicted", "low", "high"}
+    | {"extrapolated", "measured", "deviation", "trained"},
+    "double-descent": {
+        "data",
+        "activation",
+        "model",
+        "n",
+        "ridge",
+        "width",
+        "predicted",
+        "measured",
+        "deviation",
+    },
 }
 KINDS = {
     "aistats-1": {"training"},
@@ -116,6 +133,7 @@ KINDS = {
     "conv-twins": {"image-twin"},
     "distill": {"candidate"},
     "width": {"width", "draws"},
+    "learning-curves": {"learning", "double-descent"},
 }
 
 

@@ -49,7 +49,7 @@ def _draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: st
     _draw_slope(axes, list(lines.values()), slope)
     axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="relative error (‖·‖₂)")
     tidy_log(axes.yaxis)
-    _mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
+    mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
     axes.legend()
     return axes
 
@@ -68,7 +68,7 @@ def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str)
         )
 
 
-def _mark_sizes(axes: Axes, sizes: Array) -> None:
+def mark_sizes(axes: Axes, sizes: Array) -> None:
     """Ticks at the sizes that were measured, as plain numbers; every second one where they are many."""
     step = -(-len(sizes) // 6)
     axes.set_xticks(sizes[::-1][::step][::-1])
@@ -101,7 +101,7 @@ def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
         style = point_style(NUMBERS.get(str(model), 5))
         axes.errorbar(place, 100 * mean, yerr=100 * spread, capsize=2.0, label=title(model), **style)
     axes.set_xscale("log")
-    _mark_sizes(axes, np.unique([float(row["width"]) for row in found]))
+    mark_sizes(axes, np.unique([float(row["width"]) for row in found]))
     axes.set(xlabel="width $m$", ylabel="test accuracy (%)")
     axes.legend()
     return axes
@@ -185,6 +185,7 @@ def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None
         points = {"linestyle": "none", "marker": "o", "capsize": 2.0, **style}
         axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, label=f"{name}, measured", **points)
     axes.set(xscale="log", xlabel="number of training samples $n$")
+    mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
     axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
     axes.legend()
     return axes

@@ -21,6 +21,7 @@ from notsodeep.papers.experiment_settings import Spec
 from notsodeep.papers.hld import Hld1
 from notsodeep.papers.iclr import Iclr1, Iclr2, Iclr3
 from notsodeep.papers.icml import IcmlAccuracy, IcmlError, IcmlMatching
+from notsodeep.papers.learning_curves import LearningCurves
 from notsodeep.papers.ours import Refined, Spectrum, Twins, Width
 from notsodeep.papers.results_reader import Result, read_results
 from notsodeep.papers.runner import Outcome, absent_data, checked_spec, read_outcome, reproduce
@@ -62,6 +63,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     ConvTwins,
     Distill,
     Width,
+    LearningCurves,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}
 

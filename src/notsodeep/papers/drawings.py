@@ -14,6 +14,7 @@ from matplotlib.legend import Legend
 from notsodeep.errors import InputError
 from notsodeep.figures.bar_plots import plot_race
 from notsodeep.figures.front_plot import plot_front
+from notsodeep.figures.learning_plots import plot_double_descent, plot_learning_rows
 from notsodeep.figures.line_plots import (
     plot_accuracy,
     plot_depths,
@@ -178,6 +179,12 @@ def _draw_distill(rows: Rows) -> Figure:
     return arrange(_panels(found, ("data", "activation"), plot_front, until=found[0]["until"]), columns=2)
 
 
+def _draw_learning_curves(rows: Rows) -> Figure:
+    first = _panels(needed(rows, "learning"), ("activation", "data"), plot_learning_rows)
+    second = _panels(needed(rows, "double-descent"), ("activation", "data"), plot_double_descent)
+    return arrange([*first, *second], columns=2)
+
+
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
     "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
@@ -193,6 +200,7 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "conv-twins": _draw_conv_twins,
     "distill": _draw_distill,
     "width": _draw_width,
+    "learning-curves": _draw_learning_curves,
 }
 
 
