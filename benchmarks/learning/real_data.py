@@ -17,7 +17,7 @@ import numpy as np
 from learning.journal import Array
 from notsodeep.data import Preprocessing, load
 
-DATA = ("mnist", "cifar10", "fashion_mnist", "cifar10_vgg19", "digits")
+DATA = ("mnist", "cifar10", "fashion_mnist", "digits", "cifar10_vgg19")
 # Rows to train on, rows to test with (0: the training rows, left out), and how often the rows are cut anew.
 CUTS = {
     "mnist": (8000, 10_000, 1),

@@ -116,7 +116,7 @@ def beside(found: list[Row]) -> list[Row]:
         noise = NINETY * np.sqrt(row["predicted"] * (1.0 - row["predicted"]) / sets[0]["test_rows"])
         low = row["predicted"] - np.hypot(row["predicted"] - row["low"], noise)
         high = row["predicted"] + np.hypot(row["high"] - row["predicted"], noise)
-        deviation = float(accuracy.std(ddof=1)) if len(sets) > 1 else 0.0
+        deviation = float(accuracy.std(ddof=1)) if len(sets) > 1 else np.nan
         both.append(
             row
             | {
@@ -187,10 +187,16 @@ def _line(some: list[Row], first: Row) -> Row:
         "nine of ten below": f"{np.quantile(away, 0.9):.2f}",
         "worst": f"{away.max():.2f}",
         "above 2.5": int(np.sum(away > 2.5)),
-        "standard error of the measurement, median": f"{100 * np.median([row['error'] for row in some]):.2f}",
+        "standard error of the measurement, median": _median_error(some),
         "in the 90 % band": f"{100 * sum(row['inside'] for row in some) / sum(row['sets'] for row in some):.0f} %",
         "trained machines": sum(row["sets"] for row in some),
     }
+
+
+def _median_error(some: list[Row]) -> str:
+    """Of what was trained more than once."""
+    errors = [row["error"] for row in some if row["sets"] > 1]
+    return f"{100 * np.median(errors):.2f}" if errors else "–"
 
 
 def _named(row: Row) -> Row:
@@ -198,7 +204,8 @@ def _named(row: Row) -> Row:
         **{name: row[name] for name in ("data", "activation")},
         "kernel": row["kernel"] if row["width"] is None else f"width {row['width']}",
         **{name: row[name] for name in ("ridge", "pool", "n")},
-        "measured, %": f"{100 * row['measured']:.2f} ± {100 * row['error']:.2f}",
+        "measured, %": f"{100 * row['measured']:.2f}"
+        + (f" ± {100 * row['error']:.2f}" if row["sets"] > 1 else " (one set)"),
         "predicted, %": f"{100 * row['predicted']:.2f}",
         "band": f"{100 * row['low']:.1f} … {100 * row['high']:.1f}",
     }
