@@ -167,3 +167,13 @@ def test_the_variance_of_a_centred_activation_at_small_scales(name: str) -> None
     assert found.q == pytest.approx(expected, rel=1e-4)
     model = nsd.DEQ(name, 0.5).centred(0.006)
     assert abs(mean_derivative(model.activation, found.q, 0)) <= 1e-15
+
+
+def test_features_alone_come_from_the_tables_of_both_kernels() -> None:
+    """The slope of a table is not looked at if only F is asked for."""
+    X, _ = datasets.make_blobs(150, 5, centers=8, cluster_std=3.0, random_state=0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0) / np.sqrt(5.0)
+    model = nsd.DEQ("erf", 0.8)
+    alone, info = nsd.conjugate_kernel(model, X, return_info=True)
+    assert "table" in info.ways
+    assert np.max(np.abs(alone - nsd.kernels.both_kernels(model, X)[0])) <= 1e-10

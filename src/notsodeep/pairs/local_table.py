@@ -128,7 +128,7 @@ class LocalTable:
         if problem.want_slope:
             rise = 2.0 * rows.rise * columns.rise / max(slowest * (span[1] - span[0]), 1e-300)
             error = table.slope_error(rise * (span[1] - span[0]) / (table.stop - table.start))
-        apart = rise > STEEPEST_RISE or error > SLOPE_ERROR * problem.margin
+        apart = problem.want_slope and (rise > STEEPEST_RISE or error > SLOPE_ERROR * problem.margin)
         steeper = np.zeros_like(value) if apart else slope
         if apart:
             rise, error = 0.0, table.error
