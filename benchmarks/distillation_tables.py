@@ -39,7 +39,7 @@ def report(rows: list[Row]) -> str:
             "## Beside cutting at the same cost\n",
             _beside_cutting(teachers),
             "## Every teacher\n",
-            "norm: of ∂f/∂z at equilibria, a mean; rate: its spectral radius, mean and largest of 30 rows; steps: of "
+            "norm: of ∂f/∂z at equilibria, a mean; rate: its spectral radius, mean and largest of some rows; steps: of "
             "the solver to 1e-3 and 1e-6.\n",
             markdown_table([_teacher_row(part) for part in teachers]),
             *(f"Failed: {_title([row])}. {row['reason']}\n" for row in rows if row["kind"] == "failed"),
