@@ -1,9 +1,10 @@
 """A model of TorchDEQ, trained by TorchDEQ, as the teacher of `notsodeep.nets.distill`.
 
 The model is what a user of TorchDEQ writes: a module with `torchdeq.get_deq`, here z = tanh(W z + U x + b) with a
-linear readout, trained on MNIST by TorchDEQ's own implicit gradients, ||W|| ≤ 0.9. It is distilled twice: as a module of which only the
-outputs are known, and by its own steps, with `DEQNet.from_weights(W, U, b, "tanh", readout)`. Agreement with the
-model and accuracy are those of the whole test part, times are processor time of 1000 rows, one thread, in turn.
+linear readout, trained on MNIST by TorchDEQ's own implicit gradients, ||W|| ≤ 0.9. It is distilled twice: as a module
+of which only the outputs are known, and by its own steps, `DEQNet.from_weights(W, U, b, "tanh", readout)`. Agreement
+with the model and accuracy are those of the whole test part, times are processor time of 1000 rows, one thread, in
+turn.
 
 TorchDEQ is plain Python on top of torch, whose version is the same in both environments: it is taken from the peer's
 environment (environments.py builds it) and runs in this process. Results: torchdeq_distilled.json and .md in --out.
