@@ -3,6 +3,8 @@
   python benchmarks/injected.py                             everything that is not done yet (about an hour on one core)
   python benchmarks/injected.py --data mnist --sigma 0.5    some of it
   python benchmarks/injected.py --minutes 3                 as much as fits; the next call goes on
+  python benchmarks/injected.py --brief                     three layers for both kernels, the cut DEQ and the plain
+                                                            layer alone: what the targets are about
   python benchmarks/injected.py --publish                   only the tables from what is done: results/injected.md and
                                                             the marked part of docs/designs.md
   NOTSODEEP_DATA names the folder with the data sets
@@ -20,7 +22,7 @@ Networks, each with two and three layers, for the conjugate kernel, the tangent 
   plain                  one layer of the DEQ's own activation
   papers                 the best of the papers' families for each kernel by itself, of the centred DEQ; beside it
                          "fitted, centred DEQ": one injected network for both
-Journal: results/injected.jsonl, one line for each finished task.
+Journal: results/injected.jsonl, one line for each finished task; a task done in full takes the place of a brief one.
 """
 
 from __future__ import annotations
@@ -123,6 +125,20 @@ def entries(data: str, name: str, sigma_a2: float) -> Iterator[Entry]:
     yield from beside_the_papers(name, sigma_a2, fit_rows, rows)
 
 
+def brief_entries(data: str, name: str, sigma_a2: float) -> Iterator[Entry]:
+    """One network of three layers for both kernels, the DEQ cut after three steps, and a plain layer."""
+    fit_rows, rows = samples(data)
+    deq = model_of(name, sigma_a2)
+    wanted = kernels(deq, rows)
+    yield from measured("plain", 1, "", wanted, kernels(Explicit([deq.activation]), rows))
+    yield from measured("cut", 3, "", wanted, kernels(deq.unrolled(3), rows))
+    start = time.process_time()
+    without, fitted = designed(deq, "both", 3, fit_rows)
+    seconds = time.process_time() - start
+    yield from measured("injected", 3, "both", wanted, kernels(without.network, rows))
+    yield from measured("fitted", 3, "both", wanted, kernels(fitted.network, rows), seconds)
+
+
 def designed(deq: DEQ, goal: str, layers: int, fit_rows: Array) -> tuple[Solution, Solution]:
     """What `design(deq, 1.0, goal, "injected", layers=…)` makes without data, and fitted to rows."""
     task = Task(deq, 1.0, goal, centre=False)
@@ -148,13 +164,20 @@ def papers_design(name: str, sigma_a2: float, kernel: str) -> Design:
 
 
 def done(path: Path) -> list[dict[str, Any]]:
-    """The finished tasks."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    """The finished tasks, in full where there are both."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    tasks = sorted(map(json.loads, lines), key=lambda task: not task.get("brief", False))
+    return list({_key(task): task for task in tasks}.values())
+
+
+def _key(task: dict[str, Any]) -> tuple[str, str, float]:
+    return task["data"], task["activation"], task["sigma_a2"]
 
 
 def run(options: argparse.Namespace, path: Path) -> None:
     """Measure what is not done yet."""
-    finished = {(task["data"], task["activation"], task["sigma_a2"]) for task in done(path)}
+    finished = {_key(task) for task in done(path) if options.brief or not task.get("brief", False)}
+    measure = brief_entries if options.brief else entries
     # Data sets inside, so that a design of the papers serves all of them.
     tasks = [
         (data, name, sigma)
@@ -168,8 +191,10 @@ def run(options: argparse.Namespace, path: Path) -> None:
         if time.monotonic() > limit:
             break
         task: dict[str, Any] = {"data": data, "activation": name, "sigma_a2": sigma}
+        if options.brief:
+            task["brief"] = True
         try:
-            task["rows"] = list(entries(data, name, sigma))
+            task["rows"] = list(measure(data, name, sigma))
         except (ConvergenceError, InputError) as error:
             task |= {"rows": [], "verdict": str(error)}
         atomic_append(path, (json.dumps(task, separators=(",", ":")) + "\n").encode())
@@ -183,6 +208,7 @@ def main() -> None:
     parser.add_argument("--activation", nargs="+", choices=list(ACTIVATIONS), default=list(ACTIVATIONS))
     parser.add_argument("--sigma", nargs="+", type=float, choices=VARIANCES, default=VARIANCES)
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--brief", action="store_true", help="three layers for both kernels alone")
     parser.add_argument("--publish", action="store_true", help="only write the tables from what is done")
     parser.add_argument("--journal", type=Path, default=RESULTS / "injected.jsonl")
     options = parser.parse_args()

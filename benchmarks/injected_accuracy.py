@@ -16,6 +16,8 @@ Networks: the centred DEQ (σ_a² = 0.2); its injected twins with two and three 
 one layer and of the depth of the papers' twin; the DEQ cut after two steps.  MNIST, Fashion-MNIST, VGG-19 features of
 CIFAR-10; accuracy on the whole test part in percent, mean ± standard error over seeds.  The journal
 results/injected_accuracy.jsonl has a line for each training; the next call goes on where the last one ended.
+Lines with a "mean" are rows of an earlier table, whose twins had an input matrix for every layer; trainings take their
+place.
 """
 
 from __future__ import annotations
@@ -152,7 +154,9 @@ def measured(
         row["accuracy"] = ridge_accuracy(built(spec, parts, width, "readout", seed), parts)
     else:
         rates = [rate * (256 / width) ** 0.5 for rate in RATES]
-        known = [r["rate"] for r in done if all(r.get(k) == row[k] for k in KEY if k != "seed")]
+        known = [
+            r["rate"] for r in done if "rate" in r and all(r.get(k) == row[k] for k in KEY if k != "seed")
+        ]
         found = [(*trained_accuracy(spec, parts, width, seed, rate), rate) for rate in known[:1] or rates]
         row["held_out"], row["accuracy"], row["rate"] = max(found)
     return {**row, "seconds": round(time.process_time() - start, 1)}
@@ -169,7 +173,7 @@ def keep(row: Row) -> None:
 def run(section: str, data: list[str], widths: list[int], seeds: int) -> None:
     """Measure what is not done yet; all networks with one seed before the next seed."""
     done = journal()
-    finished = {tuple(row[k] for k in KEY) for row in done if row["section"] == section}
+    finished = {tuple(row[k] for k in KEY) for row in done if row["section"] == section and "seed" in row}
     tasks = [
         (section, d, phi, width, seed, name)
         for seed in range(seeds) for d in data for phi in ACTIVATIONS for width in widths for name in NAMES
@@ -246,9 +250,15 @@ def accuracy_table(rows: list[Row]) -> str:
         for name, words in NAMES.items():
             # The papers' twin of tanh has one layer.
             wanted = "plain 1" if name == "plain" and phi == "tanh" else name
-            found = [100 * r["accuracy"] for r in mine if r["model"] == wanted]
-            line[words] = _mean(found)
-        line["seeds"] = min(sum(r["model"] == name for r in mine) for name in {r["model"] for r in mine})
+            found = [100 * r["accuracy"] for r in mine if r["model"] == wanted and "seed" in r]
+            known = [
+                f"{r['mean']:.2f} ± {r['error']:.2f}" for r in mine if r["model"] == wanted and "mean" in r
+            ]
+            line[words] = _mean(found) if found or not known else known[-1]
+        counts = [
+            sum(r["model"] == name and "seed" in r for r in mine) for name in {r["model"] for r in mine}
+        ]
+        line["seeds"] = min(counts) or mine[0]["seeds"]
         lines.append(line)
     return markdown_table(lines)
 

@@ -155,11 +155,15 @@ def by_activation(table: Table) -> str:
             if mine:
                 worst = max(mine, key=lambda task: columns["fitted"][task])
                 cells = {
-                    words: f"{max(found[task] for task in mine):.0e}" for words, found in columns.items()
+                    words: largest([found[t] for t in mine if t in found]) for words, found in columns.items()
                 }
                 about: Row = {"φ": name, "σ_a²": sigma, "data sets": len(mine)}
                 lines.append(about | cells | {"worst on": DATA[worst[0]]})
     return markdown_table(lines)
+
+
+def largest(values: list[float]) -> str:
+    return f"{max(values):.0e}" if values else "–"
 
 
 def misses(table: Table) -> list[str]:
@@ -175,7 +179,7 @@ def misses(table: Table) -> list[str]:
         if bad:
             named = (
                 f"{task[1]} {task[2]}, {DATA[task[0]]}: {table.both(network, 3, 'both', task)}"
-                + (f"; four layers {table.both('fitted', 4, 'both', task)}" if network == "fitted" else "")
+                + _four(table, task, network)
                 for task in sorted(bad, key=lambda task: (task[2], task[0], task[1]))
             )
             lines[-1] += "Above it (CK, NTK): " + "; ".join(f"*{one}*" for one in named) + "."
@@ -189,6 +193,11 @@ def misses(table: Table) -> list[str]:
     return lines
 
 
+def _four(table: Table, task: Any, network: str) -> str:
+    words = table.both("fitted", 4, "both", task)
+    return f"; four layers {words}" if network == "fitted" and words != "–" else ""
+
+
 def beside_cutting(table: Table) -> list[str]:
     """In how many rows an injected network is further from the DEQ than the cut DEQ, kernel by kernel."""
     lines = []
@@ -199,7 +208,9 @@ def beside_cutting(table: Table) -> list[str]:
         known = {(e.task, e.layers, e.kernel): e.plain for e in table.entries if e.network == cut}
         parts = []
         for network in ("injected", "fitted"):
-            ours = [e for e in table.entries if e.network == network and e.layers < 4]
+            ours = [
+                e for e in table.entries if e.network == network and (e.task, e.layers, e.kernel) in known
+            ]
             bad = [e for e in ours if e.plain > known[e.task, e.layers, e.kernel]]
             parts.append(
                 f"{_share(bad, ours)} {'without data' if network == 'injected' else 'fitted'}{_named(bad)}"
@@ -225,15 +236,20 @@ def _named(bad: Iterable[Entry], most: int = 8) -> str:
 def summary(tasks: list[dict[str, Any]]) -> str:
     """What is done, in a few lines."""
     table = Table(tasks)
-    return "\n".join([f"{len(tasks)} of 480 tasks", *table.missing(), *misses(table), *beside_cutting(table)])
+    return "\n".join([how_many(tasks), *table.missing(), *misses(table), *beside_cutting(table)])
+
+
+def how_many(tasks: list[dict[str, Any]]) -> str:
+    """How much of the table is measured."""
+    full = sum(not task.get("brief", False) for task in tasks)
+    words = f"{len(tasks)} tasks of 480 (data set, activation, σ_a²) are measured, {full} of them with all networks"
+    return f"{words}, the others with three layers for both kernels, the cut DEQ and the plain layer alone."
 
 
 def publish(tasks: list[dict[str, Any]]) -> None:
     """The file of results, and the marked part of docs/designs.md."""
     table = Table(tasks)
-    text = (
-        [f"{len(tasks)} tasks of 480 (data set, activation, σ_a²) are measured."] if len(tasks) < 480 else []
-    )
+    text = [how_many(tasks)]
     told = [*misses(table), *beside_cutting(table)]
     if table.missing():
         told.append(f"Without a kernel, and so not measured: {'; '.join(table.missing())}.")

@@ -310,3 +310,27 @@ def test_the_family_stands_under_its_name() -> None:
 def test_rows_that_are_all_zero_are_refused() -> None:
     with pytest.raises(InputError, match="not all zero"):
         design(DEQ("relu", 0.2), 1.0, "ck", "injected", layers=2, X=np.zeros((8, 3)))
+
+
+def test_a_far_step_of_a_fit_does_not_spoil_the_kernels_of_the_next(digits: np.ndarray) -> None:
+    """Tables over log q are made anew rather than stretched over what only a step that went astray needs."""
+    gram = digits[:12] @ digits[:12].T
+    first, second = np.triu_indices(12, 1)
+    quick = PairKernels(
+        nsd.activation("abs"), Pairs(gram.diagonal().copy(), first, second, gram[first, second]), None
+    )
+    near, far = np.array([0.2, 0.8, 0.8]), np.array([0.2, 1e12, 1e12])
+    before = quick.kernels(near, near[1:])
+    quick.kernels(far, near[1:])
+    for one, other in zip(before, quick.kernels(near, near[1:]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_without_data_strong_feedback_of_abs_is_met_better_than_by_cutting() -> None:
+    deq = DEQ("abs", 0.8)
+    reference = reference_target(deq, 1.0, "both")
+    values = [values_at(deq.unrolled(3), reference.pairs, name) for name in reference.kernels]
+    made = design(deq, 1.0, "both", "injected", layers=3)
+    assert made.misfit < 0.25 * reference.distance(values)
+    found = [values_at(made.network, reference.pairs, name) for name in reference.kernels]
+    assert_close(made.misfit, reference.distance(found), Oracle.CUSTOM_CALLABLE)

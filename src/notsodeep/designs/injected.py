@@ -359,7 +359,9 @@ class InjectedSolution(Solution):
             return family._solution(model, self.centre, logs, fit.distance(logs))
         # It starts from the DEQ cut after as many steps, too, and only comes closer.
         judge = OperatorNormFit(model, samples, kernels_of(task.kernel), self.centre, rates=rates)
-        found = family._solution(model, self.centre, judge.closest((logs, *starts)), 0.0)
+        cut = cut_start(model, family.layers)
+        closest = judge.closest_in_each((logs, *starts), with_unit_rates(cut) if rates else cut)
+        found = family._solution(model, self.centre, closest, 0.0)
         # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
         reference = reference_target(model, task.tau0, task.kernel)
         values = [values_at(found.trained, reference.pairs, name) for name in reference.kernels]

@@ -28,6 +28,9 @@ _STRIDES = (3.0, 1.0)
 _START, _RAISE, _LOWER, _LEAST, _MOST = 1e-3, 10.0, 0.2, 1e-10, 1e6
 # Eigenvalues below this share of the norm count as if they had it, so that none is left out altogether.
 _FLOOR = 1e-2
+# A kernel is clearly closer than another one at less than this share of its distance.
+_CLEARLY = 0.8
+_ROUNDING = 1e-12
 # An improvement that is no longer worth a step.
 _ENOUGH = 2e-3
 
@@ -48,6 +51,7 @@ class OperatorNormFit:
     ) -> None:
         rows = rows[spread(len(rows), MOST_ROWS)]
         self._count, self._names, self._rates = len(rows), names, rates
+        self._units = np.ones(len(names))
         first, second = np.triu_indices(len(rows), 1)
         gram = rows @ rows.T
         pairs = Pairs(gram.diagonal().copy(), first, second, gram[first, second])
@@ -63,6 +67,26 @@ class OperatorNormFit:
     def distance(self, logs: Array) -> float:
         """The relative distance of the kernels of the network with these logarithms."""
         return _together(self._left(logs), math.inf)
+
+    def distances(self, logs: Array) -> Array:
+        """The relative distance of each kernel."""
+        return (
+            np.array([_schatten(np.linalg.eigvalsh(one), math.inf) for one in self._left(logs)]) * self._units
+        )
+
+    def closest_in_each(self, starts: Iterable[Array], reference: Array) -> Array:
+        """The closest network; none of its kernels gives up for the other what the reference already has.
+
+        Where a kernel of the closest network is hardly closer than that of the reference, the DEQ that is cut, both
+        are fitted once more, each in units of the reference's own distance.
+        """
+        best, known = self.closest(starts), np.maximum(self.distances(reference), _ROUNDING)
+        if np.all(self.distances(best) <= _CLEARLY * known):
+            return best
+        self._units = known
+        best = self.closest((best, reference))
+        self._units = np.ones(len(self._names))
+        return best
 
     def closest(self, starts: Iterable[Array]) -> Array:
         """The closest network that is met on the way from the closest of the starts: never further than any of them."""
@@ -127,8 +151,8 @@ class OperatorNormFit:
         """The matrices of what is left of each kernel, relative to its size."""
         found = self._kernels.named(self._names, Numbers.of(logs, rates=self._rates))
         return [
-            self._matrix(values) / size - wanted
-            for values, size, wanted in zip(found, self._sizes, self._wanted, strict=True)
+            (self._matrix(values) / size - wanted) / unit
+            for values, size, wanted, unit in zip(found, self._sizes, self._wanted, self._units, strict=True)
         ]
 
     def _matrix(self, values: Array) -> Array:

@@ -23,6 +23,9 @@ _TERMS, _NEGLIGIBLE = 96, 1e-6
 # Nodes of the interpolation in log q, for each unit of its range but at least so many; and by how much the range
 # reaches beyond the variances that were met.
 _NODES, _DENSITY, _MARGIN = 40, 4.0, math.log(4.0)
+# One table serves all networks that a fit meets up to this range of log q: an interpolation is as sure at its lower end
+# as at its upper one in absolute terms, so that over more than this the small variances would lose their digits.
+_WIDEST = 16.0
 # Variances below this share of the largest are raised to it: what they give is as small.
 _FLOOR = 1e-8
 
@@ -148,8 +151,10 @@ class PairKernels:
         low, high = math.log(float(q.min())), math.log(float(q.max()))
         known = self._range
         if not self._series.size or low < known.low or high > known.high:
-            if self._series.size:
-                low, high = min(low, known.low), max(high, known.high)
+            union = min(low, known.low), max(high, known.high)
+            # A step of a fit that went far away must not spoil the table for those that did not.
+            if self._series.size and union[1] - union[0] <= _WIDEST:
+                low, high = union
             self._range = LogInterval(low - _MARGIN, high + _MARGIN)
             self._series = self._interpolants(self._range)
         return np.asarray(chebvander(self._range.place(q), len(self._series) - 1) @ self._series)
