@@ -140,6 +140,18 @@ def test_on_the_rows_of_the_fit_it_is_never_further_than_the_cut(name: str, digi
     assert_close(judge.distance(best), np.hypot(*found), Oracle.CUSTOM_CALLABLE)
 
 
+def test_no_kernel_is_given_up_for_the_other(digits: np.ndarray) -> None:
+    """Beside a network that has one kernel already, both are fitted in units of what it leaves of each."""
+    deq, rows, start = DEQ("tanh", 0.5), digits[:30], cut_start(DEQ("tanh", 0.5), 2)
+    for_one = OperatorNormFit(deq, rows, ("ntk",), None).closest([start])
+    judge = OperatorNormFit(deq, rows, ("ck", "ntk"), None)
+    known, together = judge.distances(for_one), judge.distances(judge.closest([start]))
+    each = judge.distances(judge.closest_in_each([start], for_one))
+    assert together[1] > known[1]
+    assert np.max(each / known) < np.max(together / known)
+    assert np.hypot(*(each / known)) <= np.sqrt(2.0)
+
+
 def test_the_step_follows_the_slope_of_the_schatten_norm(digits: np.ndarray) -> None:
     """The slope of the weighted least squares is that of (7.13): difference quotients along every number."""
     judge = OperatorNormFit(DEQ("tanh", 0.5), digits[:20], ("ck", "ntk"), None)

@@ -70,7 +70,7 @@ class OperatorNormFit:
 
     def distances(self, logs: Array) -> Array:
         """The relative distance of each kernel."""
-        return self._units * np.array([_together([one], math.inf) for one in self._left(logs)])
+        return np.asarray(self._units * [_together([one], math.inf) for one in self._left(logs)])
 
     def closest_in_each(self, starts: Iterable[Array], reference: Array) -> Array:
         """The closest network; none of its kernels gives up for the other what the reference already has.
