@@ -18,6 +18,7 @@ from notsodeep.pairs.mehler_table import MehlerTable, terms_for
 from notsodeep.pairs.pair_problem import PairProblem
 from notsodeep.pairs.sample_moments import Equation, Side
 from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.table_lookup import TableLookup
 from notsodeep.pairs.table_range import Range, coordinate
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -65,6 +66,23 @@ def test_the_few_pairs_that_the_series_leaves_are_looked_up_if_the_function_is_s
     alone, other = nsd.tangent_kernel(model, X[4:], return_info=True)
     assert other.ways == ("series",)
     np.testing.assert_allclose(ntk[40:, 40:], alone[36:, 36:], rtol=1e-13)
+
+
+@pytest.mark.parametrize("near", [1, 6])
+def test_where_no_table_can_be_resolved_the_lookup_is_dropped(
+    near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few pairs beyond a short series, or so many that tables come first: a longer series takes both."""
+    X, phi, asked = rows_of(80 if near == 1 else 12, near=near), oracles.reference("softplus"), []
+
+    def unresolved(*arguments: object, **named: object) -> None:
+        asked.append(arguments)
+
+    monkeypatch.setattr(TableLookup, "tile", unresolved)
+    ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert len(asked) == 1
+    assert info.ways == ("series",)
+    assert largest_error(phi, (ck, ntk), X, [0, 1, 7]) <= RELATIVE
 
 
 @pytest.mark.slow

@@ -130,12 +130,14 @@ class PairSolver:
         self, c: Array, rows: slice, columns: slice, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
         """The series for the pairs that it can bound, and for the others what is cheapest."""
-        problem, shape = self.problem, self.phi.shape
-        if not self._series_first and self._lookup is not None:
-            info = self._lookup.tile(c, rows, columns, value, slope, lower=lower)
-            if info is not None:
-                return info
+        # Another thread may drop the lookup meanwhile.
+        problem, shape, lookup = self.problem, self.phi.shape, self._lookup
+        if not self._series_first and lookup is not None:
+            looked_up = lookup.tile(c, rows, columns, value, slope, lower=lower)
+            if looked_up is not None:
+                return looked_up
             self._without_table()
+            lookup = None
         if self._table is None and self._hopeless(c, rows, columns, lower=lower):
             self._series_first = False
             return self._series(c, rows, columns, value, slope, lower=lower)
@@ -158,12 +160,12 @@ class PairSolver:
             return info
         pairs = c.size // 2 if lower else c.size
         integrated = shape.kinked_pieces is not None and left_over <= SHARE_INTEGRATED * pairs
-        if self._lookup is not None and not integrated:
+        if lookup is not None and not integrated:
             if left_over > SHARE * pairs:
                 self._series_first = False
                 return self._series(c, rows, columns, value, slope, lower=lower)
             parts = np.zeros_like(value), np.zeros_like(slope)
-            found = self._lookup.tile(c, rows, columns, *parts, lower=lower)
+            found = lookup.tile(c, rows, columns, *parts, lower=lower)
             if found is not None:
                 for output, part in zip((value, slope), parts, strict=True):
                     if output.size:
