@@ -339,23 +339,18 @@ def restriction(count, middle, half):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def cut_series(folded, row_cut, middle, half, rise, limit):  # type: ignore[no-untyped-def]
+def cut_series(short, middle, half, rise, limit):  # type: ignore[no-untyped-def]
     """The coefficients (m, K, m') of a tile, cut to what matters; also how many orders in t and what was dropped.
 
-    Orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `folded` (M, K, m') is
-    cut to the norms of the rows by `row_cut` (M, m), and to the range of t given by its middle and half length.  With a
+    Orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `short` (m, K, m') has
+    the norms of the tile and is overwritten; it is cut to the range of t given by its middle and half length.  With a
     rise the derivative V in t is cut, of which rise · V matters; else the series itself.
     """
-    count, orders, width = folded.shape
-    short = np.zeros((row_cut.shape[1], orders, width))
+    count, orders, width = short.shape
     local = np.zeros_like(short)
     cut = restriction(orders, middle, half)
-    for a in range(len(short)):
-        flat, into = short[a].reshape(-1), local[a]
-        for m in range(count):
-            factor, source = row_cut[m, a], folded[m].reshape(-1)
-            for x in range(len(flat)):
-                flat[x] += factor * source[x]
+    for a in range(count):
+        into = local[a]
         for k in range(orders):
             for j in range(k + 1):
                 factor = cut[k, j]

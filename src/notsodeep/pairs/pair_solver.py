@@ -37,6 +37,8 @@ TABLE_WORTH = 64
 SHARE = 5e-4
 # Rows and columns of the first tile that are looked at to see whether the series is worth trying.
 LOOKED_AT = 64
+# Series are long enough for this |ρ| in any case.
+LEAST_LOOK = 0.2
 
 
 class PairSolver:
@@ -63,6 +65,8 @@ class PairSolver:
         self._lookup: TableLookup | None = None
         self._series_first = True
         self._most_terms = LEVELS[-1]
+        # A |ρ| that nearly all pairs do not exceed, of those that were looked at.
+        self._looked_at = LEAST_LOOK
         if shape.pieces is not None and shape.is_homogeneous:
             self._fit = homogeneous.fit(shape.pieces.slopes, feedback)
         elif len(self.left.root) * len(self.right.root) > TABLE_WORTH and has_table(shape):
@@ -142,7 +146,7 @@ class PairSolver:
             self._series_first = False
             return self._series(c, rows, columns, value, slope, lower=lower)
         todo = np.zeros(c.shape, dtype=np.bool_)
-        table = self._grown(0.2)
+        table = self._grown(self._looked_at)
         while True:
             steps, residual, highest, left_over = compiled.mehler_tile(
                 c, problem.kappa, *problem.sides(rows, columns), table.left, table.right, rows.start, columns.start,
@@ -210,7 +214,9 @@ class PairSolver:
         )
         low, high = np.floor(4.0 * logs[0]) / 4.0, np.ceil(4.0 * logs[1]) / 4.0
         limit = reach(self.phi.shape, max(low, high - 20.0), high, self._most_terms, self.problem.want_slope)
-        return all_but(sizes, share) > limit
+        found = all_but(sizes, share)
+        self._looked_at = max(self._looked_at, found)
+        return found > limit
 
     def _grown(self, correlation: float) -> MehlerTable:
         """The table, with enough terms for |ρ| up to `correlation`, or as many as there may be."""
