@@ -12,12 +12,12 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.variance import solve_variance
-from notsodeep.pairs import table_family
+from notsodeep.pairs import local_table, table_family, table_lookup
 from notsodeep.pairs.local_table import DROPPED, DROPPED_SLOPE, LocalTable, TileColumns, TileSide
 from notsodeep.pairs.mehler_table import MehlerTable, terms_for
 from notsodeep.pairs.pair_problem import PairProblem
 from notsodeep.pairs.sample_moments import Equation, Side
-from notsodeep.pairs.solution_table import SolutionTable
+from notsodeep.pairs.solution_table import ROUNDING, SolutionTable
 from notsodeep.pairs.table_lookup import TableLookup
 from notsodeep.pairs.table_range import Range, coordinate
 
@@ -90,6 +90,7 @@ def test_where_no_table_can_be_resolved_the_lookup_is_dropped(
 def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kinks away from zero at norms e^±1 and angles of half a radian: several groups, in diagonal tiles and beside."""
     monkeypatch.setattr(table_family, "LONGEST_KINKED", 1.25)
+    monkeypatch.setattr(table_lookup, "INTEGRATED_GROUPS", 0)
     generator, phi = np.random.default_rng(3), oracles.reference(label)
     X = (1.0 + 0.5 * generator.normal(size=(270, 8))) * np.exp(generator.uniform(-1.0, 1.0, size=(270, 1)))
     ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
@@ -99,14 +100,50 @@ def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert largest_error(phi, (ck, ntk), X, [0, 261]) <= RELATIVE
 
 
+def test_many_small_groups_of_norms_are_integrated() -> None:
+    """A centred table of unscaled columns: eleven groups of norms, and no table for the few pairs of each two."""
+    X, phi = datasets.load_breast_cancer().data[::5], oracles.reference("hard_tanh")
+    X = (X - X.mean(axis=0)) / 1e3
+    ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert info.ways == ("integral",)
+    assert info.careful_pairs == len(X) * (len(X) - 1) / 2
+    assert largest_error(phi, (ck, ntk), X, [0, 40, 100]) <= RELATIVE
+
+
+def test_the_conjugate_kernel_alone_is_the_one_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the derivative of F's series is not right enough for F', slopes have their own series, if wanted at all."""
+    monkeypatch.setattr(local_table, "SLOPE_ERROR", 0.0)
+    X, model = 1.0 + rows_of(20, near=4), nsd.DEQ("gelu", 0.5)
+    alone, info = nsd.conjugate_kernel(model, X, return_info=True)
+    assert info.ways == ("table",)
+    np.testing.assert_allclose(alone, nsd.kernels.both_kernels(model, X)[0], rtol=1e-13)
+
+
 @pytest.mark.slow
-def test_the_ends_of_a_table_lose_no_digits() -> None:
-    """Norms of 800 and 1 - cos = 2e-5: an end of r that is off by 1e-15 is an error of 1e-10, beyond the stated one."""
-    X, phi = datasets.load_wine().data + 3.0, oracles.reference("hard_tanh")
-    kernel, info = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+@pytest.mark.parametrize(("fewest", "way"), [(0, "table"), (10**9, "integral")])
+def test_large_norms_and_small_angles_lose_no_digits_but_those_of_the_inner_product(
+    fewest: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms of 800 and 1 - cos = 2e-5: an end of r that is off by 1e-15 is an error of 1e-10, beyond the stated one.
+
+    What rounding of r adds is bounded by (3.34), and by (3.35) for the NTK.
+    """
+    monkeypatch.setattr(table_lookup, "INTEGRATED_GROUPS", fewest)
+    X, phi, f = datasets.load_wine().data + 3.0, oracles.reference("hard_tanh"), 0.2
+    model = nsd.DEQ(made(phi), f)
+    kernel, info = nsd.tangent_kernel(model, X, return_info=True)
+    assert way in info.ways
+    covariance = nsd.conjugate_kernel(model, X, of="preactivations")
     for i, j in ((133, 169), (133, 90)):
-        exact = oracles.mp_pair(phi, 0.2, (0.8, 0.0), X[[i, j]]).network
-        assert abs(kernel[i, j] - exact) <= info.error_bound * np.sqrt(kernel[i, i] * kernel[j, j])
+        exact = oracles.mp_pair(phi, f, (1.0 - f, 0.0), X[[i, j]]).network
+        size = np.sqrt(covariance[i, i] * covariance[j, j])
+        sine = np.sqrt(1.0 - (covariance[i, j] / size) ** 2)
+        # Two kinks of size 0.8.
+        moved = ROUNDING * 1.6**2 / (2.0 * np.pi * sine * (1.0 - f))
+        rounding = size * (moved / (1.0 - f) ** 2 + 2.0 * ROUNDING / (1.0 - f) ** 2)
+        allowed = info.error_bound * np.sqrt(kernel[i, i] * kernel[j, j]) + rounding
+        assert abs(kernel[i, j] - exact) <= allowed
+        assert allowed <= 1e-10 * np.sqrt(kernel[i, i] * kernel[j, j])
 
 
 def test_a_constant_joins_the_forcing() -> None:

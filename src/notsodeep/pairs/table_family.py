@@ -37,6 +37,7 @@ class NormGroups:
         width = (high - low) / count
         place = np.floor((self.logs - low) / width) if width > 0 else np.zeros_like(self.logs)
         self.groups = np.minimum(place, count - 1).astype(np.intp)
+        self.sizes = np.bincount(self.groups, minlength=count)
 
 
 class TableFamily:
@@ -60,6 +61,11 @@ class TableFamily:
         self._floors: dict[tuple[int, int], int] = {}
         self._resolved = True
         self._lock = threading.Lock()
+
+    def pairs(self, key: tuple[int, int]) -> float:
+        """How many pairs of samples two groups have."""
+        half = 0.5 if self.right is self.left and key[0] == key[1] else 1.0
+        return half * float(self.left.sizes[key[0]] * self.right.sizes[key[1]])
 
     def known(self, key: tuple[int, int]) -> SolutionTable | None:
         """The table of two groups, if there is one already."""

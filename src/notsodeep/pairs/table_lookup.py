@@ -20,6 +20,8 @@ from notsodeep.validation import Array
 SHARE_INTEGRATED = 0.003
 # Share of the nearest pairs that a table for kinks away from zero leaves out from the start.
 SHARE_NEAREST = 1e-4
+# With several groups of norms: fewer pairs of two groups than this are integrated in the time that a table takes.
+INTEGRATED_GROUPS = 40_000
 
 
 def has_table(shape: Shape) -> bool:
@@ -108,7 +110,8 @@ class TableLookup:
         todo = np.zeros(c.shape, dtype=np.bool_)
         # Coordinates stand where values and slopes will be.
         delay = slope if problem.want_slope else np.empty_like(c)
-        if table is None:
+        rare = kinked and len(tables.left.sizes) > 1 and tables.pairs(key) < INTEGRATED_GROUPS
+        if table is None and not rare:
             table = tables.extended(key, self._first_look(c, rows, columns, lower))
         while table is not None:
             local = self._local(table, key, start, rows, columns)
