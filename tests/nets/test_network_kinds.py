@@ -122,7 +122,7 @@ def _gradients(net: Net, five: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
     net, X, ROWS = make(kind, mode), samples(kind), tensors(kind)
-    history = fit(net, (X, LABELS), (X, LABELS), optimizer="sgd", lr=0.5, epochs=10, batch_size=20)
+    history = fit(net, (X, LABELS), (X, LABELS), optimizer="sgd", lr=0.5, epochs=5, batch_size=20)
     assert history.stopped is None
     assert history.rows[-1].loss < history.rows[0].loss
     assert (history.rows[-1].contraction is None) == (kind not in SOLVED)

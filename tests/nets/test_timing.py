@@ -76,11 +76,15 @@ def test_an_epoch_and_the_features_are_timed_on_the_device_of_the_network(monkey
 
 
 def test_nothing_in_this_room_reads_another_clock():
+    clocks = ("perf_counter", "monotonic", "process_time")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in NETS.glob("*.py")}
     readers = {
-        path.name
-        for path in NETS.glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if (isinstance(node, ast.Name) and node.id in ("perf_counter", "monotonic", "process_time"))
-        or (isinstance(node, ast.Attribute) and node.attr in ("perf_counter", "monotonic", "process_time"))
+        name
+        for name, text in texts.items()
+        # Files without one of the words are not parsed: that takes a second for the whole room.
+        if any(clock in text for clock in clocks)
+        for node in ast.walk(ast.parse(text))
+        if (isinstance(node, ast.Name) and node.id in clocks)
+        or (isinstance(node, ast.Attribute) and node.attr in clocks)
     }
     assert readers == {"measure.py"}
