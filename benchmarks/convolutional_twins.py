@@ -12,10 +12,10 @@
 A task is a data set, an activation, σ_a², a readout and a size. Images lose their mean image, are scaled to |x(s)|² = 1
 on average, and made smaller by averages over blocks of pixels: to at most --side positions along an axis for "flatten",
 --pool-side for "pool". Networks of two and three layers for CK, NTK and both are fitted to --images of them
-(--pool-images for "pool"), to Gaussian images with the moments of 5 × 5 patches of 500 others, and to images of one
-colour; all are judged on as many other images. A distance is relative, in the operator norm: as it is, and with the
-best constant factor. For "pool" below σ_a² = 0.3 each activation is run on one data set, in rotation; --complete runs
-it on all.
+(--pool-images for "pool"), to Gaussian images with the moments of 5 × 5 patches of 500 others (3 × 3 where images
+are smaller), and to images of one colour; all are judged on as many other images. A distance is relative, in the
+operator norm: as it is, and with the best constant factor. For "pool" below σ_a² = 0.3 each activation is run on one
+data set, in rotation; --complete runs it on all.
 Results: convolutional_twins.jsonl in --out, one line for each distance, finished tasks in one piece.
 """
 
@@ -64,7 +64,7 @@ def task_rows(options: argparse.Namespace, about: Row) -> Iterator[Row]:
     count = options.images if about["readout"] == "flatten" else options.pool_images
     X = small_images(about["data"], 2 * count + PATCH_IMAGES, about["side"])
     some, others, rest = X[:count], X[count : 2 * count], X[2 * count :]
-    gaussian = PatchMoments.of(rest).images(count, X.shape[2:])
+    gaussian = PatchMoments.of(rest, size=5 if min(X.shape[2:]) >= 5 else 3).images(count, X.shape[2:])
     phi = activation(about["activation"], **ACTIVATIONS[about["activation"]])
     model = ConvDEQ(phi, about["sigma_a2"], readout=about["readout"])
     wanted = kernels(model, others)
