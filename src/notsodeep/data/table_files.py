@@ -358,6 +358,12 @@ def _arrow() -> Any:
         raise InputError(
             "Parquet files need the package pyarrow, which is not installed: pip install pyarrow. Or use .csv or .npy."
         ) from None
+    except ImportError as error:
+        # A pyarrow that is newer than NumPy is installed and cannot be imported.
+        raise InputError(
+            f"Parquet files need the package pyarrow, which cannot be imported: {str(error).rstrip('.')}. "
+            "Or use .csv or .npy."
+        ) from None
     return pyarrow
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def test_what_each_scaling_does(how: str) -> None:
 
 
 def test_all_formats_hold_the_same_rows() -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
     names = [f"c{number}" for number in range(8)]
     labels = ["a" if row[0] > 0 else "b" for row in ROWS]
     lines = [",".join([*map(repr, map(float, row)), label]) for row, label in zip(ROWS, labels, strict=True)]
@@ -185,18 +186,33 @@ def test_files_that_leave_a_question_get_an_answer() -> None:
     Path("rows.csv").write_text("a,b\n1,x\n2,y\n", encoding="utf-8")
     assert "--label-column 'b'" in refusal("kernel", "rows.csv")
     assert "no column 'c'. It has a, b." in refusal("kernel", "rows.csv", "--label-column", "c")
-    Path("rows.parquet").write_bytes(b"PAR1 and nothing else")
-    assert "cannot be read as Parquet" in refusal("kernel", "rows.parquet")
     np.save("rows.npy", ROWS)
     assert "comes without labels" in refusal("train", "--data", "rows.npy")
     assert "leave --scale unit out" in refusal("spectrum", "--scale", "unit")
     assert "scale='big'" in refusal("kernel", "rows.npy", "--scale", "big")
 
 
+def test_a_damaged_parquet_file_is_named() -> None:
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    Path("rows.parquet").write_bytes(b"PAR1 and nothing else")
+    assert "cannot be read as Parquet" in refusal("kernel", "rows.parquet")
+
+
 def test_parquet_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     Path("rows.parquet").write_bytes(b"PAR1")
     assert "pip install pyarrow" in refusal("kernel", "rows.parquet")
+
+
+def test_parquet_with_a_package_that_does_not_fit_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyarrow.py").write_text('raise ImportError("pyarrow requires NumPy 9")', encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
+        monkeypatch.delitem(sys.modules, name)
+    Path("rows.parquet").write_bytes(b"PAR1")
+    assert "cannot be imported: pyarrow requires NumPy 9" in refusal("kernel", "rows.parquet")
 
 
 def test_labels_from_a_file_of_their_own() -> None:
@@ -215,6 +231,8 @@ def test_labels_from_a_file_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["K.csv", "K.npy", "K.npz", "K.parquet"])
 def test_a_kernel_is_written_under_its_name_in_its_format(name: str) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow", exc_type=ImportError)
     np.save("rows.npy", ROWS)
     assert run("kernel", "rows.npy", "--activation", "relu", "--save", name).exit_code == 0
     rows = Preprocessing.fit(ROWS).apply(ROWS)
