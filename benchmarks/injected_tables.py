@@ -179,23 +179,31 @@ def misses(table: Table) -> list[str]:
         if bad:
             named = (
                 f"{task[1]} {task[2]}, {DATA[task[0]]}: {table.both(network, 3, 'both', task)}"
-                + _four(table, task, network)
+                + _remedies(table, task, network)
                 for task in sorted(bad, key=lambda task: (task[2], task[0], task[1]))
             )
             lines[-1] += "Above it (CK, NTK): " + "; ".join(f"*{one}*" for one in named) + "."
-    four = table.worse("fitted", 4, "both")
-    still = [task for task, value in four.items() if task[2] <= 0.5 and value > FITTED]
-    if four:
+    for words, (network, layers) in {
+        "With a fourth layer": ("fitted", 4),
+        "With three layers and learning-rate multipliers": ("fitted, rates", 3),
+    }.items():
+        found = {t: value for t, value in table.worse(network, layers, "both").items() if t[2] <= 0.5}
+        still = [task for task, value in found.items() if value > FITTED]
         lines.append(
-            f"With a fourth layer {sum(task[2] <= 0.5 for task in four) - len(still)} of these fitted rows are "
-            f"within it; not: {'; '.join(f'{t[1]} {t[2]}, {DATA[t[0]]} ({four[t]:.1e})' for t in still) or 'none'}."
+            f"{words} {len(found) - len(still)} of {len(found)} of these fitted rows are within it; not: "
+            f"{'; '.join(f'{t[1]} {t[2]}, {DATA[t[0]]} ({found[t]:.1e})' for t in still) or 'none'}."
         )
     return lines
 
 
-def _four(table: Table, task: Any, network: str) -> str:
-    words = table.both("fitted", 4, "both", task)
-    return f"; four layers {words}" if network == "fitted" and words != "–" else ""
+def _remedies(table: Table, task: Any, network: str) -> str:
+    others = {"four layers": ("fitted", 4), "with multipliers": ("fitted, rates", 3)}
+    found = {words: table.both(*which, "both", task) for words, which in others.items()}
+    return "".join(
+        f"; {words} {distances}"
+        for words, distances in found.items()
+        if network == "fitted" and distances != "–"
+    )
 
 
 def beside_cutting(table: Table) -> list[str]:

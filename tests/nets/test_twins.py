@@ -123,10 +123,13 @@ def test_an_activation_with_a_mean_is_said(X):
 @pytest.mark.filterwarnings("error")
 def test_a_model_with_a_mean_gets_the_injected_twin(X):
     net = DEQNet(nsd.DEQ("relu", 0.2), 80, 16, 1)
-    found = explicit_twin(net, X, evidence=False).design
+    twin, found = explicit_twin(net, X, evidence=False)
     assert found.model == net.spec
     assert "injected" in found.family
     assert max(one.scaled for one in found.held_out.fitted) < 1e-3
+    # All layers read the input by one matrix, as the DEQ does: 80 inputs are multiplied once.
+    assert twin.share_input
+    assert [name for name, one in twin.named_parameters() if one.shape[-1] == 80] == ["weight1"]
 
 
 def test_rows_on_which_the_papers_design_is_close_keep_it_and_others_get_the_injected_one():

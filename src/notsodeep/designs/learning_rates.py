@@ -36,7 +36,7 @@ def tangent_coefficients(network: Explicit, tau0: float, multipliers: Sequence[f
 
 
 def tangent_kernel_with_multipliers(network: Explicit, X: ArrayLike, multipliers: Sequence[float]) -> Array:
-    """The exact tangent kernel of a network trained with these learning-rate multipliers, docs/theory.md (3.11), (7.9).
+    """The exact tangent kernel of a network trained with learning-rate multipliers, docs/theory.md (3.11), (7.14).
 
     Θ^(0) = η_1 C and Θ^(l) = η_{l+1} Σ^(l) + Θ^(l-1) ∘ Σ'^(l); with all rates equal to one it is the ordinary one.
     Weights that read the input again have the rate η_1, too.

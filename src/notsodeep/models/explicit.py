@@ -136,7 +136,7 @@ class Explicit(RowModel):
 class ExplicitWithRates(RowModel):
     """A network whose tangent kernel is that of training with learning-rate multipliers; made by `with_rates`.
 
-    Θ^(0) = η_1 C, Π^(l) = w_l Θ^(l-1) + η_1 c_l C and Θ^(l) = η_{l+1} Σ^(l) + F'_l ∘ Π^(l), docs/theory.md (7.9).
+    Θ^(0) = η_1 C, Π^(l) = w_l Θ^(l-1) + η_1 c_l C and Θ^(l) = η_{l+1} Σ^(l) + F'_l ∘ Π^(l), docs/theory.md (7.14).
     """
 
     network: Explicit
