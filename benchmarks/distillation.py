@@ -5,6 +5,7 @@
   python benchmarks/distillation.py --only mnist relu    the tasks with these words
   python benchmarks/distillation.py --list               the tasks and which are done
   python benchmarks/distillation.py --summary            the tables from what is done
+  python benchmarks/distillation.py --publish            and the short ones into docs/results.md
 
 A task is a data set, an activation, a feedback, a width, what was trained (readout or all weights) and a seed. All
 combinations would be 648 teachers; `TASKS` is a balanced part of them, in which every level of every factor occurs:
@@ -39,8 +40,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from distillation_tables import KEYS, report
-from harness import RESULTS, Row, write_atomically
+from distillation_tables import KEYS, report, short
+from harness import RESULTS, Row, filled, write_atomically
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -58,6 +59,7 @@ from notsodeep.nets.teacher_answers import Answers, Split
 from notsodeep.papers.training_rows import Parts, parts_of
 
 CONSOLE = Console(width=150)
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 ROWS, EPOCHS = 12_000, {"all": 3, "readout": 10}
 CHANNELS, IMAGE_ROWS, SIDE = 32, 4000, 16
 # What a student has to reach on the rows that choose it: somewhat more than on the test part, since the teacher has
@@ -375,6 +377,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--list", action="store_true", help="the tasks, and which are done")
     parser.add_argument("--summary", action="store_true", help="only write the tables of what is done")
+    parser.add_argument("--publish", action="store_true", help="the same, and into docs/results.md")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument(
         "--scratch", type=Path, default=Path(tempfile.gettempdir()) / "notsodeep-distillation"
@@ -395,7 +398,7 @@ def main() -> None:
     for folder in (wanted.scratch, wanted.out):
         folder.mkdir(parents=True, exist_ok=True)
     limit = time.monotonic() + 60.0 * wanted.minutes
-    for number, task in enumerate([] if wanted.summary else tasks, 1):
+    for number, task in enumerate([] if wanted.summary or wanted.publish else tasks, 1):
         if time.monotonic() > limit:
             break
         CONSOLE.print(f"{number} of {len(tasks)}: {task.name} …")
@@ -416,6 +419,11 @@ def main() -> None:
         text = report(rows)
         write_atomically(wanted.out / "distillation.md", text)
         CONSOLE.print(text, soft_wrap=True)
+        if wanted.publish:
+            page = PAGE.read_text(encoding="utf-8")
+            write_atomically(
+                PAGE, filled(page, "<!-- distillation -->", "<!-- end: distillation -->", short(rows))
+            )
     if wanted.scratch.exists() and not any(wanted.scratch.iterdir()):
         shutil.rmtree(wanted.scratch)
 

@@ -37,12 +37,13 @@ class Distill(Experiment[DistillSpec]):
     name = "distill"
     paper = "ours"
     summary = "A trained DEQ replaced by a few of its own steps, beside the DEQ cut: fidelity against time"
-    minutes = MappingProxyType({"quick": 0.5, "full": 5.0})
+    minutes = MappingProxyType({"quick": 0.5, "full": 2.0})
+    cut = "few rows and one seed, so that it takes minutes; benchmarks/distillation.py has more teachers and more rows"
     timed = True
     quick = DistillSpec(
         0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98
     )
-    full = replace(quick, data="fashion_mnist", samples=12_000, width=256, epochs=3, passes=8, until=0.99)
+    full = replace(quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, until=0.99)
 
     def tasks(self, spec: DistillSpec) -> list[Task]:
         axes = {"activation": spec.activations, "seed": range(spec.seeds)}

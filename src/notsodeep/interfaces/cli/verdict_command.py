@@ -95,7 +95,7 @@ def verdict(
         samples = data.images() if conv else data.samples()
         settings: dict[str, Any] = {"width": width, "train": train, "samples": compared}
         found = judge(model, samples.rows, samples.labels, progress=not as_json, **settings)
-    command = _command(found.answer, data.source, weights, activation, sigma_a2, conv)
+    command = _command(found.answer, data, weights, activation, sigma_a2, conv)
     if as_json:
         print_json({**found.as_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
     else:
@@ -112,13 +112,14 @@ def _trained(weights: Path, activation: str) -> Any:
 
 
 def _command(
-    answer: str, source: str, weights: Path | None, activation: str, sigma_a2: float, conv: bool
+    answer: str, data: Data, weights: Path | None, activation: str, sigma_a2: float, conv: bool
 ) -> str:
     """The command that goes on from here."""
     if weights is not None:
         epochs = "" if answer == "yes" else " --epochs 16"
-        return f"notsodeep distill {weights} --activation {activation} --data {source}{epochs}"
-    about = f"--data {source} --activation {activation} --sigma-a2 {sigma_a2:g}"
+        rows = f"--data {data.source} --scale {data.scale}"
+        return f"notsodeep distill {weights} --activation {activation} {rows}{epochs}"
+    about = f"--data {data.source} --activation {activation} --sigma-a2 {sigma_a2:g}"
     if answer == "yes" and not conv:
         return f"notsodeep design {about}"
     return f"notsodeep train {'--model conv ' if conv else ''}{about}"
