@@ -42,6 +42,7 @@ def report(rows: list[Row]) -> str:
             "## Beside cutting at the same cost\n",
             _beside_cutting(teachers),
             "## Every teacher\n",
+            "epochs: in which all weights of a student were fitted; with four, only students of one and two steps. "
             "norm: of ∂f/∂z at equilibria, a mean; rate: its spectral radius, mean and largest of some rows; steps: of "
             "the solver to 1e-3 and 1e-6.\n",
             markdown_table([_teacher_row(part) for part in teachers]),
@@ -279,6 +280,7 @@ def _teacher_row(teacher: Teacher) -> Row:
     rate = "–" if first["rate"] is None else f"{first['rate']:.2f}, {first['rate_max']:.2f}"
     return {
         **{key: first[key] for key in KEYS},
+        "epochs": first.get("epochs", 8),
         "norm": f"{first['norm']:.2f}",
         "rate": rate,
         "steps": f"{first['steps_1e-3']}, {first['steps_1e-6']}",
