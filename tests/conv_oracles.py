@@ -27,7 +27,7 @@ def relu_dual(q: np.ndarray, r: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, 
 
 
 def erf_dual(q: np.ndarray, r: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Williams' kernel."""
+    """F and F' of erf: an arcsine, and its derivative (Williams 1997)."""
     inside = (1 + 2 * q) * (1 + 2 * r)
     return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
 

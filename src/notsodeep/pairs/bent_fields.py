@@ -8,11 +8,9 @@ from numpy.polynomial import Chebyshev, Polynomial
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs.compiled_mixing import OPTIONS
+from notsodeep.pairs.compiled_strips import ROUNDING
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.validation import Array, IntArray
-
-# Correlations closer to ±1 than this are taken for ±1.
-ROUNDING = 4e-15
 
 
 class BentFields(FieldMethod):

@@ -132,12 +132,12 @@ class Positions:
 
     @cached_property
     def mean(self) -> Array:
-        """M_0."""
+        """M_0 = E[φ], the mean of the activation at every position."""
         return self.layout.side(self.phi.amplitude * self._moments[0] + self.phi.offset)
 
     @cached_property
     def rise(self) -> Array:
-        """M_1."""
+        """M_1 = E[φ'], its mean slope."""
         return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[1])
 
     @cached_property
@@ -147,7 +147,7 @@ class Positions:
 
     @cached_property
     def steep(self) -> Array:
-        """√E1."""
+        """√E1, the root of the mean squared slope."""
         return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[3])
 
     @cached_property
