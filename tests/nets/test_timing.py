@@ -63,6 +63,22 @@ def test_a_processor_is_not_waited_for(monkeypatch):
     assert measure.synchronised_time(torch.device("cpu")) <= measure.synchronised_time(torch.device("cpu"))
 
 
+def test_speeds_are_compared_on_one_thread(monkeypatch):
+    """Threads that wait for each other on a busy machine made a twin a hundred times as fast."""
+    seen = []
+    monkeypatch.setattr(twins, "work_time", lambda device: seen.append(torch.get_num_threads()) or len(seen))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        net = ExplicitNet(nsd.Explicit(["tanh"]), 3, 8, 2, seed=0)
+        ratios = twins.speed_ratios(net, net.counterpart(nsd.Explicit(["relu"])), torch.zeros(6, 3))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+    assert ratios == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("mode", ["readout", "all"])
 def test_an_epoch_and_the_features_are_timed_on_the_device_of_the_network(monkeypatch, mode):
     asked = []

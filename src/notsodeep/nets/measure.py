@@ -44,6 +44,17 @@ def work_time(device: torch.device) -> float:
     return process_time() if device.type == "cpu" else synchronised_time(device)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: while several wait for each other, on a busy machine most of the time, they work for nothing."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def inference_seconds(module: Net, X: Tensor) -> float:
     """Seconds per 1000 samples: the median of five passes over at most 1000 rows in one batch, after a first."""
     batch, times = X[:_ROWS], []

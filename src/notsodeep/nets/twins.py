@@ -20,7 +20,7 @@ from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.nets.dense_modules import DEQNet
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
-from notsodeep.nets.measure import work_time
+from notsodeep.nets.measure import one_thread, work_time
 from notsodeep.nets.modules import Net
 from notsodeep.validation import Array, root_mean_square
 
@@ -40,7 +40,7 @@ class Evidence(Shown):
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
         distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of
             the twin, and of plain networks with the model's own activation.
-        forward_ratio: time of the DEQ over that of the twin, features of one batch; processor time on a CPU.
+        forward_ratio: time of the DEQ over that of the twin, features of one batch; on a processor its seconds, one thread.
         training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
         batch: number of rows of the batch that was timed.
     """
@@ -180,7 +180,10 @@ def _evidence(
 
 
 def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
-    """Times of the DEQ over those of the twin, forward and training: the fastest of a few rounds of each, in turn."""
+    """Times of the DEQ over those of the twin, forward and training: the fastest of a few rounds of each, in turn.
+
+    On a processor these are its seconds on one thread.
+    """
 
     def forward(module: Net) -> None:
         with torch.no_grad():
@@ -191,7 +194,8 @@ def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float]:
             module(batch).square().mean(), [p for p in module.parameters() if p.requires_grad]
         )
 
-    return _ratio(forward, net, twin, batch.device), _ratio(training, net, twin, batch.device)
+    with one_thread():
+        return _ratio(forward, net, twin, batch.device), _ratio(training, net, twin, batch.device)
 
 
 def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.device) -> float:
