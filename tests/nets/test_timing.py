@@ -70,8 +70,8 @@ def test_speeds_are_compared_on_one_thread(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        net = ExplicitNet(nsd.Explicit(["tanh"]), 3, 8, 2, seed=0)
-        ratios = twins.speed_ratios(net, net.counterpart(nsd.Explicit(["relu"])), torch.zeros(6, 3))
+        nets = [ExplicitNet(nsd.Explicit([phi]), 3, 8, 2, seed=0) for phi in ("tanh", "relu")]
+        ratios = twins.speed_ratios(*nets, torch.zeros(6, 3))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

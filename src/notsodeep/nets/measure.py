@@ -46,7 +46,7 @@ def work_time(device: torch.device) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: while several wait for each other, on a busy machine most of the time, they work for nothing."""
+    """Torch on one thread: several that wait for each other, as they do on a busy machine, spend processor time, too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

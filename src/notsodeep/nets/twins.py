@@ -40,7 +40,7 @@ class Evidence(Shown):
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
         distances: of the exact kernels at infinite width on a sample of the rows, as they are and up to a factor: of
             the twin, and of plain networks with the model's own activation.
-        forward_ratio: time of the DEQ over that of the twin, features of one batch; on a processor its seconds, one thread.
+        forward_ratio: time of the DEQ over that of the twin, features of one batch; of a CPU its seconds, one thread.
         training_ratio: ratio of times of outputs, loss and gradient; None if only the readout is trained.
         batch: number of rows of the batch that was timed.
     """
