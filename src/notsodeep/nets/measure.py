@@ -46,7 +46,7 @@ def work_time(device: torch.device) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: several that wait for each other, as they do on a busy machine, spend processor time, too."""
+    """Torch on one thread: several that wait for each other, as they do on a busy machine, spend its time, too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
