@@ -52,6 +52,45 @@ def test_the_changelog_has_the_released_versions_once_each() -> None:
     assert len(headings) == len(set(headings))
 
 
+def test_names_of_0_1_are_still_found() -> None:
+    """What docs/migration.md promises: the front door as it was, and what has moved under its old address."""
+    front = {
+        "activation",
+        "custom_activation",
+        "Activation",
+        "DEQ",
+        "Explicit",
+        "GaussianMixture",
+        "UnitSphere",
+    }
+    front |= {
+        "MixtureStatistics",
+        "conjugate_kernel",
+        "tangent_kernel",
+        "both_kernels",
+        "KernelOperator",
+        "design",
+    }
+    front |= {
+        "open_kernel",
+        "coefficients",
+        "equivalent",
+        "equivalence_error",
+        "is_high_dimensional",
+        "Design",
+    }
+    front |= {"limiting_density", "InputError", "ConvergenceError"}
+    assert front <= set(dir(notsodeep))
+    for name in ("KernelOperator", "StreamedEquivalent", "mixture_statistics"):
+        with pytest.warns(DeprecationWarning, match=rf"is notsodeep\.operators\.{name} since 0\.2"):
+            assert getattr(notsodeep.scale, name) is getattr(notsodeep.operators, name)
+    for name in ("conjugate_kernel", "tangent_kernel"):
+        with pytest.warns(DeprecationWarning, match="notsodeep.kernels"):
+            assert getattr(notsodeep.scale, name) is getattr(notsodeep, name)
+    with pytest.raises(AttributeError, match="no attribute 'KernelOperators'"):
+        notsodeep.scale.KernelOperators  # noqa: B018
+
+
 # --- citation ----------------------------------------------------------------------------------------
 def test_the_citation_has_what_its_format_requires() -> None:
     cited = citation()

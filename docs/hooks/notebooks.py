@@ -1,7 +1,7 @@
 """The notebooks of docs/notebooks as pages of the site: text, code, and the output that is kept in the file.
 
 Nothing is run when the site is built; `python tests/notebook_runner.py` writes the output, and tests run all cells. A
-link from one notebook to another is a link from page to page, and each page offers its notebook as a file.
+link to a notebook leads to its page, which offers the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-OTHER_NOTEBOOK = re.compile(r"(\]\([^)\s:]+)\.ipynb(\))")
+LINK = re.compile(r"(\]\([^)\s:]+)\.ipynb(\)(?!\{))")
 
 
 def page_of(text: str, name: str) -> str:
@@ -27,9 +27,8 @@ def page_of(text: str, name: str) -> str:
 
 
 def source_of(cell: dict[str, Any]) -> str:
-    """The text of a cell; links to other notebooks lead to their pages."""
-    text = "".join(cell["source"])
-    return OTHER_NOTEBOOK.sub(r"\1.md\2", text) if cell["cell_type"] == "markdown" else text
+    """The text of a cell."""
+    return "".join(cell["source"])
 
 
 def parts_of(cell: dict[str, Any]) -> list[str]:
@@ -62,3 +61,8 @@ def on_files(files: Any, config: Any) -> Any:
             page = page_of(file.content_string, path.name)
             files.append(File.generated(config, str(path.with_suffix(".md")), content=page))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links to notebooks lead to their pages, except where the file is offered."""
+    return LINK.sub(r"\1.md\2", markdown)

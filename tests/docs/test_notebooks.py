@@ -84,7 +84,8 @@ def test_a_notebook_becomes_a_page() -> None:
             "outputs": [{"output_type": "execute_result", "data": {"text/plain": ["2"]}}],
         },
     ]
-    title, file, *rest = hook().page_of(json.dumps({"cells": cells}), "one.ipynb").split("\n\n")
+    page = hook().on_page_markdown(hook().page_of(json.dumps({"cells": cells}), "one.ipynb"))
+    title, file, *rest = page.split("\n\n")
     assert title == "# Title"
     assert "](one.ipynb){download}" in file
     assert rest == [

@@ -101,6 +101,9 @@ def test_what_stands_outside_of_docs_is_there(site: Path) -> None:
         assert f"repository/{name}.html" in found
     assert 'href="repository/benchmarks/results/convergence.html"' in found["convergence.html"]
     assert "hooks/mathematics.html" not in found
+    assert 'href="notebooks/tour.html"' in found["index.html"]
+    assert 'href="tour.ipynb"' in found["notebooks/tour.html"]
+    assert (site / "notebooks" / "tour.ipynb").is_file()
     assert not list(site.rglob("*.py"))
 
 
@@ -123,7 +126,8 @@ def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") 
 
 @needs_chromium
 def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
-    for name in ("index", "theory", "designs", "tutorials/replace", "api/nets", "which", "play"):
+    names = ("index", "theory", "designs", "tutorials/replace", "api/nets", "which", "play", "questions/need")
+    for name in (*names, "notebooks/tour", "notebooks/my_trained_deq"):
         show(browser, site / f"{name}.html", width=390)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
         assert (
