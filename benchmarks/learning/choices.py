@@ -2,8 +2,8 @@
 
 `compare(models, (X, y))` predicts a DEQ (σ_a² = 0.5), its twin of two injected layers, one plain layer, two plain
 layers and the Gaussian kernel from 1000 labelled rows (digits: 600), as kernels and as networks of width 256, each
-with the ridge that it finds best. Then all of them are trained with that ridge on other rows, four disjoint sets of
-1000 (digits: one of 600), and tested on 2000 others (digits: on the rows that are left). Data sets and activations:
+with the ridge that it finds best. Then all of them are trained with that ridge on other rows, three disjoint sets of
+1000 (digits: one of 600), and tested on 1500 others (digits: on the rows that are left). Data sets and activations:
 `CASES`; of the activations only ReLU and tanh were looked at while the method was made. A pair of models counts where
 the measured accuracies differ by more than a point; it is right where `compare` names the better one first.
 """
@@ -25,32 +25,30 @@ from notsodeep.learning import compare, gaussian_kernel
 from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import root_mean_square_norm
 
-SIGMA_A2, WIDTH, SETS, TEST = 0.5, 256, 4, 2000
+SIGMA_A2, WIDTH, SETS, TEST = 0.5, 256, 3, 1500
 SIZES = {"digits": 600}
 CASES = (
     ("digits", "gelu"),
-    ("mnist", "relu"),
-    ("cifar10", "swish"),
-    ("fashion_mnist", "abs"),
-    ("cifar10_vgg19", "gelu"),
     ("digits", "relu"),
-    ("mnist", "gelu"),
-    ("cifar10", "relu"),
-    ("fashion_mnist", "tanh"),
-    ("cifar10_vgg19", "relu"),
     ("digits", "abs"),
-    ("mnist", "swish"),
-    ("cifar10", "tanh"),
+    ("mnist", "relu"),
+    ("mnist", "gelu"),
+    ("fashion_mnist", "abs"),
     ("fashion_mnist", "relu"),
+    ("cifar10", "swish"),
+    ("cifar10", "relu"),
     ("digits", "tanh"),
+    ("fashion_mnist", "tanh"),
+    ("cifar10_vgg19", "gelu"),
+    ("cifar10_vgg19", "relu"),
 )
 
 
 def tasks() -> list[Row]:
     return [
         {"data": data, "activation": activation, "width": width}
-        for data, activation in CASES
         for width in (None, WIDTH)
+        for data, activation in CASES
     ]
 
 

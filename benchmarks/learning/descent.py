@@ -1,6 +1,6 @@
 """Full-batch gradient descent: predicted loss and accuracy after t steps beside `nets.fit(optimizer="gd")`.
 
-300 rows of MNIST to train on, 1000 to test with, squared loss, a rate of 0.8 n/λ_max; DEQs (σ_a² = 0.2) and plain
+200 rows of MNIST to train on, 500 to test with, squared loss, a rate of 0.8 n/λ_max; DEQs (σ_a² = 0.2) and plain
 one-layer networks with tanh and ReLU; the readout alone or all weights; widths 64, 256 and 1024; t = 1, 3, 10, 30, 100
 (and 300 for the readout); two networks each. Two predictions: "this network", from its own kernel and outputs at the
 beginning (`descent_curve(net, …)`), and "before any network is drawn", the mean over wide random networks
@@ -40,8 +40,8 @@ def tasks() -> list[Row]:
 
 @lru_cache(maxsize=1)
 def parts() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    rows = load("mnist", n=300, seed=0)
-    test = load("mnist", split="test", n=1000, seed=0)
+    rows = load("mnist", n=200, seed=0)
+    test = load("mnist", split="test", n=500, seed=0)
     scaling = Preprocessing.fit(rows.X)
     return (scaling.apply(rows.X), rows.y), (scaling.apply(test.X), test.y)
 

@@ -47,7 +47,7 @@ class LearningCurves(Experiment[LearningCurvesSpec]):
     name = "learning-curves"
     paper = "ours"
     summary = "Test error predicted before training, by samples and by width, beside what training gives"
-    minutes = MappingProxyType({"quick": 0.3, "full": 2.0})
+    minutes = MappingProxyType({"quick": 0.3, "full": 1.5})
     quick = LearningCurvesSpec(
         0.2,
         ("relu",),
@@ -70,8 +70,7 @@ class LearningCurves(Experiment[LearningCurvesSpec]):
         pool=1000,
         sizes=(100, 300, 1000, 2000, 4000),
         test=1000,
-        widths=(128, 512),
-        n=300,
+        widths=(64, 256),
     )
 
     def tasks(self, spec: LearningCurvesSpec) -> list[Task]:
