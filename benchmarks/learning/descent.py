@@ -1,9 +1,9 @@
 """Full-batch gradient descent: predicted loss and accuracy after t steps beside `nets.fit(optimizer="gd")`.
 
 200 rows of MNIST to train on, 500 to test with, squared loss, a rate of 0.8 n/λ_max; DEQs (σ_a² = 0.2) and plain
-one-layer networks with tanh and ReLU; the readout alone or all weights; widths 64, 256 and 1024; t = 1, 3, 10, 30, 100
-(and 300 for the readout); two networks each. Two predictions: "this network", from its own kernel and outputs at the
-beginning (`descent_curve(net, …)`), and "before any network is drawn", the mean over wide random networks
+one-layer networks with tanh and ReLU; the readout alone or all weights; widths 64, 256 and 1024; t = 1, 3, 10, 30,
+100 (and 300 for the readout); two networks each. Two predictions: "this network", from its own kernel and outputs at
+the beginning (`descent_curve(net, …)`), and "before any network is drawn", the mean over wide random networks
 (`descent_curve(model, …)`), compared with the mean of the two. "drift" is the distance of the weights from where they
 began over √m, as predicted; the prediction calls a training lazy up to 1.
 """

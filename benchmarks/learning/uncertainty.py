@@ -1,12 +1,12 @@
 """Gaussian processes with the kernel of a DEQ: do intervals hold what they say?
 
 `make_pipeline(StandardScaler(), RowScaler(), GaussianProcessRegressor(ConstantKernel() * DEQKernel(φ, bias2=0.1) +
-WhiteKernel(), normalize_y=True))`, all hyperparameters by the marginal likelihood, on three tables of scikit-learn that
-need no download: diabetes (442 rows), Friedman 1 and 3 (442 drawn rows each, noise of standard deviation 1 and 0.1), 150
-rows to train and the others to test. ReLU and tanh, conjugate and tangent kernel, and the Gaussian kernel (RBF with its
-length scale) in the same pipeline. Four random divisions. Coverage is the share of test rows inside the central interval
-of 50, 80, 90 and 95 %; NLPD is the mean negative logarithm of the predicted density in units of the standardised target
-(smaller is better).
+WhiteKernel(), normalize_y=True))`, all hyperparameters by the marginal likelihood, on three tables of scikit-learn
+that need no download: diabetes (442 rows), Friedman 1 and 3 (442 drawn rows each, noise of standard deviation 1 and
+0.1), 150 rows to train and the others to test. ReLU and tanh, conjugate and tangent kernel, and the Gaussian kernel
+(RBF with its length scale) in the same pipeline. Four random divisions. Coverage is the share of test rows inside the
+central interval of 50, 80, 90 and 95 %; NLPD is the mean negative logarithm of the predicted density in units of the
+standardised target (smaller is better).
 """
 
 from __future__ import annotations
