@@ -157,8 +157,7 @@ def page(found: list[Row]) -> str:
             "The largest differences beyond it:\n",
             markdown_table([_named(row) for row in worst if row["extrapolated"]][:8]),
             "### From a sample: squared error beside eigenlearning and generalised cross-validation\n",
-            "|predicted/measured - 1| of the squared error, median and worst.\n",
-            markdown_table(_formulas(both)),
+            formulas(found),
             "### From a sample: all figures\n",
             "Accuracy in percent, predicted → measured (number of trained machines); *beyond the pool*.\n",
             markdown_table(_all_figures(both)),
@@ -211,8 +210,9 @@ def _named(row: Row) -> Row:
     }
 
 
-def _formulas(both: list[Row]) -> list[Row]:
+def formulas(found: list[Row]) -> str:
     """Squared errors by three formulas, inside the pool, at its size and beyond."""
+    both = beside(found)
     parts = {
         "kernel, n ≤ N/2": lambda row: row["width"] is None and 2 * row["n"] <= row["pool"],
         "kernel, n = N": lambda row: row["width"] is None and row["n"] == row["pool"],
@@ -234,7 +234,8 @@ def _formulas(both: list[Row]) -> list[Row]:
                 away = [abs(row[field] / row["measured_mse"] - 1.0) for row in known]
                 line[title] = f"{100 * np.median(away):.1f} %, {100 * max(away):.0f} %" if away else "–"
             lines.append(line)
-    return lines
+    cases = f"{len(both)} cases, {sum(row['sets'] for row in both)} trained machines"
+    return f"Predicted over measured squared error, distance from 1: median, worst. {cases}.\n\n{markdown_table(lines)}"
 
 
 def _all_figures(both: list[Row]) -> list[Row]:

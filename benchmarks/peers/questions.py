@@ -44,7 +44,7 @@ DOCUMENTED = {
     (
         "notsodeep",
         "gradient_flow",
-    ): "no: kernel ridge and Gaussian processes; `convergence` trains finite networks and records them",
+    ): "yes, squared loss, full batch: `nsd.learning.descent_curve`",
 }
 
 
