@@ -1,7 +1,7 @@
 """Is the predicted order of models right?
 
 `compare(models, (X, y))` predicts a DEQ (σ_a² = 0.5), its twin of two injected layers, one plain layer, two plain
-layers and the Gaussian kernel from 1000 labelled rows (digits: 600), as kernels and as networks of width 256, each
+layers and the Gaussian kernel from 1000 labelled rows (digits: 600), as kernels and as networks of width 128, each
 with the ridge that it finds best. Then all of them are trained with that ridge on other rows, three disjoint sets of
 1000 (digits: one of 600), and tested on 1500 others (digits: on the rows that are left). Data sets and activations:
 `CASES`; of the activations only ReLU and tanh were looked at while the method was made. A pair of models counts where
@@ -25,7 +25,7 @@ from notsodeep.learning import compare, gaussian_kernel
 from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import root_mean_square_norm
 
-SIGMA_A2, WIDTH, SETS, TEST = 0.5, 256, 3, 1500
+SIGMA_A2, WIDTH, SETS, TEST = 0.5, 128, 3, 1500
 SIZES = {"digits": 600}
 CASES = (
     ("digits", "gelu"),
@@ -33,21 +33,18 @@ CASES = (
     ("digits", "abs"),
     ("mnist", "relu"),
     ("mnist", "gelu"),
-    ("fashion_mnist", "abs"),
     ("fashion_mnist", "relu"),
+    ("fashion_mnist", "abs"),
     ("cifar10", "swish"),
     ("cifar10", "relu"),
-    ("digits", "tanh"),
-    ("fashion_mnist", "tanh"),
     ("cifar10_vgg19", "gelu"),
-    ("cifar10_vgg19", "relu"),
 )
 
 
 def tasks() -> list[Row]:
     return [
         {"data": data, "activation": activation, "width": width}
-        for width in (None, WIDTH)
+        for width in (WIDTH, None)
         for data, activation in CASES
     ]
 
