@@ -1,12 +1,13 @@
 """From a sample: predictions from pools of labelled rows beside what is really trained on other rows.
 
 Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST and CIFAR-10, of 1000 and 2000 rows of VGG-19 features of CIFAR-10
-and of 200 and 800 rows of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of
-width 128, 512 and 4096 whose readout is trained by ridge (VGG-19 features: 128 and 512 with ReLU; Fashion-MNIST: none);
-ridges 0.001, 0.03 and 1; n = 100 … 8000 (VGG-19 features: to 4000, digits: 50 … 800). Networks are predicted from one
-of the smaller pools, kernels from two of them and from one of the larger size (from 4000 rows the conjugate kernel
-alone). How the data sets are cut, and how often each figure was measured: learning/real_data.py, learning/trained.py.
-The 90 % bands are for the accuracy of one training set (and network), widened by what the number of test rows adds.
+and of 200 and 800 rows of digits; ReLU and tanh (VGG-19 features: ReLU), σ_a² = 0.2; the conjugate kernel, the
+tangent kernel and networks of width 128, 512 and 4096 whose readout is trained by ridge (VGG-19 features: 128 and
+512; Fashion-MNIST: none); ridges 0.001, 0.03 and 1; n = 100 … 8000 (VGG-19 features: to 4000, digits: 50 … 800).
+Networks are predicted from one of the smaller pools (digits: from both), kernels from one or two; from 4000 rows the
+conjugate kernel of ReLU alone. How the data sets are cut, and how often each figure was measured:
+learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and network),
+widened by what the number of test rows adds.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -22,7 +23,7 @@ from harness import Row, markdown_table
 
 from learning.journal import Part, gaps
 from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
-from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
+from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, activations_of
 from learning.trained import widths_of as trained_widths
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
@@ -32,29 +33,30 @@ from notsodeep.models import DEQ
 # Half of the width of a band of 90 %, in standard deviations.
 NINETY = 1.645
 # What is predicted from a pool of 4000, which takes half a minute each.
-LARGE = (("relu", "ck"), ("tanh", "ck"))
+LARGE = (("relu", "ck"),)
 
 
 def tasks() -> list[Row]:
-    """The smaller pools of every data set first, then second pools of the same size, then the larger ones."""
-    names = ("data", "cut", "activation", "kernel", "pool", "number")
+    """The smaller pools of every data set first, then larger and second ones."""
+    rounds = [(data, False, 0) for data in DATA]
+    rounds += [("digits", True, 0), ("cifar10_vgg19", True, 0), ("cifar10_vgg19", False, 1)]
+    rounds += [("fashion_mnist", False, 1), ("mnist", True, 0), ("cifar10", True, 0)]
     found = []
-    for large, number in ((False, 0), (False, 1), (True, 0)):
-        for data in DATA:
-            size = POOLS.get(data, USUAL_POOLS)[large]
-            for activation in ACTIVATIONS:
-                for kernel in ("ck", "ntk"):
-                    if size < max(USUAL_POOLS) or (activation, kernel) in LARGE:
-                        found.append(
-                            dict(zip(names, (data, 0, activation, kernel, size, number), strict=True))
-                        )
+    for data, large, number in rounds:
+        size = POOLS.get(data, USUAL_POOLS)[large]
+        for activation in activations_of(data):
+            for kernel in ("ck", "ntk"):
+                if size < max(USUAL_POOLS) or (activation, kernel) in LARGE:
+                    names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
+                    found.append(names | {"pool": size, "number": number})
     return found
 
 
 def widths_of(task: Row) -> tuple[int | None, ...]:
-    """Networks are predicted from the first of the smaller pools."""
-    first = task["number"] == 0 and task["pool"] == POOLS.get(task["data"], USUAL_POOLS)[0]
-    networks = trained_widths(task["data"], task["activation"]) if task["kernel"] == "ck" and first else ()
+    """Networks are predicted from the first of the smaller pools, on digits from both."""
+    small = task["data"] == "digits" or task["pool"] == POOLS.get(task["data"], USUAL_POOLS)[0]
+    first = task["number"] == 0 and small
+    networks = trained_widths(task["data"]) if task["kernel"] == "ck" and first else ()
     return (None, *networks)
 
 
@@ -136,13 +138,19 @@ def page(found: list[Row]) -> str:
     inside = [row for row in both if not row["extrapolated"]]
     shares = {
         "inside the pool": inside,
+        "inside the pool, N ≥ 2000": [row for row in inside if row["pool"] >= min(USUAL_POOLS)],
+        "inside the pool, N ≤ 1000": [row for row in inside if row["pool"] < min(USUAL_POOLS)],
         "twice the pool": [row for row in both if row["n"] == 2 * row["pool"]],
         "four times the pool": [row for row in both if row["n"] == 4 * row["pool"]],
+        "four times the pool, N ≥ 2000": [
+            row for row in both if row["n"] == 4 * row["pool"] >= 4 * min(USUAL_POOLS)
+        ],
     }
     everything = [_line(some, {"n": name}) for name, some in shares.items() if some]
     by_kind = [
         _line(part, {"n": name, "what": kind})
         for name, some in shares.items()
+        if "N" not in name
         for kind, part in _kinds(some).items()
     ]
     worst = sorted(both, key=lambda row: -abs(row["predicted"] - row["measured"]))
