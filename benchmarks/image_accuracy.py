@@ -218,7 +218,7 @@ def published() -> str:
     """A table for each set of images: kernels in rows, CK and NTK at every n in columns."""
     parts = []
     rows = read()
-    for images in dict.fromkeys(row["images"] for row in rows):
+    for images in sorted({str(row["images"]) for row in rows}):
         mine = [row for row in rows if row["images"] == images]
         sizes = sorted({row["n"] for row in mine})  # type: ignore[type-var]
         table = []
