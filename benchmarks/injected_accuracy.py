@@ -247,6 +247,12 @@ def accuracy_table(rows: list[Row]) -> str:
     for d, phi, width in order:
         line: Row = {"data": DATA[d], "φ": ACTIVATIONS[phi], "$m$": width}
         mine = [r for r in rows if (r["data"], r["activation"], r["width"]) == (d, phi, width)]
+        counts = [
+            sum(r["model"] == name and "seed" in r for r in mine) for name in {r["model"] for r in mine}
+        ]
+        # A row of an earlier table stands until as many seeds are done.
+        before = max((r["seeds"] for r in mine if "mean" in r), default=0)
+        anew = min(counts) >= before
         for name, words in NAMES.items():
             # The papers' twin of tanh has one layer.
             wanted = "plain 1" if name == "plain" and phi == "tanh" else name
@@ -254,11 +260,8 @@ def accuracy_table(rows: list[Row]) -> str:
             known = [
                 f"{r['mean']:.2f} ± {r['error']:.2f}" for r in mine if r["model"] == wanted and "mean" in r
             ]
-            line[words] = _mean(found) if found or not known else known[-1]
-        counts = [
-            sum(r["model"] == name and "seed" in r for r in mine) for name in {r["model"] for r in mine}
-        ]
-        line["seeds"] = min(counts) or mine[0]["seeds"]
+            line[words] = _mean(found) if anew else known[-1]
+        line["seeds"] = min(counts) if anew else before
         lines.append(line)
     return markdown_table(lines)
 
