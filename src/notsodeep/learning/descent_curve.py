@@ -24,7 +24,7 @@ from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, o
 
 _STARTS = ("random", "zero")
 _KERNELS = ("ck", "ntk")
-# Up to this distance of the weights from where they began, over √m, the predicted test loss was within 5 % of that of
+# Up to this distance of the weights from where they began, over √m, the predicted test loss was within 6 % of that of
 # the network (docs/learning.md).
 LAZY = 1.0
 # Eigenvalues below this share of the largest are zero up to rounding.
