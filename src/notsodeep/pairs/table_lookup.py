@@ -20,8 +20,9 @@ from notsodeep.validation import Array
 SHARE_INTEGRATED = 0.003
 # Share of the nearest pairs that a table for kinks away from zero leaves out from the start.
 SHARE_NEAREST = 1e-4
-# With several groups of norms: fewer pairs of two groups than this are integrated in the time that a table takes.
-INTEGRATED_GROUPS = 40_000
+# Fewer pairs than this are integrated in the time that a table for kinks away from zero takes; with several groups of
+# norms, which are wide apart and have larger tables, fewer pairs of two groups than the second.
+INTEGRATED, INTEGRATED_GROUPS = 15_000, 40_000
 
 
 def has_table(shape: Shape) -> bool:
@@ -110,7 +111,8 @@ class TableLookup:
         todo = np.zeros(c.shape, dtype=np.bool_)
         # Coordinates stand where values and slopes will be.
         delay = slope if problem.want_slope else np.empty_like(c)
-        rare = kinked and len(tables.left.sizes) > 1 and tables.pairs(key) < INTEGRATED_GROUPS
+        few = INTEGRATED if len(tables.left.sizes) == 1 else INTEGRATED_GROUPS
+        rare = kinked and tables.pairs(key) < few
         if table is None and not rare:
             table = tables.extended(key, self._first_look(c, rows, columns, lower))
         while table is not None:
