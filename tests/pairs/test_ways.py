@@ -12,7 +12,7 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.variance import solve_variance
-from notsodeep.pairs import local_table, table_family, table_lookup
+from notsodeep.pairs import local_table, solution_table, table_family, table_lookup
 from notsodeep.pairs.local_table import DROPPED, DROPPED_SLOPE, LocalTable, TileColumns, TileSide
 from notsodeep.pairs.mehler_table import MehlerTable, terms_for
 from notsodeep.pairs.pair_problem import PairProblem
@@ -144,6 +144,13 @@ def test_large_norms_and_small_angles_lose_no_digits_but_those_of_the_inner_prod
         allowed = info.error_bound * np.sqrt(kernel[i, i] * kernel[j, j]) + rounding
         assert abs(kernel[i, j] - exact) <= allowed
         assert allowed <= 1e-10 * np.sqrt(kernel[i, i] * kernel[j, j])
+
+
+def test_the_table_of_a_callable_that_takes_long_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solution_table, "PATIENCE", 0.0)
+    model = nsd.DEQ(nsd.custom_activation(lambda x: x * np.tanh(x)), 0.2)
+    with pytest.warns(UserWarning, match=r"takes about \d+ s, once in a process"):
+        nsd.conjugate_kernel(model, 1.0 + rows_of(12, near=4))
 
 
 def test_a_constant_joins_the_forcing() -> None:

@@ -149,9 +149,14 @@ def _conditional_means(
     # In units of the width of v|u the mean of v is at ξ cot α, the same for all scales.
     centres = points * (cosine / sine)
     lengths = np.full((len(roots), len(points)), shape.local_length(0.0) if not shape.kinks else 0.0)
-    if not shape.features_anywhere:
-        mean = widths[:, None] * np.abs(centres)
-        lengths = np.where(np.abs(centres) > 10.0, np.maximum(lengths, mean), lengths)
+    mean, beside = widths[:, None] * centres, np.abs(centres) > 10.0
+    if shape.features_anywhere:
+        window = 10.0 * widths[:, None]
+        lengths = shape.shortest_panels(mean - window, mean + window)
+        if shape.kinks:
+            lengths = np.where(beside, lengths, 0.0)
+    else:
+        lengths = np.where(beside, np.maximum(lengths, np.abs(mean)), lengths)
     with np.errstate(divide="ignore"):
         ratio = widths[:, None] / lengths
     done = np.zeros(ratio.shape, dtype=bool)

@@ -86,6 +86,15 @@ class Resolved(Shape):
         place = min(max(int(np.searchsorted(edges, x, side="right")), 1), len(edges) - 1)
         return float(edges[place] - edges[place - 1])
 
+    def shortest_panels(self, low: Array, high: Array) -> Array:
+        """The shortest of the panels from `low` to `high`, for each of these intervals."""
+        edges = self.breakpoints(float(max(np.abs(low).max(), np.abs(high).max())) + 1.0)
+        lengths = np.diff(edges)
+        first = np.clip(np.searchsorted(edges, low, side="right") - 1, 0, len(lengths) - 1)
+        last = np.clip(np.searchsorted(edges, high, side="left"), first + 1, len(lengths))
+        between = np.stack([first, last], axis=-1).reshape(-1)
+        return np.minimum.reduceat(np.append(lengths, np.inf), between)[::2].reshape(low.shape)
+
     def rule(self, scales: Array, degree: int = 0) -> tuple[Array, Array]:
         """One row of nodes for each scale, split at the resolved panels."""
         self._check_growth(float(scales.max()))

@@ -159,6 +159,10 @@ class Shape:
         """Length of a panel around x on which the function is resolved by 16 nodes."""
         return max(self.feature, abs(x))
 
+    def shortest_panels(self, low: Array, high: Array) -> Array:
+        """The shortest length from `low` to `high` on which the function is resolved, for each of these intervals."""
+        return np.maximum(self.feature, np.maximum(low, -high))
+
     def jumps(self, order: int) -> Array:
         """φ^(order)(κ+) - φ^(order)(κ-) at every kink κ."""
         kinks = np.array(self.kinks)

@@ -9,6 +9,8 @@ which the solution is smooth up to and including ρ = ±1, for kinked and for sa
 from __future__ import annotations
 
 import threading
+import time
+import warnings
 from collections import OrderedDict
 from functools import cached_property
 
@@ -43,6 +45,8 @@ STEEPEST_RISE = 300.0
 RANK_STEP = 8
 # What rounding leaves of r, (κ c + shifts)/(s_i s_j).
 ROUNDING = 4e-16
+# About how many angles are integrated for a table, and the seconds from which on that is announced.
+ANGLES_IN_ALL, PATIENCE = 300, 10.0
 
 
 def _sizes(coefficients: Array, axis: int) -> Array:
@@ -88,6 +92,8 @@ class SolutionTable:
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
         self.epsilon = min(1.0, shape.feature / largest)
         self.start, self.stop = extent.ends(self.epsilon)
+        if shape.features_anywhere:
+            self._announce()
         self.angles = self._angle_count()
         if extent.near >= NEAREST_ROOT and self.angles:
             self._prefer_roots()
@@ -115,6 +121,24 @@ class SolutionTable:
         )
         least = float((1.0 - self.feedback * shape.second_moment(q) / q).min())
         return least >= LEAST_SHARE and (not shape.kinks or extent.near >= NEAR)
+
+    def _announce(self) -> None:
+        """Say beforehand when the table of a function of the user's, which may change anywhere, will take long."""
+        rows, columns = (np.exp(np.array(part[1:])) for part in (self.extent.rows, self.extent.columns))
+        angle = 2.0 * np.arcsin(np.sqrt(self._distances(np.array([self.start]))[0]))
+        seconds = np.inf
+        # The first time the function is resolved as far as it is needed.
+        for _ in range(2):
+            begin = time.perf_counter()
+            self._on_grid(rows, columns, angle)
+            seconds = ANGLES_IN_ALL * (time.perf_counter() - begin)
+        if seconds > PATIENCE:
+            warnings.warn(
+                "Rows of norms this large are nearly parallel, and the activation is a function of which nothing but "
+                f"its values is known: the table of its kernels takes about {seconds:.0f} s, once in a process. "
+                "Rows scaled to norm 1 take less.",
+                stacklevel=2,
+            )
 
     # --- how many nodes -------------------------------------------------------------------------------------------
 
