@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
+from itertools import pairwise
 from typing import Any
 
 from harness import memory_bytes, reset_peak
@@ -40,18 +42,28 @@ def memory(activation: str, kernel: str, n: int, p: int) -> dict[str, Any]:
 
 
 def first_call(activation: str, kernel: str) -> dict[str, Any]:
-    """Seconds to import, to the first answer (compilation or the cache on disk) and to the second one."""
-    start = time.perf_counter()
+    """Processor seconds to import, to the first answer at n = 100 and to the next ones; how much was compiled."""
+    start = time.process_time()
     from cases import deq, mixture
+    from numba.core import event
 
-    imported = time.perf_counter()
-    model, x = deq(activation), mixture(200, 100)
-    begin = time.perf_counter()
-    call(kernel, model, x)
-    first = time.perf_counter()
-    call(kernel, model, x)
-    second = time.perf_counter()
-    return {"import": imported - start, "first": first - begin, "second": second - first}
+    imported = time.process_time()
+    model, x = deq(activation), mixture(100, 80)
+    begin = time.process_time()
+    with event.install_recorder("numba:compile") as compiled:
+        call(kernel, model, x)
+    times = [time.process_time()]
+    for _ in range(20):
+        call(kernel, model, x)
+        times.append(time.process_time())
+    calls = [after - before for before, after in pairwise(times)]
+    return {
+        "import": imported - start,
+        "first": times[0] - begin,
+        "second": calls[0],
+        "later": statistics.median(calls),
+        "compiled": len(compiled.buffer),
+    }
 
 
 def main() -> None:
