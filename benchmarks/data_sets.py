@@ -14,13 +14,14 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, mixture
-from harness import LIMITS, Row, commit
+from harness import LIMITS, RESULTS, Row, commit
 from sklearn import datasets
 
 import notsodeep as nsd
@@ -33,6 +34,7 @@ TABLES: dict[str, Callable[[], Any]] = {
     "breast_cancer": datasets.load_breast_cancer,
     "diabetes": datasets.load_diabetes,
 }
+BEFORE = RESULTS / "kernels-data-before.json"
 # The middle one first: a run that is cut short has a whole column.
 FEEDBACKS = (0.2, 0.5, 0.1)
 CUSTOM: dict[str, Callable[[], Any]] = {
@@ -49,35 +51,39 @@ OTHER_MODELS = (("mnist", "norm 1"), ("mnist", "raw"), ("cifar10", "raw"), ("bre
 NOTE = """
 Each cell has the median and the worst of the activations measured: CK and NTK together over the product X Xᵀ of the
 same rows, or seconds of the first call of a model on these rows, its tables included. Processor time of one thread,
-product and kernels in turn, the better of two rounds; "largest error" is against an independent solver on four rows.
-"above the limit" counts activations, of those measured at any σ_a². A dash was not measured: the machine was shared
-(load 4 to 12 beside it), and the time was not enough for σ_a² = 0.1, for σ_a² = 0.5 on the last data sets, and for the
-limit of stability. Each line of `results/kernels-data.jsonl` has its commit, and the date below is that of the summary.
+product and kernels in turn, the better of two rounds; "largest error" is against an independent solver on two rows,
+others for each activation. "above the limit" counts activations, of those measured at any σ_a². "before" is the worst
+that was measured before tables were cut to tiles (commit f48c59b, on an AMD processor whose product of the mixture took
+0.16 s instead of 0.085 s). Before that, without tables: raw CIFAR-10 300 products (tanh, n = 1000), Fashion-MNIST 60, MNIST 17, and
+minutes to hours on the unscaled tables.
 
-What is above its limit, and why:
+What was measured: at σ_a² = 0.2 relu, hard_tanh, hard_sigmoid, piecewise_linear, tanh, gelu, mish and sin on all data
+(all 20 activations on the mixture), the two functions of the user's on MNIST and CIFAR-10; at σ_a² = 0.5 hard_tanh,
+tanh and gelu, on as many data sets as the column has; a dash was not measured. The machine was shared (load 10 to
+15), which is why times are those of the processor. `python benchmarks/run.py --only data --resume` goes on from here.
+Each line of `results/kernels-data.jsonl` has its commit, and the date below is that of the summary.
 
-- **Kinks away from zero** (hard_tanh, hard_sigmoid, piecewise_linear). MNIST: 8.4 and 9.3. On Fashion-MNIST, 14 and 16,
-  norms span a factor of 6.8: three groups, six tables of 20 to 43 orders and rank 16 to 24. The sums are about a third
-  of the time; the rest is cutting tiles into the blocks of groups and making the coefficients of rows.
-- **sin and cos on raw Fashion-MNIST**, 15 to 22: rows of norm 10 to 30, or 2500 and more, turn the waves many times.
-- **VGG features**: mish, elu, gelu, swish, softplus and piecewise_linear, 8.2 to 11. A few pairs of most tiles are
-  beyond the series, and for smooth functions the strips that hold them are computed a second time from a table.
-- **Digits.** The product of 64 columns takes 3 to 4 ns for an entry: 8 products are about 50 ns for a pair, of which
-  two entries in each of two matrices are written. relu, whose solution is a fit in one variable, takes 7.1 to 8.4.
-  The smallest table, 26 orders and rank 8, is 540 multiplications and takes 44 ns in the compiled loop alone; 40 orders
-  and rank 16 take 100 ns.
-- **Breast cancer, X + 3**: mish 2.1 s of the first call, on the busy machine.
-- **Errors above 1e-10**: nearly parallel rows at 1 - cos = 1e-12, 6.7e-10. There 1 - cos of two rows of doubles is
-  itself known to four digits only.
+What is above its limit or slow, and why:
+
+- **Close to the limit of stability on the unscaled breast cancer table** (σ_a² = 0.97, norms up to 4500): arctan 3.9
+  s and tanh 2.3 s. Tables of a wide range of norms need several attempts there, and a few pairs of arctan are
+  integrated one by one. At the same σ_a² images take 1.7 to 4.6 products.
+- **Functions of the user's on the unscaled breast cancer table**: 4.2 s for x·tanh(x) (not in the table; before, not
+  done after 70 s). It says beforehand how long it takes. Callables with kinks away from zero go pair by pair and say
+  so.
+- **Kinks away from zero and few rows**: nearly parallel rows at n = 100 take 19 ms a call (tanh and gelu 2), since
+  fewer than 15 000 pairs are integrated: a table would take 0.3 to 2.5 s to make and 9 ms a call.
+- **Nearest to their limits**: piecewise_linear on the mixture (3.0 of 3), hard_sigmoid on digits (7.8 of 8),
+  hard_tanh on VGG features (7.1 of 8) and on diabetes, X + 3 (1.9 s of 2).
 
 `storage="float32"` computes in double precision. On a block of 2048 × 2048 with p = 784 a product in single precision
-takes 0.076 s instead of 0.169 s, of 0.58 s for the block of tanh's CK, and the sums of a table (26 orders, rank 8)
-34 ns instead of 42 ns for a pair. But the Gram matrix is then off by 4e-7 of √(c_ii c_jj), seven times as much as
-storing in single precision costs (6e-8): it was not kept.
+takes 0.076 s instead of 0.169 s, of 0.58 s for the block of tanh's CK, and the sums of a table (26 orders, rank 8) 34
+ns instead of 42 ns for a pair (before tables were cut to tiles). But the Gram matrix is then off by 4e-7 of √(c_ii
+c_jj), seven times as much as storing in single precision costs (6e-8): it was not kept.
 
-All of MNIST, centred, n = 60 000: the CK of tanh on seven blocks of 2048 × 2048, five beside the diagonal and two on
-it, against the products of the same blocks: 2.1 to 3.2 products each, 2.7 if all blocks are like these. In memory:
-writing to disk is not in it.
+MNIST on disk: the CK of tanh of 8192 centred rows in three blocks of 4096, stored as float32, takes 3.3 products of the
+same blocks with writing (goal 3) and 1.9 without, processor time. All 60 000 rows were not run again; before tables
+were cut to tiles seven blocks of 2048 × 2048 of them took 2.1 to 3.2 products each, 2.7 on average, without writing.
 """
 # Rows that are compared with the oracle, others for each activation.
 COMPARED = 2
@@ -267,6 +273,13 @@ def _summary(case: Case, rows: list[Row]) -> tuple[str, float]:
     return f"{middle[case.column]:.2g}; {worst[case.column]:.2g} ({worst['activation']})", worst[case.column]
 
 
+@cache
+def _before() -> dict[str, Row]:
+    """The worst of each data set before tables were cut to tiles."""
+    found: dict[str, Row] = json.loads(BEFORE.read_text(encoding="utf-8"))["data"]
+    return found
+
+
 def _row(case: Case, found: list[Row]) -> Row:
     unit = "s" if case.seconds else "products"
     row: Row = {"data": case.data, "n": len(case.rows), "p": case.rows.shape[1], "in": unit}
@@ -279,6 +292,7 @@ def _row(case: Case, found: list[Row]) -> Row:
     over = sorted({each["activation"] for each in found if each[case.column] > (case.limit or np.inf)})
     row |= {
         "worst": worst,
+        "before": _before().get(case.data, {}).get("worst"),
         "above the limit": f"{len(over)} of {len({each['activation'] for each in found})}",
         "largest error": max((each["error"] or 0.0 for each in found), default=None),
         "ways": sorted({way for each in found for way in each["ways"].split(", ")}),
