@@ -54,8 +54,8 @@ same rows, or seconds of the first call of a model on these rows, its tables inc
 product and kernels in turn, the better of two rounds; "largest error" is against an independent solver on two rows,
 others for each activation. "above the limit" counts activations, of those measured at any σ_a². "before" is the worst
 that was measured before tables were cut to tiles (commit f48c59b, on an AMD processor whose product of the mixture took
-0.16 s instead of 0.085 s). Before that, without tables: raw CIFAR-10 300 products (tanh, n = 1000), Fashion-MNIST 60, MNIST 17, and
-minutes to hours on the unscaled tables.
+0.16 s instead of 0.085 s). Before that, without tables: raw CIFAR-10 300 products (tanh, n = 1000), Fashion-MNIST 60,
+MNIST 17, and minutes to hours on the unscaled tables.
 
 What was measured: at σ_a² = 0.2 relu, hard_tanh, hard_sigmoid, piecewise_linear, tanh, gelu, mish and sin on all data
 (all 20 activations on the mixture), the two functions of the user's on MNIST and CIFAR-10; at σ_a² = 0.5 hard_tanh,
