@@ -4,7 +4,7 @@ from notsodeep.extras import needed
 
 needed("matplotlib", "A figure (notsodeep.figures)")
 
-from notsodeep.figures.bar_plots import plot_race
+from notsodeep.figures.bar_plots import plot_race, plot_times
 from notsodeep.figures.design_plots import plot_design
 from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
@@ -14,6 +14,7 @@ from notsodeep.figures.line_plots import (
     plot_epochs,
     plot_errors,
     plot_learning_curve,
+    plot_learning_curves,
     plot_losses,
     plot_norms,
     plot_widths,
@@ -51,12 +52,14 @@ __all__ = [
     "plot_front",
     "plot_kernel",
     "plot_learning_curve",
+    "plot_learning_curves",
     "plot_losses",
     "plot_norms",
     "plot_prediction",
     "plot_race",
     "plot_spectra",
     "plot_spectrum",
+    "plot_times",
     "plot_widths",
     "png",
     "quick_panel",

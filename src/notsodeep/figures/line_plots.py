@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -166,26 +167,57 @@ def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None
         measured: rows (n, value) or (n, value, standard deviation).
     """
     axes = panel(ax)
-    number = len(axes.lines)
     factor = 100.0 if curve.is_classification else 1.0
-    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
-    low, high = factor * np.asarray(curve.interval).T
-    style = {"color": line_style(number)["color"]}
+    style = {"color": line_style(len(axes.lines))["color"]}
     name = "kernel" if curve.width is None else f"width {curve.width}"
-    beyond = np.asarray(curve.extrapolated)
-    inside = np.flatnonzero(~beyond)
-    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, **style)
-    axes.plot(curve.n[inside], values[inside], label=f"{name}, predicted", **style)
-    if beyond.any():
-        start = max(int(np.flatnonzero(beyond)[0]) - 1, 0)
-        axes.plot(curve.n[start:], values[start:], linestyle="--", label=f"{name}, extrapolated", **style)
+    _draw_curve(axes, curve, f"{name}, predicted", f"{name}, extrapolated", style)
     if measured is not None:
         rows = np.atleast_2d(np.asarray(measured, dtype=float))
         spread = factor * rows[:, 2] if rows.shape[1] > 2 else None
         points = {"linestyle": "none", "marker": "o", "capsize": 2.0, **style}
         axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, label=f"{name}, measured", **points)
+    _label_curve(axes, curve)
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_learning_curves(curves: Mapping[str, Any], ax: Axes | None = None) -> Axes:
+    """Predicted learning curves of several models with their bands, thin where they are extrapolated.
+
+    Args:
+        curves: `LearningCurve`s by "deq", "twin", "plain", or any other names.
+        ax: where to draw; a new figure if not given.
+    """
+    axes = panel(ax)
+    for place, (name, curve) in enumerate(curves.items()):
+        # The curve on top may hide another: later ones are thinner, and their dashes let it through.
+        style = line_style(NUMBERS.get(name, place)) | {"linewidth": 2.6 - 0.6 * place}
+        _draw_curve(axes, curve, title(name), "_", style)
+        _label_curve(axes, curve)
+    axes.legend()
+    return axes
+
+
+def _draw_curve(axes: Axes, curve: Any, inside: str, beyond: str, style: dict[str, Any]) -> None:
+    """One curve with its band: within the samples, and beyond them by theory."""
+    factor = 100.0 if curve.is_classification else 1.0
+    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
+    low, high = factor * np.asarray(curve.interval).T
+    far = np.asarray(curve.extrapolated)
+    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, color=style["color"])
+    axes.plot(curve.n[~far], values[~far], label=inside, **style)
+    if far.any():
+        start = max(int(np.flatnonzero(far)[0]) - 1, 0)
+        axes.plot(curve.n[start:], values[start:], label=beyond, **_beyond_style(style))
+
+
+def _beyond_style(style: dict[str, Any]) -> dict[str, Any]:
+    """Of the extrapolated part: dashed, or thinner where the line has dashes of its own."""
+    return style | ({"linewidth": 0.8} if "linestyle" in style else {"linestyle": "--"})
+
+
+def _label_curve(axes: Axes, curve: Any) -> None:
     axes.set(xscale="log", xlabel="number of training samples $n$")
     mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
     axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
-    axes.legend()
-    return axes

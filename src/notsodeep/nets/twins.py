@@ -112,6 +112,7 @@ def explicit_twin(
     samples: int | None = None,
     batch: int | None = None,
     evidence: bool = True,
+    designed: Design | None = None,
 ) -> Twin:
     """The explicit network with the same kernel, the same width and the same training mode as a DEQ.
 
@@ -131,21 +132,14 @@ def explicit_twin(
         samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
         batch: rows or images on which the two are timed; if not given, 256 rows or 32 images.
         evidence: measure distance and speed; a second or two, of images some more.
+        designed: a design that `design` has made for this model; then kernel, family and layers are not used.
     """
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")
     spec, rows = net.spec, net.spec.check_samples(X)
     net.check_shape(rows.shape)
     tau0 = root_mean_square(spec.squared_norms(rows))
-    wanted = kernel or ("ck" if net.train_mode == "readout" else "ntk")
-    chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
-    if family == "auto" and not centred and not net.spec.bias2:
-        chosen = "injected"
-    injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
-    judged = net.takes_images or injected or (chosen == "auto" and wanted != "ntk_paper")
-    found = design(spec, tau0, wanted, chosen, layers=layers, X=rows if judged else None)
-    if found.misfit is None and not centred:
-        _warn_not_centred(spec, tau0)
+    found = designed or _designed(net, rows, tau0, kernel, family, layers)
     # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
     multipliers = found.multipliers if net.train_mode == "all" else None
     twin = net.counterpart(found.network, seed=seed, multipliers=multipliers)
@@ -157,6 +151,27 @@ def explicit_twin(
     sample = rows[generator.permutation(len(rows))[: samples or most]]
     block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
     return Twin(twin, found, _evidence(net, twin, found, sample, block))
+
+
+def _designed(
+    net: EquilibriumNet,
+    rows: Array,
+    tau0: float,
+    kernel: str | None,
+    family: str | Family,
+    layers: int | None,
+) -> Design:
+    """The design of the twin, judged on the rows where its family asks for them."""
+    spec, wanted = net.spec, kernel or ("ck" if net.train_mode == "readout" else "ntk")
+    chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
+    if family == "auto" and not centred and not net.spec.bias2:
+        chosen = "injected"
+    injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
+    judged = net.takes_images or injected or (chosen == "auto" and wanted != "ntk_paper")
+    found = design(spec, tau0, wanted, chosen, layers=layers, X=rows if judged else None)
+    if found.misfit is None and not centred:
+        _warn_not_centred(spec, tau0)
+    return found
 
 
 def plain_network(net: DEQNet, tau0: float, depth: int) -> Explicit:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from notsodeep.designs import Design
 from notsodeep.designs.baselines import plain_layers
 from notsodeep.display import Shown, bars
 from notsodeep.errors import ConvergenceError, InputError
@@ -102,6 +103,7 @@ def verdict(
     samples: int | None = None,
     until: float = 0.99,
     seed: int = 0,
+    designed: Design | None = None,
     progress: bool | Report = False,
 ) -> Verdict:
     """Do I need this DEQ? For a model: will its twin do, trained alike. For a trained network: will a few of its steps.
@@ -122,14 +124,18 @@ def verdict(
         samples: labelled samples that are compared; at most 1000 rows, and as many images as a minute allows.
         until: for a network, the share of samples on which the replacement should choose the same class.
         seed: of the choice of samples and of random weights.
+        designed: for a model, the twin to judge, as `design` has made it; the best one is looked for if not given.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     Raises:
         InputError: for input that cannot be used.
     """
     if isinstance(model, EquilibriumNet):
-        if width is not None or train is not None:
-            raise InputError("A network has a width and a way of training: leave width and train out.")
+        if width is not None or train is not None or designed is not None:
+            raise InputError(
+                "A network has a width and a way of training, and is judged by its own steps: leave width, train and "
+                "designed out."
+            )
         return _of_network(model, X, until, seed, progress)
     if not isinstance(model, DEQ | ConvDEQ):
         raise InputError(
@@ -139,7 +145,7 @@ def verdict(
     one_of(train or "all", ("all", "readout"), "train")
     with reported(progress, "verdict") as report:
         try:
-            return _of_model(model, X, y, width, train or "all", samples, seed, report)
+            return _of_model(model, X, y, width, train or "all", samples, seed, designed, report)
         except ConvergenceError as error:
             return _not_solvable(error)
 
@@ -174,6 +180,7 @@ def _of_model(
     train: str,
     samples: int | None,
     seed: int,
+    designed: Design | None,
     report: Report,
 ) -> Verdict:
     every = model.check_samples(X)
@@ -186,7 +193,7 @@ def _of_model(
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"{model!r} has no network that solves an equilibrium.")
     report(0, 4, lambda: "the twin")
-    twin = explicit_twin(net, every[chosen], seed=seed + 1)
+    twin = explicit_twin(net, every[chosen], seed=seed + 1, designed=designed)
     if twin.evidence is None:
         raise InputError("The twin came without evidence.")
     kernel = twin.evidence.kernel

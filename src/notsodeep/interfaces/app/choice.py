@@ -13,7 +13,7 @@ from notsodeep.gaussian.activations import Activation, activation, default_param
 from notsodeep.interfaces import scenario
 from notsodeep.interfaces.app.uploads import Upload
 from notsodeep.interfaces.scenario import SMALLEST
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.validation import one_of
 
 FORMULA = "formula"
@@ -30,6 +30,10 @@ FAMILY_NAMES = ("auto", *FAMILIES)
 LARGEST_N, LARGEST_P = 2000, 2000
 LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
+# What is trained follows the kernel that is matched: the readout has the conjugate kernel, all weights the tangent one.
+MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
+IMAGE_KERNELS = ("ck", "ntk")
+WIDTHS = (64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ class Data(scenario.Data):
         """The first rows of the file, or digits; all of them if there are fewer than n."""
         if self.upload is not None:
             table = self.upload.table
-            return replace(table, rows=table.rows[: self.n], labels=None)
+            labels = None if table.labels is None else table.labels[: self.n]
+            return replace(table, rows=table.rows[: self.n], labels=labels)
         return replace(self, n=min(self.n, _digits()))._named()
 
 
@@ -83,6 +88,8 @@ class Choice:
         sigma_a2: variance of the recurrent weights; that of the input weights is 1 - sigma_a2.
         kernel: what the design matches: "ck", "ntk", "ntk_paper" or "both".
         family: the designed layers: "auto" or a family by name.
+        width: units of the networks that are judged, timed and trained.
+        images: whether the network is convolutional, and the samples are images.
         data: where the samples come from.
     """
 
@@ -92,11 +99,15 @@ class Choice:
     sigma_a2: float = 0.2
     kernel: str = "ck"
     family: str = "auto"
+    width: int = 256
+    images: bool = False
     data: Data = field(default_factory=Data)
 
     def __post_init__(self) -> None:
-        one_of(self.kernel, KERNELS, "kernel")
+        one_of(self.kernel, IMAGE_KERNELS if self.images else KERNELS, "kernel")
         one_of(self.family, FAMILY_NAMES, "family")
+        if self.width not in WIDTHS:
+            raise InputError(f"width came as {self.width!r}; take one of {', '.join(map(str, WIDTHS))}.")
         _between(self.sigma_a2, "sigma_a2", 0.0, 1.0)
         if self.activation == FORMULA:
             _refuse_no_formula(self.expression)
@@ -117,8 +128,18 @@ class Choice:
 
     @property
     def model(self) -> DEQ:
-        """The DEQ, not yet centred."""
+        """The DEQ of rows, not yet centred."""
         return DEQ(self.phi, self.sigma_a2)
+
+    @property
+    def image_model(self) -> ConvDEQ:
+        """The convolutional DEQ, whose readout sees every position."""
+        return ConvDEQ(self.phi, self.sigma_a2, readout="flatten")
+
+    @property
+    def units(self) -> int:
+        """Units of a hidden layer; of a convolutional one channels, a sixteenth as many."""
+        return self.width // 16 if self.images else self.width
 
     @property
     def activation_text(self) -> str:

@@ -10,25 +10,46 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.interfaces import scenario
-from notsodeep.interfaces.app.choice import Choice, Data
+from notsodeep.interfaces.app.choice import FORMULA, Choice, Data
+from notsodeep.interfaces.app.images import small_images
 from notsodeep.interfaces.scenario import ErrorPoint, Law, Prediction, Samples
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.validation import Array
+
+T = TypeVar("T")
+# Images on which the twin of a convolutional network is fitted.
+_IMAGES_TO_FIT = 20
 
 
 @lru_cache(maxsize=8)
 def samples_of(data: Data) -> Samples:
     """The samples of a choice of data."""
     return data.samples()
+
+
+@lru_cache(maxsize=4)
+def images_of(data: Data) -> Samples:
+    """The samples as images, made small."""
+    return small_images(data)
+
+
+def samples_for(choice: Choice) -> Samples:
+    """The samples as the chosen network takes them: rows or images."""
+    return images_of(choice.data) if choice.images else samples_of(choice.data)
+
+
+def judged_model(choice: Choice) -> DEQ | ConvDEQ:
+    """The DEQ that is judged: of rows centred, of images as it is, since its twins need no mean of zero."""
+    return choice.image_model if choice.images else centred_model(choice)
 
 
 def centred_model(choice: Choice) -> DEQ:
@@ -38,13 +59,32 @@ def centred_model(choice: Choice) -> DEQ:
 
 def design_of(choice: Choice) -> Design:
     """The explicit network with the DEQ's kernel."""
-    return _design(centred_model(choice), choice.data, choice.kernel, choice.family)
+    if choice.images:
+        return _image_design(choice.image_model, choice.data, choice.kernel)
+    return _design(centred_model(choice), choice.data, choice.kernel, choice.family, fits_rows(choice))
 
 
 @lru_cache(maxsize=64)
-def _design(model: DEQ, data: Data, kernel: str, family: str) -> Design:
+def _design(model: DEQ, data: Data, kernel: str, family: str, fit: bool) -> Design:
     samples = samples_of(data)
-    return design(model, samples.tau0, kernel, family, X=scenario.rows_to_fit(samples.rows, kernel, family))
+    return design(model, samples.tau0, kernel, family, X=samples.rows if fit else None)
+
+
+@lru_cache(maxsize=64)
+def _image_design(model: ConvDEQ, data: Data, kernel: str) -> Design:
+    return design(model, 1.0, kernel, X=images_of(data).rows[:_IMAGES_TO_FIT])
+
+
+def fits_rows(choice: Choice) -> bool:
+    """Whether the design looks at the samples, and not at their norm alone.
+
+    With a typed formula it does not, unless its family needs them: every network that is tried on the samples would
+    need tables of its own, which takes seconds.
+    """
+    if choice.activation == FORMULA and choice.family != "injected":
+        return False
+    rows = samples_of(choice.data).rows
+    return scenario.rows_to_fit(rows, choice.kernel, choice.family) is not None
 
 
 @lru_cache(maxsize=6)
@@ -86,28 +126,43 @@ def start_prediction(choice: Choice) -> None:
 def _spectrum(model: DEQ, data: Data, kernel: str) -> Spectrum:
     exact = np.asarray(np.linalg.eigvalsh(kernel_of(model, data, kernel)), dtype=np.float64)
     samples = samples_of(data)
-    limit = _limit(_started(model, samples.law, len(samples.rows), kernel))
-    found = scenario.predict(model, samples, kernel) if limit is None else Prediction(limit, None)
+    started = _started(model, samples.law, len(samples.rows), kernel)
+    found = (
+        scenario.predict(model, samples, kernel) if started is None else Prediction(started.result(), None)
+    )
     return Spectrum(found.limit, found.equivalent, exact, found.distance_to(exact))
 
 
-def _limit(started: Future[LimitingSpectrum] | None) -> LimitingSpectrum | None:
-    """The prediction that was started; None where none was, or where its process was ended from outside."""
-    try:
-        return None if started is None else started.result()
-    except BrokenProcessPool:
-        return None
-
-
 @lru_cache(maxsize=32)
-def _started(model: DEQ, law: Law | None, n: int, kernel: str) -> Future[LimitingSpectrum] | None:
-    """The prediction from the law, in another process; None where there is no law, or no such process any more."""
+def _started(model: DEQ, law: Law | None, n: int, kernel: str) -> Started[LimitingSpectrum] | None:
+    """The prediction from the law, in another process; None where there is no law."""
     if law is None:
         return None
+    return in_other_process(limiting_density, model, law, n, kernel, form="refined")
+
+
+@dataclass(frozen=True, eq=False)
+class Started(Generic[T]):
+    """A task in another process, or here where that process was ended from outside."""
+
+    task: Callable[[], T]
+    future: Future[T] | None
+
+    def result(self) -> T:
+        """Wait for the other process."""
+        try:
+            return self.task() if self.future is None else self.future.result()
+        except BrokenProcessPool:
+            return self.task()
+
+
+def in_other_process(task: Callable[..., T], *args: Any, **settings: Any) -> Started[T]:
+    """Start a task beside the page."""
+    bound = partial(task, *args, **settings)
     try:
-        return _process().submit(limiting_density, model, law, n, kernel, form="refined")
+        return Started(bound, _process().submit(bound))
     except BrokenProcessPool:
-        return None
+        return Started(bound, None)
 
 
 @lru_cache(maxsize=1)

@@ -1,14 +1,29 @@
-"""The left side of the page: every control, with a word on what it does; together they make a `Choice`."""
+"""Every control of the page, with a word on what it does; together they make a `Choice`.
+
+Where samples come from is asked above the answers, where it is seen on a phone too; the rest is on the left.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from notsodeep.data import SCALES, Preprocessing
-from notsodeep.interfaces.app.choice import ACTIVATIONS, FAMILY_NAMES, FORMULA, PARAMETERS, Choice, Data
+from notsodeep.interfaces.app.choice import (
+    ACTIVATIONS,
+    FAMILY_NAMES,
+    FORMULA,
+    IMAGE_KERNELS,
+    PARAMETERS,
+    WIDTHS,
+    Choice,
+    Data,
+)
 from notsodeep.interfaces.app.uploads import MEGABYTE, Upload, read_upload
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
 
 _START = Choice()
 _FIRST_FORMULA = "x * sigmoid(x)"
@@ -19,10 +34,10 @@ _KERNELS = {
     "ntk_paper": "the papers' NTK",
 }
 _SOURCES = {
+    "digits": "handwritten digits",
     "mixture": "two Gaussian classes",
     "sphere": "a sphere",
-    "digits": "handwritten digits",
-    "file": "a file of yours",
+    "file": "my own file",
 }
 _FAMILIES = {
     "auto": "auto: the simplest that works",
@@ -36,23 +51,36 @@ _FAMILIES = {
 }
 
 
-def choose() -> Choice:
+def choose(above: DeltaGenerator) -> Choice:
     """Draw the controls and read them.
+
+    Args:
+        above: where the source of the samples is asked for.
 
     Raises:
         InputError: for a formula or a file that cannot be used.
     """
+    with above:
+        source = _source()
     with st.sidebar:
         st.subheader("The deep network", anchor=False)
         network = _network()
         st.subheader("Its shallow twin", anchor=False)
-        twin = _twin()
+        twin = _twin(network["images"])
         st.subheader("The data", anchor=False)
-        data = _data()
-    return Choice(**network, **twin, data=data)
+        sizes = _sizes(source["source"])
+    return Choice(**network, **twin, data=Data(**source, **sizes))
 
 
 def _network() -> dict[str, Any]:
+    images = st.radio(
+        "Network",
+        (False, True),
+        format_func=lambda one: "convolutional, on images" if one else "dense, on rows",
+        key="images",
+        help="A convolutional DEQ needs images: the digits, or a NPY file of images. They are made small, so that the "
+        "page answers at once.",
+    )
     name = st.selectbox(
         "Activation",
         (*ACTIVATIONS, FORMULA),
@@ -60,7 +88,7 @@ def _network() -> dict[str, Any]:
         key="activation",
         help="What each neuron of the DEQ does to its input. Choose a formula to type your own.",
     )
-    found: dict[str, Any] = {"activation": name}
+    found: dict[str, Any] = {"images": images, "activation": name}
     if name == FORMULA:
         found["expression"] = st.text_input(
             "Formula in x",
@@ -93,6 +121,11 @@ def _network() -> dict[str, Any]:
         help="Variance of the recurrent weights. Near 0 the DEQ is one layer; towards 1 it remembers itself more and "
         "more, like an ever deeper network. The input weights have the rest, 1 − σ_a².",
     )
+    found["width"] = st.select_slider(
+        "Width of the networks", WIDTHS, _START.width, key="width",
+        help="Units of each hidden layer of the networks that are judged, timed and trained; of convolutional ones "
+        "channels, a sixteenth as many. The theory is for wide ones.",
+    )  # fmt: skip
     return found
 
 
@@ -107,15 +140,17 @@ def _parameter_help(name: str, parameter: str) -> str:
     return words.get((name, parameter), "A number of the activation.")
 
 
-def _twin() -> dict[str, Any]:
+def _twin(images: bool) -> dict[str, Any]:
     kernel = st.selectbox(
         "Kernel to match",
-        tuple(_KERNELS),
+        IMAGE_KERNELS if images else tuple(_KERNELS),
         format_func=_KERNELS.__getitem__,
         key="kernel",
         help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. "
         "NTK: while all layers are. Both: CK, and learning rates that bring the NTK along.",
     )
+    if images:
+        return {"kernel": kernel}
     family = st.selectbox(
         "Layers of the twin",
         FAMILY_NAMES,
@@ -126,25 +161,32 @@ def _twin() -> dict[str, Any]:
     return {"kernel": kernel, "family": family}
 
 
-def _data() -> Data:
-    source = st.selectbox(
-        "Samples",
+def _source() -> dict[str, Any]:
+    source = st.radio(
+        "An example, or my own data",
         tuple(_SOURCES),
         format_func=_SOURCES.__getitem__,
         key="source",
-        help="Kernels are computed on these. Gaussian classes are what the theory is made for; digits and your own "
+        horizontal=True,
+        help="Everything is computed on these. Gaussian classes are what the theory is made for; digits and your own "
         "file show how far it carries.",
     )
     found: dict[str, Any] = {"source": source}
     if source == "file":
-        found["upload"] = _upload()
-        found["scale"] = st.selectbox(
+        file, labels, scale = st.columns(3)
+        found["upload"] = _upload(file, labels)
+        found["scale"] = scale.selectbox(
             "Scaling of the rows",
             SCALES,
             format_func=lambda how: f"{how}: {Preprocessing.words(how)}",
             key="scale",
             help="The theory is about centred rows whose norm is near 1.",
         )
+    return found
+
+
+def _sizes(source: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     if source == "mixture":
         found["mean"] = st.slider(
             "Separation of the classes",
@@ -171,18 +213,18 @@ def _data() -> Data:
                 "Seed", 0, 9999, _START.data.seed, 1, key="seed", help="Another number draws other samples."
             )
         )
-    return Data(**found)
+    return found
 
 
-def _upload() -> Upload | None:
+def _upload(left: DeltaGenerator, right: DeltaGenerator) -> Upload | None:
     limit = st.get_option("server.maxUploadSize")
-    file = st.file_uploader(
+    file = left.file_uploader(
         "CSV or NPY file",
         type=["csv", "npy"],
         key="upload",
         help=f"One sample in each row, at most {limit} MB; a header is fine. The file stays on this machine.",
     )
-    label = st.text_input(
+    label = right.text_input(
         "Column with labels, if there is one",
         key="label_column",
         help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows.",

@@ -7,7 +7,7 @@ import zipfile
 
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.computations import design_of, distances_of, spectrum_of
-from notsodeep.interfaces.app.pictures import KINDS, Picture, picture_of
+from notsodeep.interfaces.app.pictures import Picture, kinds_of, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
 from notsodeep.interfaces.app.words import spectrum_words
 from notsodeep.interfaces.report.rendering import Section, page, parts, picture
@@ -44,4 +44,4 @@ def figures_zip(choice: Choice) -> bytes:
 
 
 def _pictures(choice: Choice) -> list[Picture]:
-    return [picture_of(kind, choice) for kind in KINDS]
+    return [picture_of(kind, choice) for kind in kinds_of(choice)]

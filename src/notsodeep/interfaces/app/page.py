@@ -1,31 +1,37 @@
-"""The page as a whole: title, controls on the left, answers on the right, and a sentence for whatever goes wrong."""
+"""The page as a whole: data and views above, controls on the left, answers below."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
-from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.interfaces.app import computations, page_panels
+from notsodeep.interfaces.app import computations, first_screen, page_panels, race_panels, verdict_panels
+from notsodeep.interfaces.app.choice import Choice, Data
 from notsodeep.interfaces.app.controls import choose
-from notsodeep.interfaces.app.words import plain
+from notsodeep.interfaces.app.page_errors import errors_on_page
 
 _ICON = Path(__file__).with_name("icon.svg")
 _STYLE = """
 .stMainBlockContainer { padding-top: 3rem; padding-bottom: 3rem; }
 .stMainBlockContainer h1 { font-size: 2.1rem; padding-top: 0; }
 .stMainBlockContainer h3 { font-size: 1.35rem; }
+:is(button, input, a, summary, [tabindex], [role=radio], [role=tab]):focus-visible,
+label:has(input:focus-visible) { outline: 3px solid #56b4e9 !important; outline-offset: 2px; }
 """
 _INTRODUCTION = (
     "A deep equilibrium model (DEQ) is a network of infinite depth: its output is the point where one layer, applied "
-    "again and again, stops changing. Here you see a **shallow** network designed to see data as the DEQ does, and how "
-    "well theory predicts both. Move anything on the left and watch."
+    "again and again, stops changing. Here you see whether a **shallow** network designed in its place will do, on "
+    "your data or on an example, before anything is trained."
 )
+# Only the view that is open is computed: each answers while a slider moves.
+VIEWS = {
+    "verdict": "Do I need it?",
+    "learning": "How many samples?",
+    "theory": "Twin and kernel",
+    "races": "Races",
+    "away": "Take it with you",
+}
 
 
 def show() -> None:
@@ -33,50 +39,37 @@ def show() -> None:
     st.set_page_config("notsodeep explorer", _ICON.read_text(encoding="utf-8"), layout="wide")
     st.html(f"<style>{_STYLE}</style>")
     _warmed_up()
-    st.title("How deep is a deep equilibrium model?", anchor=False)
+    st.title("Do I need this deep equilibrium model?", anchor=False)
     st.markdown(_INTRODUCTION)
+    data, view = st.container(), st.container()
+    chosen = view.segmented_control(
+        "What to show", tuple(VIEWS), format_func=VIEWS.__getitem__, default="verdict", required=True,
+        key="view", label_visibility="collapsed",
+    )  # fmt: skip
     with errors_on_page(), st.spinner("Computing…", show_time=False):
-        _answer()
+        choice = choose(data)
+        page_panels.show_samples(st.container(), choice)
+        _show_view(str(chosen), choice)
 
 
-def _answer() -> None:
-    choice = choose()
-    page_panels.show_samples(st.container(), choice)
-    computations.start_prediction(choice)
-    columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
-    (activations, twin), (spectrum, errors) = columns
-    below, race, away = st.container(), st.container(), st.container()
-    page_panels.show_design(activations, twin, choice)
-    with errors_on_page(errors):
-        page_panels.show_errors(errors, choice)
-    with errors_on_page(spectrum):
-        page_panels.show_spectrum(spectrum, choice)
-        page_panels.show_next_steps(below, choice)
-    with away, errors_on_page(away):
+def _show_view(view: str, choice: Choice) -> None:
+    if view == "verdict":
+        verdict_panels.show_first_screen(choice)
+    elif view == "learning":
+        verdict_panels.show_learning(choice)
+    elif view == "theory":
+        page_panels.show_theory(choice)
+    elif view == "races":
+        race_panels.show_race(choice)
+    else:
         page_panels.show_recipes(choice)
         page_panels.show_downloads(choice)
-    with race, errors_on_page(race):
-        page_panels.show_race(choice)
-
-
-@contextmanager
-def errors_on_page(place: Any = st) -> Iterator[None]:
-    """Show errors raised inside the block as a sentence on the page, never as a stack trace."""
-    try:
-        yield
-    except (InputError, ConvergenceError) as problem:
-        place.error(plain(str(problem)), icon=":material/error:")
-    # The last resort: the reader gets a sentence, the terminal the details.
-    except Exception as problem:
-        logging.getLogger(__name__).exception("unforeseen error on the page")
-        name = type(problem).__name__
-        place.error(
-            f"Something went wrong that was not foreseen ({name}). Change a control to go on; the terminal that runs "
-            "notsodeep explore has the details."
-        )
 
 
 @st.cache_resource(show_spinner="Warming up: this takes some seconds, once…")
 def _warmed_up() -> bool:
     computations.warm_up()
+    small = Choice(data=Data("digits", n=60))
+    with errors_on_page():
+        first_screen.verdict_of(small), first_screen.curves_of(small)
     return True

@@ -1,4 +1,4 @@
-"""The right side of the page: verdict, figures, race, and what to take away."""
+"""Parts of the page: samples, the design, the kernel, and what to take away."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from notsodeep.designs import INJECTED_IN_WORDS
-from notsodeep.figures.row_selection import words
 from notsodeep.interfaces.app import computations, exports
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.pictures import drawn, picture_of, race_picture
-from notsodeep.interfaces.app.race_job import MODES, MOST_EPOCHS, WIDTHS, RaceJob, RacePlan, epoch_rows
+from notsodeep.interfaces.app.page_errors import errors_on_page
+from notsodeep.interfaces.app.pictures import drawn, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
 from notsodeep.interfaces.app.words import next_steps, plain, spectrum_words, verdict
 
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
     from notsodeep.designs import Design
-    from notsodeep.nets.race import Race
 
-_POLL = 0.5  # seconds between looks at a race
 _SCALARS = {
     "diagonal": "size of its entries",
     "linear": "linear part",
@@ -49,6 +46,35 @@ def show_samples(place: DeltaGenerator, choice: Choice) -> None:
         place.caption(plain(" ".join(samples.notes)))
     if samples.advice:
         place.warning(plain(samples.advice), icon=":material/straighten:")
+
+
+def show_theory(choice: Choice) -> None:
+    """The design with its four numbers, the spectrum and its prediction, and how good the theory is."""
+    if choice.images:
+        _show_image_design(choice)
+        return
+    computations.start_prediction(choice)
+    columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
+    (activations, twin), (spectrum, errors) = columns
+    below = st.container()
+    show_design(activations, twin, choice)
+    with errors_on_page(errors):
+        show_errors(errors, choice)
+    with errors_on_page(spectrum):
+        show_spectrum(spectrum, choice)
+        show_next_steps(below, choice)
+
+
+def _show_image_design(choice: Choice) -> None:
+    """The twin of a convolutional network: its layers; spectra are predicted for rows alone."""
+    made = computations.design_of(choice)
+    left, right = st.columns(2, gap="large")
+    left.subheader("The activations", anchor=False)
+    show_picture(left, "activations", choice)
+    right.subheader("The twin", anchor=False)
+    for line in made.explain().splitlines():
+        right.markdown(plain(line))
+    right.caption("Spectra and their prediction are shown for networks of rows.")
 
 
 # --- design -------------------------------------------------------------------------------------------
@@ -117,90 +143,6 @@ def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:
     """What is worth trying next."""
     steps = next_steps(choice, computations.design_of(choice), computations.spectrum_of(choice))
     place.markdown("**Try next**\n" + "\n".join(f"- {plain(step)}" for step in steps))
-
-
-# --- race ---------------------------------------------------------------------------------------------
-
-
-def show_race(choice: Choice) -> None:
-    """A race of the three networks on the digits; while it runs, this part of the page is drawn twice a second."""
-    st.subheader("A race on handwritten digits", anchor=False)
-    st.markdown(
-        "The DEQ, its twin and a plain network of the same depth and width, trained alike. The DEQ solves for its "
-        "equilibrium at every step; the twin does not."
-    )
-    job: RaceJob | None = st.session_state.get("race")
-    running = job is not None and job.state in ("running", "stopping")
-    st.fragment(_race, run_every=_POLL if running else None)(choice, polled=running)
-
-
-def _race(choice: Choice, *, polled: bool) -> None:
-    job: RaceJob | None = st.session_state.get("race")
-    running = job is not None and job.state in ("running", "stopping")
-    if polled and not running:
-        st.rerun()  # the whole page once, which ends the looking
-    plan = _race_controls(choice, running)
-    start, stop = st.columns(2)
-    if start.button("Start the race", key="start_race", disabled=running, width="stretch", type="primary"):
-        st.session_state["race"] = RaceJob(plan.run).start()
-        st.session_state["race_model"] = choice.activation_text
-        st.rerun()
-    if stop.button("Stop", key="stop_race", disabled=not running, width="stretch") and job is not None:
-        job.stop()
-    if job is not None:
-        _show_job(job)
-
-
-def _race_controls(choice: Choice, running: bool) -> RacePlan:
-    width, epochs = st.columns(2)
-    wide = width.select_slider(
-        "Width", WIDTHS, 256, key="race_width", disabled=running,
-        help="Neurons of each hidden layer. The theory is for wide networks.",
-    )  # fmt: skip
-    long = epochs.slider(
-        "Epochs", 1, MOST_EPOCHS, 10, key="race_epochs", disabled=running,
-        help="Passes over the 1437 training images.",
-    )  # fmt: skip
-    return RacePlan(choice.model, MODES[choice.kernel], int(wide), int(long))
-
-
-def _show_job(job: RaceJob) -> None:
-    state = job.state
-    name = plain(str(st.session_state.get("race_model", "")))
-    if state in ("running", "stopping"):
-        words = "stopping…" if state == "stopping" else job.news
-        st.progress(min(1.0, job.share), text=plain(words))
-    elif state == "stopped":
-        st.info("The race was stopped. Nothing of it is kept.")
-    elif state == "failed":
-        st.error(plain(job.problem))
-    elif job.result is not None:
-        st.markdown(f"Race of a DEQ with {name}:")
-        _show_result(job.result)
-
-
-def _show_result(race: Race) -> None:
-    left, right = st.columns(2)
-    picture = race_picture(epoch_rows(race))
-    left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
-    left.caption(picture.caption)
-    right.table(standing_rows(race), width="stretch")
-    right.caption(
-        "Same class: how often it predicts what the DEQ predicts. Time: for 1000 images, without training."
-    )
-    for standing in race.standings:
-        if standing.stopped is not None:
-            right.warning(plain(f"{words(standing.model)} stopped early: {standing.stopped}"))
-
-
-def standing_rows(race: Race) -> dict[str, list[str]]:
-    """The table of the race as columns of text."""
-    return {
-        "network": [words(one.model) for one in race.standings],
-        "accuracy": [f"{one.accuracy:.1%}" for one in race.standings],
-        "same class": ["" if one.agreement is None else f"{one.agreement:.1%}" for one in race.standings],
-        "time": [f"{1e3 * one.inference_seconds:.3g} ms" for one in race.standings],
-    }
 
 
 # --- to take away -------------------------------------------------------------------------------------

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from notsodeep import figures
 from notsodeep.designs import Design
+from notsodeep.figures.row_selection import words
 from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.computations import Spectrum, design_of, errors_of, spectrum_of
+from notsodeep.interfaces.app.computations import Spectrum, design_of, errors_of, samples_of, spectrum_of
+from notsodeep.interfaces.app.first_screen import CallTimes, curves_of, has_labels, times_of
 from notsodeep.interfaces.scenario import ErrorPoint
+from notsodeep.learning import LearningCurve
 
-KINDS = ("activations", "spectrum", "errors")
+KINDS = ("activations", "curves", "times", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
 
 
@@ -56,12 +59,24 @@ class Picture:
 
 
 def picture_of(kind: str, choice: Choice) -> Picture:
-    """The figure of a choice: "activations", "spectrum" or "errors"."""
+    """The figure of a choice: one of `kinds_of`."""
     if kind == "activations":
         return _activations(design_of(choice))
+    if kind == "curves":
+        return _curves(curves_of(choice) or {}, is_from_law=samples_of(choice.data).law is not None)
+    if kind == "times":
+        return _times(times_of(choice))
     if kind == "spectrum":
         return _spectrum(spectrum_of(choice))
     return _errors(choice, errors_of(choice))
+
+
+def kinds_of(choice: Choice) -> tuple[str, ...]:
+    """The figures that a choice has: no learning curve without labels, no equivalents of kernels of images."""
+    missing = set() if has_labels(choice) else {"curves"}
+    if choice.images:
+        missing |= {"spectrum", "errors"}
+    return tuple(kind for kind in KINDS if kind not in missing)
 
 
 @lru_cache(maxsize=64)
@@ -80,6 +95,40 @@ def _activations(made: Design) -> Picture:
         "are the four numbers in the table.",
         lambda axes: figures.plot_design(made, axes),
         below=layers + 1,
+    )
+
+
+def _curves(curves: Mapping[str, LearningCurve], *, is_from_law: bool) -> Picture:
+    """Predicted learning curves of the DEQ, its twin and one plain layer."""
+    last = ", ".join(
+        f"{words(name)} {curve.accuracy[-1]:.1%}"
+        if curve.is_classification
+        else f"{words(name)} {curve.mse[-1]:.3g}"
+        for name, curve in curves.items()
+    )
+    origin = (
+        "Predicted from the law of the classes, without a sample"
+        if is_from_law
+        else "Predicted from a part of the samples; thin: beyond them, by theory"
+    )
+    return Picture(
+        "curves",
+        f"Predicted test accuracy or error against the number of training samples; at the largest number: {last}.",
+        f"{origin}. Bands: where nine of ten training sets end. Where the dashed line of the twin covers the DEQ's, "
+        "nothing is lost.",
+        lambda axes: figures.plot_learning_curves(curves, axes),
+    )
+
+
+def _times(found: CallTimes) -> Picture:
+    """Milliseconds of a call of the three networks."""
+    said = ", ".join(f"{words(name)} {value:.3g} ms" for name, value in found.milliseconds.items())
+    return Picture(
+        "times",
+        f"Bars: the time of one call of each network: {said}.",
+        f"Processor time on this machine for a batch of {found.batch}, width {found.width}. The DEQ solves for its "
+        "equilibrium in every call; the others go through their layers once.",
+        lambda axes: figures.plot_times(found.milliseconds, axes),
     )
 
 

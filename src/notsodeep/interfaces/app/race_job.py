@@ -14,10 +14,7 @@ from notsodeep.progress import News, Report
 if TYPE_CHECKING:
     from notsodeep.nets.race import Race
 
-WIDTHS = (64, 128, 256, 512, 1024)
 MOST_EPOCHS = 50
-# What is trained follows the kernel that is matched: the readout has the conjugate kernel, all weights the tangent one.
-MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
 
 Run = Callable[[Report], "Race"]
 

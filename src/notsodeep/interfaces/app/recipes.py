@@ -7,9 +7,8 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from notsodeep.interfaces.app.choice import FORMULA, Choice, Data
-from notsodeep.interfaces.app.computations import error_sizes, samples_of
-from notsodeep.interfaces.scenario import rows_to_fit
+from notsodeep.interfaces.app.choice import FORMULA, MODES, Choice, Data
+from notsodeep.interfaces.app.computations import error_sizes, fits_rows, samples_of
 
 _EXACT = {
     "ck": "nsd.conjugate_kernel(deq, X)",
@@ -43,7 +42,7 @@ def as_python(choice: Choice) -> str:
         sizes=[(one.n, one.p) for one in error_sizes(data)],
         arguments=", ".join([repr(choice.activation), *named]),
         exact=_EXACT[choice.shown_kernel],
-        fits_rows=rows_to_fit(samples.rows, choice.kernel, choice.family) is not None,
+        fits_rows=fits_rows(choice),
     )
     return text.strip() + "\n"
 
@@ -64,7 +63,27 @@ def command_words(choice: Choice) -> list[list[str]]:
     tau0 = ["--tau0", repr(samples_of(choice.data).tau0)]
     spectrum = ["notsodeep", "spectrum", "--kernel", choice.shown_kernel, "--errors"]
     data = _data_words(choice.data)
-    return [[*design, *tau0, *model, *data], [*spectrum, *model, *data]]
+    # Given data, the command looks at them.
+    seen = data if fits_rows(choice) or choice.activation != FORMULA else []
+    return [[*design, *tau0, *model, *seen], [*spectrum, *model, *data]]
+
+
+def verdict_words(choice: Choice) -> list[str]:
+    """The verdict from the shell: on more samples than the page takes, as a list of words."""
+    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+    networks = ["--width", str(choice.width), "--train", MODES[choice.kernel]]
+    return ["notsodeep", "verdict", *model, *networks, *_data_words(choice.data)]
+
+
+def next_command(choice: Choice, answer: str) -> str:
+    """What goes on from a verdict: the design where the twin will do, else training of all three for real."""
+    if answer == "yes":
+        return shlex.join(command_words(choice)[0])
+    if samples_of(choice.data).labels is None:
+        return shlex.join(verdict_words(choice))
+    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+    networks = ["--width", str(choice.width), "--train", MODES[choice.kernel]]
+    return shlex.join(["notsodeep", "train", *model, *networks, *_data_words(choice.data)])
 
 
 def _data_words(data: Data) -> list[str]:

@@ -30,12 +30,14 @@ class Upload:
         digest: SHA-256 of its bytes.
         table: samples in rows, as they are in the file, and labels.
         label_column: the column that holds labels, if one was named.
+        image_shape: channels, height and width, where the file holds images.
     """
 
     name: str
     digest: str
     table: Table = field(compare=False, repr=False)
     label_column: str | None = None
+    image_shape: tuple[int, int, int] | None = None
 
     @property
     def rows(self) -> Array:
@@ -76,4 +78,16 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
     if not np.any(rows != rows[0]):
         raise InputError("All rows of the file are equal: there is nothing to tell apart. Check the file.")
     rows.setflags(write=False)
-    return Upload(short, hashlib.sha256(content).hexdigest(), table, label_column)
+    return Upload(
+        short, hashlib.sha256(content).hexdigest(), table, label_column, _image_shape(short, content)
+    )
+
+
+def _image_shape(name: str, content: bytes) -> tuple[int, int, int] | None:
+    """Channels, height and width of the images in a NPY file; None where it holds no images."""
+    if not name.lower().endswith(".npy"):
+        return None
+    shape = np.load(io.BytesIO(content), allow_pickle=False).shape
+    if len(shape) == 3:
+        return 1, int(shape[1]), int(shape[2])
+    return (int(shape[1]), int(shape[2]), int(shape[3])) if len(shape) == 4 else None

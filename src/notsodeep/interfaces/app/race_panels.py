@@ -1,0 +1,95 @@
+"""Races on handwritten digits: started, watched and stopped from the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from notsodeep.figures.row_selection import words
+from notsodeep.interfaces.app.choice import MODES, Choice
+from notsodeep.interfaces.app.page_panels import is_dark
+from notsodeep.interfaces.app.pictures import race_picture
+from notsodeep.interfaces.app.race_job import MOST_EPOCHS, RaceJob, RacePlan, epoch_rows
+from notsodeep.interfaces.app.words import plain
+
+if TYPE_CHECKING:
+    from notsodeep.nets.race import Race
+
+_POLL = 0.5  # seconds between looks at a race
+
+
+def show_race(choice: Choice) -> None:
+    """A race of the three networks on the digits; while it runs, this part of the page is drawn twice a second."""
+    st.subheader("A race on handwritten digits", anchor=False)
+    st.markdown(
+        "The DEQ, its twin and a plain network of the same depth and width, trained alike. The DEQ solves for its "
+        "equilibrium at every step; the twin does not."
+    )
+    job: RaceJob | None = st.session_state.get("race")
+    running = job is not None and job.state in ("running", "stopping")
+    st.fragment(_race, run_every=_POLL if running else None)(choice, polled=running)
+
+
+def _race(choice: Choice, *, polled: bool) -> None:
+    job: RaceJob | None = st.session_state.get("race")
+    running = job is not None and job.state in ("running", "stopping")
+    if polled and not running:
+        st.rerun()  # the whole page once, which ends the looking
+    plan = _race_controls(choice, running)
+    start, stop = st.columns(2)
+    if start.button("Start the race", key="start_race", disabled=running, width="stretch", type="primary"):
+        st.session_state["race"] = RaceJob(plan.run).start()
+        st.session_state["race_model"] = choice.activation_text
+        st.rerun()
+    if stop.button("Stop", key="stop_race", disabled=not running, width="stretch") and job is not None:
+        job.stop()
+    if job is not None:
+        _show_job(job)
+
+
+def _race_controls(choice: Choice, running: bool) -> RacePlan:
+    long = st.slider(
+        "Epochs", 1, MOST_EPOCHS, 10, key="race_epochs", disabled=running,
+        help="Passes over the 1437 training images.",
+    )  # fmt: skip
+    return RacePlan(choice.model, MODES[choice.kernel], choice.width, int(long))
+
+
+def _show_job(job: RaceJob) -> None:
+    state = job.state
+    name = plain(str(st.session_state.get("race_model", "")))
+    if state in ("running", "stopping"):
+        words = "stopping…" if state == "stopping" else job.news
+        st.progress(min(1.0, job.share), text=plain(words))
+    elif state == "stopped":
+        st.info("The race was stopped. Nothing of it is kept.")
+    elif state == "failed":
+        st.error(plain(job.problem))
+    elif job.result is not None:
+        st.markdown(f"Race of a DEQ with {name}:")
+        _show_result(job.result)
+
+
+def _show_result(race: Race) -> None:
+    left, right = st.columns(2)
+    picture = race_picture(epoch_rows(race))
+    left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
+    left.caption(picture.caption)
+    right.table(standing_rows(race), width="stretch")
+    right.caption(
+        "Same class: how often it predicts what the DEQ predicts. Time: for 1000 images, without training."
+    )
+    for standing in race.standings:
+        if standing.stopped is not None:
+            right.warning(plain(f"{words(standing.model)} stopped early: {standing.stopped}"))
+
+
+def standing_rows(race: Race) -> dict[str, list[str]]:
+    """The table of the race as columns of text."""
+    return {
+        "network": [words(one.model) for one in race.standings],
+        "accuracy": [f"{one.accuracy:.1%}" for one in race.standings],
+        "same class": ["" if one.agreement is None else f"{one.agreement:.1%}" for one in race.standings],
+        "time": [f"{1e3 * one.inference_seconds:.3g} ms" for one in race.standings],
+    }
