@@ -158,7 +158,7 @@ def _designed(
     rows: Array,
     tau0: float,
     kernel: str | None,
-    family: str | Family,
+    family: str | NetworkFamily,
     layers: int | None,
 ) -> Design:
     """The design of the twin, judged on the rows where its family asks for them."""

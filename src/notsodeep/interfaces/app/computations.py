@@ -27,7 +27,7 @@ from notsodeep.validation import Array
 
 T = TypeVar("T")
 # Images on which the twin of a convolutional network is fitted.
-_IMAGES_TO_FIT = 20
+IMAGES_TO_FIT = 20
 
 
 @lru_cache(maxsize=8)
@@ -72,7 +72,7 @@ def _design(model: DEQ, data: Data, kernel: str, family: str, fit: bool) -> Desi
 
 @lru_cache(maxsize=64)
 def _image_design(model: ConvDEQ, data: Data, kernel: str) -> Design:
-    return design(model, 1.0, kernel, X=images_of(data).rows[:_IMAGES_TO_FIT])
+    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT])
 
 
 def fits_rows(choice: Choice) -> bool:

@@ -7,6 +7,7 @@ import zipfile
 
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.computations import design_of, distances_of, spectrum_of
+from notsodeep.interfaces.app.first_screen import verdict_of
 from notsodeep.interfaces.app.pictures import Picture, kinds_of, picture_of
 from notsodeep.interfaces.app.recipes import as_commands, as_python
 from notsodeep.interfaces.app.words import spectrum_words
@@ -17,19 +18,34 @@ from notsodeep.interfaces.report.sections import design_body
 def report_page(choice: Choice) -> str:
     """The page of one choice, without external references: it can be sent, printed, and read on a phone."""
     make = parts()
+    title = f"A DEQ with {choice.activation_text}, and its shallow twin"
+    again = Section(
+        "How to have it again", (make.heading("Python"), make.command(as_python(choice))), "repeat"
+    )
+    judged = [make.paragraph(line) for line in str(verdict_of(choice)).splitlines()]
+    first = [
+        picture(one.svg(), one.words, one.caption)
+        for one in _pictures(choice)
+        if one.name in ("curves", "times")
+    ]
+    verdict = Section("The verdict", (*judged, *first), "verdict")
+    if choice.images:
+        lines = tuple(make.paragraph(line) for line in design_of(choice).explain().splitlines())
+        sections = [verdict, Section("The shallow network", lines, "design"), again]
+        return page(title, [], sections, as_commands(choice))
     sentences = (str(distances_of(choice)), spectrum_words(spectrum_of(choice)))
     # The design brings its own figure.
-    shown = [one for one in _pictures(choice) if one.name != "activations"]
+    shown = [one for one in _pictures(choice) if one.name in ("spectrum", "errors")]
     kernel = [
         *(make.paragraph(sentence) for sentence in sentences),
         *(picture(one.svg(), one.words, one.caption) for one in shown),
     ]
     sections = [
+        verdict,
         Section("The shallow network", (design_body(design_of(choice)),), "design"),
         Section("Its kernel on these data", tuple(kernel), "kernel"),
-        Section("How to have it again", (make.heading("Python"), make.command(as_python(choice))), "repeat"),
+        again,
     ]
-    title = f"A DEQ with {choice.activation_text}, and its shallow twin"
     return page(title, [], sections, as_commands(choice))
 
 

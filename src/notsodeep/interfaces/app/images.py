@@ -41,7 +41,7 @@ def small_images(data: Data) -> Samples:
 
 
 def shrunk(images: Array, side: int) -> Array:
-    """Images (n, channels, height, width) of at most `side` pixels a side: means over blocks, edges cut to whole ones."""
+    """Images (n, channels, height, width) of at most `side` pixels a side: means over whole blocks."""
     for axis in (2, 3):
         factor = -(-images.shape[axis] // side)
         kept = images.shape[axis] // factor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notsodeep import figures
 from notsodeep.designs import Design
@@ -15,6 +15,9 @@ from notsodeep.interfaces.app.computations import Spectrum, design_of, errors_of
 from notsodeep.interfaces.app.first_screen import CallTimes, curves_of, has_labels, times_of
 from notsodeep.interfaces.scenario import ErrorPoint
 from notsodeep.learning import LearningCurve
+
+if TYPE_CHECKING:
+    from notsodeep.nets import Distilled
 
 KINDS = ("activations", "curves", "times", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
@@ -188,4 +191,15 @@ def race_picture(rows: list[dict[str, Any]]) -> Picture:
         "If the theory holds, the twin's line stays with the DEQ's. The plain network has the DEQ's own activation "
         "and no design.",
         lambda axes: figures.plot_epochs(rows, axes),
+    )
+
+
+def front_picture(found: Distilled) -> Picture:
+    """Time against disagreement with the teacher, of every candidate of a distillation."""
+    return Picture(
+        "front",
+        f"Time against the share of images with another class than the DEQ's, of {len(found.front)} candidates; "
+        f"chosen: {found.name}.",
+        "Down and left is better: faster, and more often of the DEQ's opinion.",
+        lambda axes: figures.plot_front(found, axes),
     )

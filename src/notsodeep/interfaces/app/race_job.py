@@ -1,4 +1,4 @@
-"""A race in a thread of its own: the page starts it, shows how far it is, and stops it."""
+"""Races in a thread of their own: the page starts one, shows how far it is, and stops it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from notsodeep.models import DEQ
 from notsodeep.progress import News, Report
 
 if TYPE_CHECKING:
+    from notsodeep.nets import Distilled
     from notsodeep.nets.race import Race
 
 MOST_EPOCHS = 50
 
-Run = Callable[[Report], "Race"]
+Run = Callable[[Report], Any]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,32 @@ class RacePlan:
         return race(self.model, train, test, settings, progress=report)
 
 
+@dataclass(frozen=True)
+class DistillationPlan:
+    """A DEQ is trained on the digits with all its weights, then a few of its own steps are fitted to its answers.
+
+    Attributes:
+        model: the DEQ.
+        width: of its network.
+        epochs: passes over the training samples, of the training and of each fit.
+    """
+
+    model: DEQ
+    width: int = 256
+    epochs: int = 5
+
+    def run(self, report: Report) -> Distilled:
+        """Train the teacher and distil it, reporting after each batch."""
+        from notsodeep.data import Preprocessing, load
+        from notsodeep.nets import DEQNet, distill, fit
+
+        digits = load("digits", split="train", dtype="float32")
+        rows = Preprocessing.fit(digits.X).apply(digits.X)
+        teacher = DEQNet(self.model, rows.shape[1], self.width, 10, seed=0)
+        fit(teacher, (rows, digits.y), epochs=self.epochs, progress=report)
+        return distill(teacher, rows, epochs=self.epochs, progress=report)
+
+
 class Stopped(Exception):
     """Raised inside the race when it should stop."""
 
@@ -65,7 +92,7 @@ class RaceJob:
     def __init__(self, run: Run) -> None:
         self.share = 0.0
         self.news = "getting ready"
-        self.result: Race | None = None
+        self.result: Any = None
         self.problem = ""
         self._run = run
         self._stop = threading.Event()

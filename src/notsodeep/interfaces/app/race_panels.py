@@ -9,23 +9,27 @@ import streamlit as st
 from notsodeep.figures.row_selection import words
 from notsodeep.interfaces.app.choice import MODES, Choice
 from notsodeep.interfaces.app.page_panels import is_dark
-from notsodeep.interfaces.app.pictures import race_picture
-from notsodeep.interfaces.app.race_job import MOST_EPOCHS, RaceJob, RacePlan, epoch_rows
+from notsodeep.interfaces.app.pictures import front_picture, race_picture
+from notsodeep.interfaces.app.race_job import MOST_EPOCHS, DistillationPlan, RaceJob, RacePlan, epoch_rows
 from notsodeep.interfaces.app.words import plain
 
 if TYPE_CHECKING:
+    from notsodeep.nets import Distilled
     from notsodeep.nets.race import Race
 
 _POLL = 0.5  # seconds between looks at a race
+_RACES = {"train": "three networks, trained alike", "distil": "a trained DEQ against its students"}
+_ABOUT = {
+    "train": "The DEQ, its twin and a plain network of the same depth and width. The DEQ solves for its equilibrium at "
+    "every step; the twin does not.",
+    "distil": "A DEQ is trained with all its weights. Then a few of its own steps, with weights of their own, are "
+    "fitted to its answers: no labels are needed, and the DEQ cut after as many steps is there to compare.",
+}
 
 
 def show_race(choice: Choice) -> None:
-    """A race of the three networks on the digits; while it runs, this part of the page is drawn twice a second."""
+    """A race of networks of rows on the digits; while it runs, this part of the page is drawn twice a second."""
     st.subheader("A race on handwritten digits", anchor=False)
-    st.markdown(
-        "The DEQ, its twin and a plain network of the same depth and width, trained alike. The DEQ solves for its "
-        "equilibrium at every step; the twin does not."
-    )
     job: RaceJob | None = st.session_state.get("race")
     running = job is not None and job.state in ("running", "stopping")
     st.fragment(_race, run_every=_POLL if running else None)(choice, polled=running)
@@ -48,11 +52,19 @@ def _race(choice: Choice, *, polled: bool) -> None:
         _show_job(job)
 
 
-def _race_controls(choice: Choice, running: bool) -> RacePlan:
+def _race_controls(choice: Choice, running: bool) -> RacePlan | DistillationPlan:
+    kind = st.radio(
+        "Which race", tuple(_RACES), format_func=_RACES.__getitem__, key="race_kind", horizontal=True,
+        disabled=running,
+        help="Train three fresh networks; or train a DEQ, then replace it by a few of its own steps.",
+    )  # fmt: skip
+    st.markdown(_ABOUT[kind])
     long = st.slider(
         "Epochs", 1, MOST_EPOCHS, 10, key="race_epochs", disabled=running,
         help="Passes over the 1437 training images.",
     )  # fmt: skip
+    if kind == "distil":
+        return DistillationPlan(choice.model, choice.width, int(long))
     return RacePlan(choice.model, MODES[choice.kernel], choice.width, int(long))
 
 
@@ -68,10 +80,38 @@ def _show_job(job: RaceJob) -> None:
         st.error(plain(job.problem))
     elif job.result is not None:
         st.markdown(f"Race of a DEQ with {name}:")
-        _show_result(job.result)
+        distilled = hasattr(job.result, "front")
+        (_show_distilled if distilled else _show_standings)(job.result)
 
 
-def _show_result(race: Race) -> None:
+def _show_distilled(found: Distilled) -> None:
+    left, right = st.columns(2)
+    picture = front_picture(found)
+    left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
+    left.caption(picture.caption)
+    reached = "reaches" if found.reached else "does not reach"
+    right.markdown(plain(f"Chosen: {found.name}. It {reached} the wanted {found.until:.0%}."))
+    right.table(candidate_rows(found), width="stretch")
+    right.caption(
+        "Same class: how often it answers as the DEQ does, on images that it was not fitted to. Time: for 1000."
+    )
+
+
+def candidate_rows(found: Distilled) -> dict[str, list[str]]:
+    """The table of the distillation as columns of text: the DEQ first, then the candidates, the cheapest first."""
+    teacher = found.fidelity.teacher_milliseconds
+    agreements = [one.fidelity.agreement for one in found.front]
+    return {
+        "network": ["the trained DEQ", *(one.name for one in found.front)],
+        "same class": ["", *("" if one is None else f"{one:.1%}" for one in agreements)],
+        "time": [
+            f"{teacher:.3g} ms",
+            *(f"{one.fidelity.milliseconds:.3g} ms" for one in found.front),
+        ],
+    }
+
+
+def _show_standings(race: Race) -> None:
     left, right = st.columns(2)
     picture = race_picture(epoch_rows(race))
     left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)

@@ -8,7 +8,8 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from notsodeep.interfaces.app.choice import FORMULA, MODES, Choice, Data
-from notsodeep.interfaces.app.computations import error_sizes, fits_rows, samples_of
+from notsodeep.interfaces.app.computations import IMAGES_TO_FIT, error_sizes, fits_rows, samples_of
+from notsodeep.interfaces.app.images import SIDE
 
 _EXACT = {
     "ck": "nsd.conjugate_kernel(deq, X)",
@@ -27,12 +28,14 @@ def _script() -> Template:
 
 
 def as_python(choice: Choice) -> str:
-    """A script that computes design, spectrum and errors of this choice; it runs as it stands."""
+    """A script that computes verdict, design, spectrum and errors of this choice; it runs as it stands."""
     data, samples = choice.data, samples_of(choice.data)
     parameters = (
         {"expression": choice.expression} if choice.activation == FORMULA else dict(choice.parameters)
     )
     named = [f"{name}={value!r}" for name, value in parameters.items()]
+    if choice.images:
+        return _image_script(choice, ", ".join([repr(choice.activation), *named]))
     text = _script().render(
         choice=choice,
         data=data,
@@ -47,12 +50,49 @@ def as_python(choice: Choice) -> str:
     return text.strip() + "\n"
 
 
+def _image_script(choice: Choice, arguments: str) -> str:
+    """A script that judges a convolutional network on the small images of the page."""
+    data = choice.data
+    if data.source == "digits":
+        rows = [
+            f"digits = load('digits', n={len(samples_of(data).rows)}, seed={data.seed})",
+            "X, y = as_images('digits', Preprocessing.fit(digits.X).apply(digits.X)), digits.y",
+        ]
+    else:
+        shape = ", ".join(map(str, data.upload.image_shape or ())) if data.upload else ""
+        rows = [
+            f"table = open_table({_file_name(data)!r}, {data.n})",
+            f"X = Preprocessing.named({data.scale!r}, table.rows).apply(table.rows).reshape(-1, {shape})",
+            "y = None",
+        ]
+    lines = [
+        "import numpy as np",
+        "",
+        "import notsodeep as nsd",
+        "from notsodeep.data import Preprocessing, as_images, load, open_table",
+        "from notsodeep.interfaces.app.images import shrunk",
+        "",
+        *rows,
+        f"X = shrunk(X, {SIDE})",
+        "X = X / np.sqrt(np.mean(np.sum(X**2, axis=1)))  # |x(s)|² = 1 on average over positions",
+        f"phi = nsd.activation({arguments})",
+        f"deq = nsd.ConvDEQ(phi, sigma_a2={choice.sigma_a2!r}, readout='flatten')",
+        f"twin = nsd.design(deq, 1.0, kernel={choice.kernel!r}, X=X[:{IMAGES_TO_FIT}])",
+        "print(twin.explain())",
+        f"found = nsd.verdict(deq, X, y, width={choice.units}, train={MODES[choice.kernel]!r}, designed=twin)",
+        "print(found)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _file_name(data: Data) -> str:
     return "rows.csv" if data.upload is None else data.upload.name
 
 
 def as_commands(choice: Choice) -> str:
-    """The same from the shell: the design and its distance, the spectrum and the errors."""
+    """The same from the shell: the design and its distance, the spectrum and the errors; of images the verdict."""
+    if choice.images:
+        return shlex.join(verdict_words(choice))
     return "\n".join(shlex.join(words) for words in command_words(choice))
 
 
@@ -69,21 +109,25 @@ def command_words(choice: Choice) -> list[list[str]]:
 
 
 def verdict_words(choice: Choice) -> list[str]:
-    """The verdict from the shell: on more samples than the page takes, as a list of words."""
-    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
-    networks = ["--width", str(choice.width), "--train", MODES[choice.kernel]]
-    return ["notsodeep", "verdict", *model, *networks, *_data_words(choice.data)]
+    """The verdict from the shell, on more samples than the page takes, as a list of words."""
+    return ["notsodeep", "verdict", *_network_words(choice)]
 
 
 def next_command(choice: Choice, answer: str) -> str:
     """What goes on from a verdict: the design where the twin will do, else training of all three for real."""
-    if answer == "yes":
+    if answer == "yes" and not choice.images:
         return shlex.join(command_words(choice)[0])
     if samples_of(choice.data).labels is None:
         return shlex.join(verdict_words(choice))
+    return shlex.join(["notsodeep", "train", *_network_words(choice)])
+
+
+def _network_words(choice: Choice) -> list[str]:
+    """Options of the model, its networks and the data, as verdict and train take them."""
+    conv = ["--model", "conv", "--readout", "flatten"] if choice.images else []
     model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
-    networks = ["--width", str(choice.width), "--train", MODES[choice.kernel]]
-    return shlex.join(["notsodeep", "train", *model, *networks, *_data_words(choice.data)])
+    networks = ["--width", str(choice.units), "--train", MODES[choice.kernel]]
+    return [*conv, *model, *networks, *_data_words(choice.data)]
 
 
 def _data_words(data: Data) -> list[str]:
