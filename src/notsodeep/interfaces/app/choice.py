@@ -106,6 +106,11 @@ class Choice:
     def __post_init__(self) -> None:
         one_of(self.kernel, IMAGE_KERNELS if self.images else KERNELS, "kernel")
         one_of(self.family, FAMILY_NAMES, "family")
+        if self.images and self.activation == FORMULA:
+            raise InputError(
+                "A typed formula takes too long for images on a page. Choose an activation by name, or use nsd.verdict "
+                "with a ConvDEQ."
+            )
         if self.width not in WIDTHS:
             raise InputError(f"width came as {self.width!r}; take one of {', '.join(map(str, WIDTHS))}.")
         _between(self.sigma_a2, "sigma_a2", 0.0, 1.0)

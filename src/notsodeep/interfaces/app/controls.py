@@ -83,10 +83,10 @@ def _network() -> dict[str, Any]:
     )
     name = st.selectbox(
         "Activation",
-        (*ACTIVATIONS, FORMULA),
+        ACTIVATIONS if images else (*ACTIVATIONS, FORMULA),
         format_func=lambda one: "a formula of mine…" if one == FORMULA else one,
         key="activation",
-        help="What each neuron of the DEQ does to its input. Choose a formula to type your own.",
+        help="What each neuron of the DEQ does to its input. For a dense network a formula of your own can be typed.",
     )
     found: dict[str, Any] = {"images": images, "activation": name}
     if name == FORMULA:

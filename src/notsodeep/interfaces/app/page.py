@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
@@ -71,5 +72,6 @@ def _warmed_up() -> bool:
     computations.warm_up()
     small = Choice(data=Data("digits", n=60))
     with errors_on_page():
-        first_screen.verdict_of(small), first_screen.curves_of(small)
+        for choice in (small, replace(small, images=True), replace(small, images=True, activation="tanh")):
+            first_screen.verdict_of(choice), first_screen.curves_of(choice)
     return True
