@@ -1,6 +1,6 @@
 """Pictures of the explorer for its page of the documentation: on a desk, on a phone, in the dark.
 
-  python tools/explorer_pictures.py        writes docs/images/explorer*.png; needs Chromium and its chromedriver
+python tools/explorer_pictures.py        writes docs/images/explorer*.png; needs Chromium and its chromedriver
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ PICTURES = (
 
 
 def main() -> None:
+    """Start the explorer, and take all pictures."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -48,6 +49,7 @@ def main() -> None:
 
 
 def browser() -> Any:
+    """Headless Chromium."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     options = webdriver.ChromeOptions()
     options.binary_location = found or ""
@@ -75,6 +77,7 @@ def picture(driver: Any, port: int, width: int, height: int, scheme: str, view: 
 
 
 def is_whole(driver: Any, images: int) -> bool:
+    """Whether nothing is being computed, and all images are there."""
     waiting = '[data-test-script-state="running"], [data-stale="true"]'
     script = f"return [document.querySelectorAll('{waiting}').length, document.querySelectorAll('img[alt]').length]"
     running, found = driver.execute_script(script)
@@ -82,6 +85,7 @@ def is_whole(driver: Any, images: int) -> bool:
 
 
 def listens(port: int) -> bool:
+    """Whether the server is there."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
@@ -90,6 +94,7 @@ def listens(port: int) -> bool:
 
 
 def wait_for(condition: Any) -> None:
+    """Wait until a condition holds."""
     limit = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > limit:

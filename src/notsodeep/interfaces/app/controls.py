@@ -69,6 +69,9 @@ def choose(above: DeltaGenerator) -> Choice:
         twin = _twin(network["images"])
         st.subheader("The data", anchor=False)
         sizes = _sizes(source["source"])
+    # Read when all controls are there: a file that cannot be used must not take them away.
+    if "upload" in source:
+        source["upload"] = _read(*source["upload"])
     return Choice(**network, **twin, data=Data(**source, **sizes))
 
 
@@ -216,7 +219,7 @@ def _sizes(source: str) -> dict[str, Any]:
     return found
 
 
-def _upload(left: DeltaGenerator, right: DeltaGenerator) -> Upload | None:
+def _upload(left: DeltaGenerator, right: DeltaGenerator) -> tuple[Any, str]:
     limit = st.get_option("server.maxUploadSize")
     file = left.file_uploader(
         "CSV or NPY file",
@@ -229,9 +232,14 @@ def _upload(left: DeltaGenerator, right: DeltaGenerator) -> Upload | None:
         key="label_column",
         help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows.",
     )
+    return file, label.strip()
+
+
+def _read(file: Any, label: str) -> Upload | None:
     if file is None:
         return None
+    limit = st.get_option("server.maxUploadSize")
     # One byte more than allowed is enough to refuse it.
     content = file.read(limit * MEGABYTE + 1)
     file.seek(0)
-    return read_upload(file.name, content, megabytes=limit, label_column=label.strip() or None)
+    return read_upload(file.name, content, megabytes=limit, label_column=label or None)
