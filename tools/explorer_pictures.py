@@ -22,10 +22,10 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PATIENCE = 600.0  # seconds
 # Name, width and height in pixels, colour scheme, view.
 PICTURES = (
-    ("explorer", 1300, 1120, "light", 0),
-    ("explorer-phone", 375, 1500, "light", 0),
-    ("explorer-dark", 1300, 1120, "dark", 0),
-    ("explorer-learning", 1300, 900, "light", 1),
+    ("explorer", 1300, 1120, "light", ""),
+    ("explorer-phone", 375, 1500, "light", ""),
+    ("explorer-dark", 1300, 1120, "dark", ""),
+    ("explorer-learning", 1300, 900, "light", "How many samples?"),
 )
 
 
@@ -60,7 +60,7 @@ def browser() -> Any:
     return webdriver.Chrome(options=options, service=Service(executable_path=shutil.which("chromedriver")))
 
 
-def picture(driver: Any, port: int, width: int, height: int, scheme: str, view: int) -> bytes:
+def picture(driver: Any, port: int, width: int, height: int, scheme: str, view: str) -> bytes:
     """The page at a size, when nothing is being computed any more."""
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -69,7 +69,9 @@ def picture(driver: Any, port: int, width: int, height: int, scheme: str, view: 
     driver.get(f"http://localhost:{port}")
     wait_for(lambda: is_whole(driver, 3))
     if view:
-        driver.find_elements("css selector", ".st-key-view button")[view].click()
+        seen = "b.innerText.trim() == arguments[0] && b.checkVisibility({visibilityProperty: true})"
+        buttons = "[...document.querySelectorAll('.st-key-view button')]"
+        driver.execute_script(f"{buttons}.find(b => {seen}).click()", view)
         wait_for(lambda: is_whole(driver, 1))
     time.sleep(1.0)
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})

@@ -169,6 +169,6 @@ def test_what_is_remembered_belongs_to_one_model():
     ]
     found = [computations.kernel_of(model, data, "ck") for model in models]
     assert len({id(matrix) for matrix in found}) == len(models)
-    assert len({id(computations._design(model, data, "ck", "auto")) for model in models}) == len(models)
+    assert len({id(computations._design(model, data, "ck", "auto", True)) for model in models}) == len(models)
     again = nsd.DEQ(nsd.activation("formula", expression=text), 0.2)
     assert computations.kernel_of(again, data, "ck") is found[4]

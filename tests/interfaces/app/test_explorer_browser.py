@@ -126,6 +126,16 @@ def choose(browser: Any, key: str, typed: str) -> None:
     field.send_keys(Keys.ENTER)
 
 
+def open_view(browser: Any, words: str) -> None:
+    """Choose a view by keyboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    seen = "b.innerText.trim() == arguments[0] && b.checkVisibility({visibilityProperty: true})"
+    script = f"[...document.querySelectorAll('.st-key-view button')].find(b => {seen}).focus()"
+    browser.execute_script(script, words)
+    browser.switch_to.active_element.send_keys(Keys.SPACE)
+
+
 def settles(browser: Any, *words: str) -> None:
     """The page takes up the changes and is whole again."""
     wait_for(lambda: all(one in said(browser) for one in words) and is_whole(browser))
@@ -187,11 +197,10 @@ def test_controls_and_views_move_by_keyboard(browser: Any) -> None:
     press(browser, control(browser, "sigma_a2", 'input[type="range"]'), Keys.ARROW_RIGHT)
     choose(browser, "activation", "tanh")
     settles(browser, "--sigma-a2 0.21", "--activation tanh")
-    views = browser.find_elements("css selector", ".st-key-view button")
-    press(browser, views[1], Keys.ENTER)
+    open_view(browser, "How many samples?")
     wait_for(lambda: count(browser, ".st-key-wanted") == 1 and is_quiet(browser))
     assert "How many samples do I need?" in ask(browser, "document.body.innerText")
-    press(browser, browser.find_elements("css selector", ".st-key-view button")[0], Keys.ENTER)
+    open_view(browser, "Do I need it?")
     wait_for(lambda: is_whole(browser))
     assert complaints(browser) == []
 
@@ -216,7 +225,7 @@ def test_the_stop_button_stops_a_race(browser: Any) -> None:
     pytest.importorskip("torch")
     from selenium.webdriver.common.keys import Keys
 
-    press(browser, browser.find_elements("css selector", ".st-key-view button")[3], Keys.ENTER)
+    open_view(browser, "Races")
     wait_for(lambda: count(browser, ".st-key-race_kind input") == 2 and is_quiet(browser))
     # A trained DEQ against its students, for as long as there is: nothing that ends by itself while one looks.
     press(browser, browser.find_elements("css selector", ".st-key-race_kind input")[0], Keys.ARROW_RIGHT)

@@ -14,7 +14,7 @@ from notsodeep.interfaces.app.page_errors import errors_on_page
 
 _ICON = Path(__file__).with_name("icon.svg")
 _STYLE = """
-.stMainBlockContainer { padding-top: 3rem; padding-bottom: 3rem; }
+.stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
 .stMainBlockContainer h1 { font-size: 2.1rem; padding-top: 0; }
 .stMainBlockContainer h3 { font-size: 1.35rem; }
 :is(button, input, a, summary, [tabindex], [role=radio], [role=tab]):focus-visible,

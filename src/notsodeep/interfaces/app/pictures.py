@@ -95,7 +95,7 @@ def _activations(made: Design) -> Picture:
         "activations",
         f"Curves of the activation of the DEQ and of the {layers} designed layer{'s' * (layers > 1)}.",
         "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts "
-        "are the four numbers in the table.",
+        "are four numbers, which the view Twin and kernel has.",
         lambda axes: figures.plot_design(made, axes),
         below=layers + 1,
     )
