@@ -172,3 +172,31 @@ def test_what_is_remembered_belongs_to_one_model():
     assert len({id(computations._design(model, data, "ck", "auto", True)) for model in models}) == len(models)
     again = nsd.DEQ(nsd.activation("formula", expression=text), 0.2)
     assert computations.kernel_of(again, data, "ck") is found[4]
+
+
+def test_samples_needed_are_read_from_the_curve():
+    from notsodeep.learning import LearningCurve
+
+    pytest.importorskip("streamlit")
+    from notsodeep.interfaces.app.verdict_panels import samples_needed
+
+    n, accuracy = np.array([10, 100, 1000]), np.array([0.5, 0.7, 0.9])
+    flat = np.zeros(3)
+    curve = LearningCurve(
+        n, accuracy, flat, np.stack([accuracy, accuracy], 1), flat, flat > 0, None, "ck", "m", "s"
+    )
+    assert samples_needed(curve, 0.8) == "320"  # half way from 100 to 1000 on a logarithmic axis: 316
+    assert samples_needed(curve, 0.5) == "at most 10"
+    assert samples_needed(curve, 0.95) == "more than 1000"
+
+
+def test_images_are_made_smaller_by_means_of_blocks():
+    from notsodeep.interfaces.app.images import shrunk, small_images
+
+    images = np.arange(2 * 9 * 8.0).reshape(1, 2, 9, 8)
+    small = shrunk(images, 4)
+    assert small.shape == (1, 2, 3, 4)
+    assert small[0, 1, 2, 3] == pytest.approx(images[0, 1, 6:9, 6:8].mean())
+    digits = small_images(Data("digits", n=50))
+    assert digits.rows.shape == (50, 1, 4, 4)
+    assert np.mean(np.sum(digits.rows**2, axis=1)) == pytest.approx(1.0)

@@ -135,7 +135,8 @@ def samples_needed(curve: LearningCurve, wanted: float) -> str:
     low, high = curve.accuracy[place - 1], curve.accuracy[place]
     share = (wanted - low) / (high - low)
     logs = np.log(curve.n[place - 1 : place + 1])
-    return f"{np.exp(logs[0] + share * (logs[1] - logs[0])):.2g}".replace("e+03", "000")
+    # Two digits: the curve is no surer than that.
+    return f"{int(float(f'{np.exp(logs[0] + share * (logs[1] - logs[0])):.2g}'))}"
 
 
 def needed_rows(curves: dict[str, LearningCurve], wanted: float) -> dict[str, list[str]]:
