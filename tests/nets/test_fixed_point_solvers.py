@@ -198,6 +198,19 @@ def test_auto_leaves_iteration_for_anderson_when_the_map_is_slow() -> None:
         assert np.abs(solution[:3] - expected).max() <= 3e-9 * np.abs(expected).max()
 
 
+def test_auto_leaves_iteration_for_anderson_when_it_would_not_arrive() -> None:
+    """At a rate of 0.9 iteration takes 218 steps for ten digits."""
+    factors = torch.full((1, 40), 0.9, dtype=torch.float64) * torch.linspace(
+        -1.0, 1.0, 40, dtype=torch.float64
+    )
+    problem = Linear(factors, torch.ones(1, 40, dtype=torch.float64))
+    _, report = solve(problem, SolverOptions(tolerance=1e-10, max_steps=200))
+    assert report.method == "anderson"
+    assert float(report.residuals.max()) <= 1e-10
+    _, report = solve(Linear(factors, problem.constants), SolverOptions(tolerance=1e-10, max_steps=400))
+    assert report.method == "iteration"
+
+
 def test_auto_stays_with_iteration_when_the_map_is_quick() -> None:
     net = _net("tanh", 0.1, 100)
     net.features(gaussian_rows(30, 5, 5))

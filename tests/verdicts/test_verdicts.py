@@ -17,6 +17,7 @@ import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.learning.labelled import Labelled
 from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
+from notsodeep.verdicts.findings import SURE
 from notsodeep.verdicts.labelled_gaps import left_out
 from notsodeep.verdicts.rules import POINT, decide_trained, decide_untrained
 
@@ -46,8 +47,24 @@ def chain(n: int, length: int) -> tuple[np.ndarray, np.ndarray]:
 @given(behind=st.floats(-0.2, 0.5), uncertainty=st.floats(0.0, 0.1))
 def test_the_answer_follows_the_band_of_the_gap(behind: float, uncertainty: float) -> None:
     gap = replace(EQUAL, behind=behind, uncertainty=uncertainty)
-    answer = decide_untrained([gap], CLOSE, FAST).answer
+    answer = decide_untrained([gap], replace(CLOSE, twin=0.005), FAST).answer
     assert answer == ("no" if gap.least > POINT else "uncertain" if gap.most > POINT else "yes")
+
+
+@given(behind=st.floats(-0.2, 0.5), uncertainty=st.floats(1e-4, 0.1))
+def test_kernels_that_agree_decide_what_samples_leave_open(behind: float, uncertainty: float) -> None:
+    """The mean and spread of two normal estimates, 0 ± half a point and the measured one, by their precisions."""
+    gap = replace(EQUAL, behind=behind, uncertainty=uncertainty)
+    precisions = np.array([0.005**-2, uncertainty**-2])
+    expected = precisions @ [0.0, behind] / precisions.sum() + SURE / np.sqrt(precisions.sum())
+    answer = decide_untrained([gap], CLOSE, FAST).answer
+    if gap.least > POINT:
+        assert answer == "no"
+    elif abs(expected - POINT) > 1e-9:
+        assert answer == ("yes" if min(gap.most, expected) <= POINT else "uncertain")
+    if gap.least <= POINT < gap.most:
+        # Not where a response from beyond the twin's reach may matter.
+        assert decide_untrained([gap], replace(CLOSE, beyond=0.3), FAST).answer == "uncertain"
 
 
 @given(distance=st.floats(1e-6, 1.0))

@@ -21,8 +21,10 @@ METHODS = ("auto", "iteration", "anderson")
 _DROP_SHARE = 0.2
 # "auto" leaves plain iteration when, after these many steps, a step gains less than this factor: a step of Anderson
 # costs as much as two or three of iteration, and saves a third of the steps at a rate of 0.9, two thirds at 0.96.
+# Or when iteration would take more than this share of the steps that are left.
 _PATIENCE = 8
 _SLOW = 0.93
+_TOO_LONG = 0.8
 # Steps taken at most without measuring residuals.
 _MOST_UNMEASURED = 6
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -191,8 +193,7 @@ class _Iteration:
 
     def _choose_next(self, size: Tensor) -> None:
         """The next state, and the step after which residuals are measured again."""
-        slow = self.step >= _PATIENCE and float(self.rates.max()) > _SLOW
-        if self.mixer is None and self.options.method == "auto" and slow:
+        if self.mixer is None and self.options.method == "auto" and self._is_slow(size):
             self.mixer = _Anderson(self.options.memory)
         self.next_measured = self.step + 1
         if self.mixer is not None:
@@ -201,6 +202,15 @@ class _Iteration:
         self.x, self.fresh = self.fresh, self.x
         if self.moved is not None:
             self.next_measured += _steps_before(self.tolerance * size, self.moved, self.rates)
+
+    def _is_slow(self, size: Tensor) -> bool:
+        """Whether plain iteration costs more than Anderson's would, or may not arrive."""
+        if self.step < _PATIENCE or self.moved is None:
+            return False
+        if float(self.rates.max()) > _SLOW:
+            return True
+        needed = torch.log(self.tolerance * size / self.moved) / torch.log(self.rates)
+        return float(needed.max()) > _TOO_LONG * (self.options.max_steps - self.step)
 
 
 def _steps_before(wanted: Tensor, moved: Tensor, rates: Tensor) -> int:

@@ -19,6 +19,7 @@ from notsodeep.learning.labelled import Labelled
 from notsodeep.models import Model
 from notsodeep.nets import compute_features, empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import network_of
 from notsodeep.progress import Report
 from notsodeep.validation import Array
@@ -27,6 +28,8 @@ from notsodeep.verdicts.rules import is_settled
 
 # Ridges to choose from, relative to the mean of the diagonal.
 _RIDGES = 10.0 ** np.arange(-7.0, 3.1, 0.5)
+# An equilibrium that takes more steps than by default is still one.
+PATIENT = SolverOptions(max_steps=1000)
 # Networks drawn of each model: at least so many, and more while it is open what they say. Narrow networks differ most
 # from draw to draw and cost least.
 _FEWEST, _MOST, _MOST_NARROW, _NARROW = 4, 16, 40, 128
@@ -55,11 +58,11 @@ def network_gap(
     rows = torch.as_tensor(samples, dtype=net.readout.dtype, device=net.readout.device)
     most = _MOST_NARROW if net.width <= _NARROW else _MOST
     for draw in range(most):
+        options = {**net.shared_options, "solver": PATIENT, "seed": seed + draw}
+        deq: Any = network_of(net.spec, net.sample_shape, net.units, 1, **options)
         for name, model in models.items():
             report(draw, most, partial("network {}: {}".format, draw + 1, name))
-            drawn = network_of(
-                model, net.sample_shape, net.units, 1, **{**net.shared_options, "seed": seed + draw}
-            )
+            drawn = deq if model is net.spec else deq.counterpart(model, seed=seed + draw)
             figures[name].append(left_out(*_eigenvectors(drawn, rows), labelled))
         found = _gap("networks", {name: np.array(parts) for name, parts in figures.items()}, labelled)
         if draw + 1 >= _FEWEST and is_settled(found):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
+from notsodeep.verdicts.findings import SURE, Closeness, Gap, Speed, TrainedState
 
 ANSWERS = ("yes", "no", "uncertain")
 # The twin will do if it is behind by no more than a point of accuracy, or by a tenth of the squared error.
 POINT, TENTH = 0.01, 0.10
+# Networks of one width whose kernels agree to this are expected to be alike on average, to within half of what is
+# allowed: where labelled samples leave it open, this decides; where they show a gap, it has no say.
+ALIKE = 1e-3
 # Without labels: kernels this close behave alike on every task that leading eigenvectors decide, and kernels this far
 # apart do not.
 CLOSE, FAR = 0.01, 0.10
@@ -40,6 +44,19 @@ def is_settled(gap: Gap) -> bool:
     return gap.most <= limit_of(gap) or gap.least > limit_of(gap)
 
 
+def is_open(gap: Gap, closeness: Closeness) -> bool:
+    """Whether a gap may be larger than allowed, given the samples and how close the kernels are.
+
+    Kernels that agree give the expectation `behind` = 0 ± limit/2, which is combined with the measured gap as two
+    independent normal estimates are.
+    """
+    limit = limit_of(gap)
+    if gap.most <= limit or closeness.twin > ALIKE or closeness.beyond > BEYOND:
+        return gap.most > limit
+    measured = (limit / 2.0) ** 2 / ((limit / 2.0) ** 2 + gap.uncertainty**2)
+    return measured * gap.behind + SURE * math.sqrt(measured) * gap.uncertainty > limit
+
+
 def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
     """Whether a fresh twin, trained as the DEQ would be, will do."""
     if max(speed.forward, speed.training or 0.0) < FASTER:
@@ -48,10 +65,10 @@ def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) ->
             f"The twin is only {speed.forward:.1f} times as fast as the DEQ on this machine. Nothing is gained by "
             "replacing it.",
         )
-    return _by_labels(gaps, speed) if gaps else _by_kernels(closeness, speed)
+    return _by_labels(gaps, closeness, speed) if gaps else _by_kernels(closeness, speed)
 
 
-def _by_labels(gaps: Sequence[Gap], speed: Speed) -> Decision:
+def _by_labels(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
     behind = [gap for gap in gaps if gap.least > limit_of(gap)]
     if behind:
         worst = max(behind, key=lambda gap: gap.behind / limit_of(gap))
@@ -67,7 +84,7 @@ def _by_labels(gaps: Sequence[Gap], speed: Speed) -> Decision:
             f"{'variance' if gaps[0].regression else 'most frequent class'} {_number(gaps[0], gaps[0].chance)}). "
             "More samples may show a difference, or training that changes the features.",
         )
-    open_ = [gap for gap in gaps if gap.most > limit_of(gap)]
+    open_ = [gap for gap in gaps if is_open(gap, closeness)]
     if open_:
         worst = max(open_, key=lambda gap: gap.most / limit_of(gap))
         return Decision(

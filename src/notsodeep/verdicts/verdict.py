@@ -21,7 +21,7 @@ from notsodeep.nets.twins import Twin, explicit_twin
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_count, one_of, root_mean_square
 from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
-from notsodeep.verdicts.labelled_gaps import kernel_gap, network_gap
+from notsodeep.verdicts.labelled_gaps import PATIENT, kernel_gap, network_gap
 from notsodeep.verdicts.rules import decide_trained, decide_untrained
 from notsodeep.verdicts.trained_state import trained_state
 
@@ -189,7 +189,7 @@ def _of_model(
     labels = None if y is None else _labels(y, len(every))[chosen]
     classes = 1 if labels is None or labels.dtype.kind == "f" else max(len(np.unique(labels)), 1)
     units = as_count(width, "width") if width is not None else (_CHANNELS if images else _WIDTH)
-    net = network_of(model, every.shape[1:], units, classes, train=train, seed=seed)
+    net = network_of(model, every.shape[1:], units, classes, train=train, seed=seed, solver=PATIENT)
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"{model!r} has no network that solves an equilibrium.")
     report(0, 4, lambda: "the twin")
