@@ -41,11 +41,11 @@ def assert_same_kernel(model: nsd.Model, X: np.ndarray, kernel: str, block: int)
     return info
 
 
-def evidence_of_parts(model: nsd.Model, X: np.ndarray, of: str, block: int) -> float:
-    """The error bound of the same three blocks, each computed as a kernel of its own."""
+def evidence_of_parts(model: nsd.Model, X: np.ndarray, of: str, block: int) -> KernelInfo:
+    """The evidence of the same three blocks, each computed as a kernel of its own."""
     parts = (X[:block], None), (X[block:], X[:block]), (X[block:], None)
     found = (kernels.tangent_kernel(model, *part, of=of, return_info=True)[1] for part in parts)
-    return reduce(KernelInfo.merge, found).error_bound
+    return reduce(KernelInfo.merge, found)
 
 
 @pytest.mark.slow
@@ -57,7 +57,14 @@ def test_blocks_have_the_numbers_of_the_whole(name: str, samples: np.ndarray) ->
     assert_same_kernel(model, samples, "ck", block)
     for of in ("network", "paper", "preactivations") if name == "relu" else ("network",):
         info = assert_same_kernel(model, samples, of, block)
-        assert info.error_bound == pytest.approx(evidence_of_parts(model, samples, of, block), rel=0.5)
+        parts = evidence_of_parts(model, samples, of, block)
+        # Where few pairs are left to a table they are integrated, each to its own error.
+        alike = info.ways == parts.ways
+        assert (
+            info.error_bound == pytest.approx(parts.error_bound, rel=0.5)
+            if alike
+            else info.error_bound <= 1e-10
+        )
 
 
 @pytest.mark.slow

@@ -134,10 +134,13 @@ class TableLookup:
             table = tables.extended(key, distances)
         if not kinked:
             return None
-        # Price's integral takes all pairs.
+        # Price's integral takes all pairs; one sample of a group has none with itself.
         wanted = np.ones(c.shape, dtype=np.bool_)
-        return self.single.solve(
-            c, rows, columns, value, slope, np.nonzero(np.tril(wanted, -1) if lower else wanted)
+        pairs = np.nonzero(np.tril(wanted, -1) if lower else wanted)
+        return (
+            self.single.solve(c, rows, columns, value, slope, pairs)
+            if len(pairs[0])
+            else KernelInfo(0, 0.0, 0.0, 0)
         )
 
     def _local(

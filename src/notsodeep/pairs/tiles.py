@@ -22,7 +22,7 @@ def announce_compilation(stream: TextIO | None = None) -> bool:
     It is said to people (a terminal or a notebook, unless a stream is given), not into the logs of programs. Returns
     whether it was said.  numba keeps what it compiled in NUMBA_CACHE_DIR or beside the sources.
     """
-    if stream is None and not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+    if stream is None and not (sys.stderr.isatty() or _in_notebook()):
         return False
     folder = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parent / "__pycache__")
     if any(Path(folder).rglob("compiled_series.*.nbi")):
@@ -33,6 +33,12 @@ def announce_compilation(stream: TextIO | None = None) -> bool:
         flush=True,
     )
     return True
+
+
+def _in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this process: that its package was imported does not say so."""
+    module = sys.modules.get("ipykernel.kernelapp")
+    return module is not None and bool(module.IPKernelApp.initialized())
 
 
 def threads() -> int:
