@@ -129,7 +129,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     modules = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src" / NAME).rglob("*")
-        if path.suffix in (".py", ".typed", ".svg")
+        if path.suffix in (".py", ".typed", ".svg") or path.parent.name == "templates"
     }
     information = _folder_of_metadata(installed)
     _compare(wheel.name, modules, {name for name in installed if not name.startswith(information)})
