@@ -45,7 +45,7 @@ def measured(rows: list[Row]) -> str:
     parts = []
     for tuning, title in ((False, "did not serve to tune it"), (True, "served to choose its limits")):
         chosen = [row for row in rows if row["tuning"] == tuning]
-        parts += [f"Settings that {title}:", markdown_table(_summary(chosen)), ""]
+        parts += [f"Settings that {title}:", "", markdown_table(_summary(chosen)), ""]
     parts += ["Every setting:", "", markdown_table([_line(row) for row in rows])]
     return "\n".join(parts)
 

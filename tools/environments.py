@@ -74,7 +74,7 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The path of its interpreter."""
         return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
     def install(self, *requirements: str | Path, constraints: Path | None = None) -> None:

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def browser() -> Any:
-    """Headless Chromium."""
+    """A headless Chromium, closed at the end."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     options = webdriver.ChromeOptions()
     options.binary_location = found or ""

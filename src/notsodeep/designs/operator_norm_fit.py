@@ -169,5 +169,5 @@ def _together(left: list[Array], exponent: float) -> float:
 
 
 def _schatten(eigenvalues: Array, exponent: float) -> float:
-    """(Σ |λ|^p)^(1/p)."""
+    """The Schatten norm (Σ |λ|^p)^(1/p) from eigenvalues λ."""
     return float(np.linalg.norm(eigenvalues, exponent))

@@ -81,7 +81,7 @@ class Spectrum(Shown):
         return float(self.multiplicity @ shares) + self.tail / kappa
 
     def squared_degrees_of_freedom(self, kappa: float) -> float:
-        """df₂(κ)."""
+        """The second degrees of freedom, df₂(κ)."""
         return float(self.multiplicity @ (self.eigenvalues / (self.eigenvalues + kappa)) ** 2)
 
     def ridge_with(self, degrees: float) -> float:

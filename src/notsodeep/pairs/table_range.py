@@ -96,7 +96,7 @@ def coordinate(distance: Array, opposite: Array, epsilon: float, *, both_ends: b
 
 
 def slope_of_coordinate(distance: Array, epsilon: float, *, both_ends: bool = True) -> Array:
-    """dt/dd."""
+    """The slope dt/dd of the coordinate t."""
     ends = (distance, np.maximum(1.0 - distance, 1e-30)) if both_ends else (distance,)
     return np.asarray(
         sum(0.5 / np.sqrt(part * (1.0 if np.isinf(epsilon) else part + epsilon**2)) for part in ends)
