@@ -11,7 +11,8 @@ Kinds of settings, and what is run for each:
   regression as readout, for a table of numbers
   images     as readout, convolutional networks on images of digits
   chain      as images: two marks at the ends of a sequence, the class is whether they are alike; noise between them
-  trained    a DEQ is trained on labels with all weights; then `distill` replaces it, without labels
+  trained    a DEQ is trained on the labels of one half with all weights; then `distill` replaces it, without labels,
+             on the other half, which the verdict sees too
 
 The twin does, if its test accuracy is at most one point below that of the DEQ in the mean over seeds (regression: its
 error at most a tenth above; trained: if the distilled network agrees with the DEQ on 99 % of the test samples) and it
@@ -130,15 +131,23 @@ class Parts:
     X_test: np.ndarray
     y_test: np.ndarray
 
+    @property
+    def halves(self) -> tuple[Parts, np.ndarray]:
+        """Half of the training part, and the rows of the other half: a trained network is surer of its own rows."""
+        own, others = np.array_split(np.random.default_rng(0).permutation(len(self.X)), 2)
+        return Parts(self.X[own], self.y[own], self.X_test, self.y_test), self.X[others]
+
 
 def parts_of(setting: Setting, folder: Path | None) -> Parts:
     """Training and test part, scaled by what the training part says."""
     if setting.data.startswith("chain"):
         length = int(setting.data.split()[1])
-        return Parts(*chain(600, length, 0), *chain(TEST, length, 1))
+        n = 1200 if setting.kind == "trained" else 600
+        return Parts(*chain(n, length, 0), *chain(TEST, length, 1))
     if setting.data in SMALL:
         return _split(*SMALL[setting.data]())
-    train = load(setting.data, split="train", n=1400 if setting.data == "digits" else TRAIN, data_dir=folder)
+    n = 1400 if setting.data == "digits" else 2 * TRAIN if setting.kind == "trained" else TRAIN
+    train = load(setting.data, split="train", n=n, data_dir=folder)
     test = load(setting.data, split="test", data_dir=folder)
     scaling = Preprocessing.fit(train.X)
     X, X_test = scaling.apply(train.X), scaling.apply(test.X[:TEST])
@@ -226,7 +235,8 @@ def judged(setting: Setting, folder: Path | None) -> Row:
     parts, model = parts_of(setting, folder), model_of(setting)
     begin = time.process_time()
     if setting.kind == "trained":
-        found = nsd.verdict(teacher_of(setting, parts), parts.X, until=UNTIL)
+        own, others = parts.halves
+        found = nsd.verdict(teacher_of(setting, own), others, until=UNTIL)
     else:
         found = nsd.verdict(model, parts.X, parts.y, width=setting.width, train=training_of(setting))
     return {**found.as_dict(), "seconds": time.process_time() - begin}
@@ -330,8 +340,9 @@ def teacher_of(setting: Setting, parts: Parts) -> Any:
 
 def distilled(setting: Setting, parts: Parts) -> Row:
     """The distilled network beside its teacher on the test part."""
-    teacher = teacher_of(setting, parts)
-    small = distill(teacher, parts.X, until=UNTIL, batch_size=128)
+    own, others = parts.halves
+    teacher = teacher_of(setting, own)
+    small = distill(teacher, others, until=UNTIL, batch_size=128)
     rows = torch.as_tensor(parts.X_test, dtype=torch.float32)
     with torch.no_grad():
         wanted, found = (one(rows).argmax(1) for one in (teacher, small.network))
