@@ -91,7 +91,11 @@ def test_a_response_from_beyond_the_reach_of_the_twin_needs_labels() -> None:
 
 
 def test_the_answer_about_a_trained_network_follows_what_its_steps_agree_on() -> None:
-    answers = [decide_trained(replace(STATE, agreement=share)).answer for share in (0.999, 0.98, 0.9)]
+    few = [decide_trained(replace(STATE, agreement=share)).answer for share in (0.999, 0.985)]
+    assert few == ["yes", "no"]
+    # From many samples all weights can be fitted, which closes a part of what is missing.
+    many = replace(STATE, samples=5000)
+    answers = [decide_trained(replace(many, agreement=share)).answer for share in (0.986, 0.98, 0.9)]
     assert answers == ["yes", "uncertain", "no"]
     assert decide_trained(replace(STATE, speed=1.0)).answer == "no"
     assert "not left" in decide_trained(replace(STATE, kernel_change=0.1)).reason

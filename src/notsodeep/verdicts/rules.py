@@ -21,9 +21,10 @@ CLOSE, FAR = 0.01, 0.10
 BEYOND = 0.02
 # A twin that is not at least this many times as fast is not worth the change.
 FASTER = 1.2
-# Fitting all weights of a few steps removes about this share of the disagreement that the closed form leaves, and where
-# the disagreement is beyond the second limit it does not come down to what is wanted.
-REMOVED, HOPELESS = 0.35, 4.0
+# Of a trained DEQ, judged by at least MANY samples: fitting all weights of a few steps removes about REMOVED of the
+# disagreement that the closed form leaves; where this is HOPELESS times what is allowed it does not come down to it.
+# From fewer samples fits of all weights gain nothing that other samples see: the closed form decides.
+MANY, REMOVED, HOPELESS = 3000, 0.35, 4.0
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,10 @@ def decide_trained(state: TrainedState) -> Decision:
             f"{state.steps} of its own steps are only {state.speed:.1f} times as fast as the DEQ. {regime}",
         )
     steps = f"{state.steps} of its own steps with a fitted readout agree with it on {state.agreement:.1%}"
-    if missing * (1.0 - REMOVED) <= allowed:
+    many = state.samples >= MANY
+    if missing <= (allowed / (1.0 - REMOVED) if many else allowed):
         return Decision("yes", f"{steps} of the samples, {state.speed:.1f} times as fast. {regime}")
-    if missing > HOPELESS * allowed:
+    if missing > (HOPELESS * allowed if many else allowed):
         more = "more than were tried" if state.needed is None else f"{state.needed}"
         return Decision(
             "no",
