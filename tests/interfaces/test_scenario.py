@@ -179,7 +179,8 @@ def test_design_measures_on_drawn_samples() -> None:
     drawn = ("--data", "mixture", "--n", "50", "--p", "40", "--mean", "4", "--gap", "1", "--seed", "6")
     done = run("design", *drawn, "--save", "twin.json")
     assert done.exit_code == 0, done.output
-    assert "on these 50 rows" in done.stdout
+    # An injected network is fitted to half of them.
+    assert "on 25 other samples" in done.stdout
     assert Design.load(Path("twin.json")).tau0 == pytest.approx(nsd.MixtureStatistics.of(mixture, X, y).tau0)
     assert "on these 30 rows" in run("design", "--data", "sphere", "--samples", "30", "--p", "20").stdout
 
