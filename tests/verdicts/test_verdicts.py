@@ -83,6 +83,16 @@ def test_a_twin_that_is_not_faster_or_labels_that_nobody_learns_are_not_a_yes() 
     chance = decide_untrained([replace(EQUAL, deq=0.5, twin=0.5, chance=0.5)], CLOSE, FAST)
     assert chance.answer == "uncertain"
     assert "none of the models learns" in chance.reason
+    # Nor a no: among labels that nobody learns a gap is chance.
+    apart = replace(EQUAL, deq=0.45, twin=0.35, behind=0.1, chance=0.5)
+    assert decide_untrained([apart], CLOSE, FAST).answer == "uncertain"
+
+
+def test_a_yes_that_rests_on_the_kernels_says_so() -> None:
+    noisy = decide_untrained([replace(EQUAL, behind=0.005, uncertainty=0.01)], CLOSE, FAST)
+    assert noisy.answer == "yes"
+    assert "which decides what 1000 samples leave open" in noisy.reason
+    assert "decides" not in decide_untrained([EQUAL], CLOSE, FAST).reason
 
 
 def test_a_response_from_beyond_the_reach_of_the_twin_needs_labels() -> None:

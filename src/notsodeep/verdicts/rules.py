@@ -70,20 +70,21 @@ def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) ->
 
 
 def _by_labels(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
-    behind = [gap for gap in gaps if gap.least > limit_of(gap)]
-    if behind:
-        worst = max(behind, key=lambda gap: gap.behind / limit_of(gap))
-        return Decision(
-            "no",
-            f"With the {worst.source} the twin is {_amount(worst)} behind the DEQ ({_figures(worst)}). "
-            "These data need what the DEQ does beyond a few layers.",
-        )
     if not any(gap.learns for gap in gaps):
         return Decision(
             "uncertain",
             f"From {gaps[0].samples} samples none of the models learns these labels ({_figures(gaps[0])}, "
             f"{'variance' if gaps[0].regression else 'most frequent class'} {_number(gaps[0], gaps[0].chance)}). "
             "More samples may show a difference, or training that changes the features.",
+        )
+    # What does not learn is behind or ahead by chance.
+    behind = [gap for gap in gaps if gap.learns and gap.least > limit_of(gap)]
+    if behind:
+        worst = max(behind, key=lambda gap: gap.behind / limit_of(gap))
+        return Decision(
+            "no",
+            f"With the {worst.source} the twin is {_amount(worst)} behind the DEQ ({_figures(worst)}). "
+            "These data need what the DEQ does beyond a few layers.",
         )
     open_ = [gap for gap in gaps if is_open(gap, closeness)]
     if open_:
@@ -93,6 +94,14 @@ def _by_labels(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decis
             f"With the {worst.source} the twin is {_amount(worst)} behind, give or take "
             f"{(worst.most - worst.behind):.1%}: {worst.samples} samples cannot tell whether that matters. "
             "More labelled samples, or training both, will.",
+        )
+    widest = max(gaps, key=lambda gap: gap.most / limit_of(gap))
+    if widest.most > limit_of(widest):
+        return Decision(
+            "yes",
+            f"The kernels of twin and DEQ agree to {closeness.twin:.1g}, which decides what {widest.samples} samples "
+            f"leave open ({_figures(widest)}, give or take {(widest.most - widest.behind):.1%}); the twin is "
+            f"{speed.forward:.1f} times as fast forward. {_about_plain(gaps)}",
         )
     worst = max(gaps, key=lambda gap: gap.behind / limit_of(gap))
     return Decision(

@@ -127,10 +127,20 @@ def choose(browser: Any, key: str, typed: str) -> None:
 
 
 def open_view(browser: Any, words: str) -> None:
-    """Choose a view."""
-    seen = "b.innerText.trim() == arguments[0] && b.checkVisibility({visibilityProperty: true})"
-    script = f"[...document.querySelectorAll('.st-key-view button')].find(b => {seen}).click()"
-    browser.execute_script(script, words)
+    """Choose a view as the keyboard does: the group is one stop of Tab, arrows move in it, Space chooses."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    # The control keeps a hidden copy of its buttons, to measure them.
+    seen = "b => b.checkVisibility({visibilityProperty: true})"
+    names = f"[...document.querySelectorAll('.st-key-view button')].filter({seen})"
+    order = ask(browser, f"{names}.map(b => b.innerText.trim())")
+    browser.execute_script(f"{names}[0].focus()")
+    here = order.index(ask(browser, "document.activeElement.innerText.trim()"))
+    there = order.index(words)
+    moves = [Keys.ARROW_RIGHT if there > here else Keys.ARROW_LEFT] * abs(there - here)
+    for key in (*moves, Keys.SPACE):
+        ActionChains(browser).send_keys(key).perform()
 
 
 def settles(browser: Any, *words: str) -> None:
