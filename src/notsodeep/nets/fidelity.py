@@ -83,11 +83,11 @@ def relative_error(outputs: Tensor, wanted: Tensor) -> float:
     return float((found - goal).norm() / spread.clamp(min=1e-300))
 
 
-def wilson(share: float, rows: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927), which is sound near 0 and 1 too."""
-    square = _NORMAL**2
+def wilson(share: float, rows: int, normal: float = _NORMAL) -> tuple[float, float]:
+    """The interval of a share (Wilson 1927), which is sound near 0 and 1 too; 95 % if `normal` is not given."""
+    square = normal**2
     centre = (share + square / (2 * rows)) / (1 + square / rows)
-    half = _NORMAL / (1 + square / rows) * sqrt(share * (1 - share) / rows + square / (4 * rows * rows))
+    half = normal / (1 + square / rows) * sqrt(share * (1 - share) / rows + square / (4 * rows * rows))
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

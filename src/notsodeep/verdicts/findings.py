@@ -24,6 +24,8 @@ class Gap:
         chance: accuracy of always naming the most frequent class; in a regression the variance of the targets.
         regression: whether the figures are errors.
         samples: number of labelled samples.
+        draws: number of networks drawn of each model; 1 for kernels.
+        failed: draws that were left out because the DEQ had no equilibrium on some sample.
     """
 
     source: str
@@ -37,6 +39,8 @@ class Gap:
     chance: float
     regression: bool
     samples: int
+    draws: int = 1
+    failed: int = 0
 
     @property
     def most(self) -> float:
@@ -72,9 +76,14 @@ class Gap:
             f"{name} {value:.4g}" if self.regression else f"{name} {value:.1%}"
             for name, value in (("DEQ", self.deq), ("twin", self.twin), ("plain layer", self.plain))
         )
+        failed = (
+            f" ({self.failed} of {self.draws + self.failed} draws of the DEQ had no equilibrium and were left out)"
+            if self.failed
+            else ""
+        )
         return (
             f"predicted {what} with the {self.source}: {figures}; "
-            f"the twin is behind by {self.behind:.2%} ± {SURE * self.uncertainty:.2%}"
+            f"the twin is behind by {self.behind:.2%} ± {SURE * self.uncertainty:.2%}{failed}"
         )
 
 
@@ -137,9 +146,10 @@ class TrainedState:
         fresh_change: the same of a freshly drawn network of this width: what finite width alone does.
         tangent_share: share of the variance of its outputs, on samples left out, that a regression with the untrained
             tangent kernel explains.
-        steps: number of steps of the candidate below.
-        agreement: share of samples on which that many of its own steps, with a readout fitted in closed form, choose
-            the same class as the DEQ; for a single output the share of variance explained.
+        steps: number of steps of the candidate below: the fewest that surely agree as wanted, or the most faithful.
+        agreement: share of samples on which that many of its own steps, with a readout fitted in closed form to other
+            samples, choose the same class as the DEQ; for a single output the share of variance explained.
+        interval: below and above which this share is with 10 % probability each; for a single output the share itself.
         cut_agreement: the same of the DEQ simply cut there.
         needed: steps after which the cut DEQ agrees on as many samples as are wanted; None if more than were tried.
         contraction: how much of the distance to the equilibrium a step leaves, measured on these samples.
@@ -153,6 +163,7 @@ class TrainedState:
     tangent_share: float
     steps: int
     agreement: float
+    interval: tuple[float, float]
     cut_agreement: float
     needed: int | None
     contraction: float

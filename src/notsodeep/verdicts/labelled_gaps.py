@@ -7,13 +7,15 @@ kernels stand in: that of the features if the readout is trained, that of the gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import stdtrit
 
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.labelled import Labelled
 from notsodeep.models import Model
@@ -23,8 +25,7 @@ from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import network_of
 from notsodeep.progress import Report
 from notsodeep.validation import Array
-from notsodeep.verdicts.findings import Gap
-from notsodeep.verdicts.rules import is_settled
+from notsodeep.verdicts.findings import SURE, Gap
 
 # Ridges to choose from, relative to the mean of the diagonal.
 _RIDGES = 10.0 ** np.arange(-7.0, 3.1, 0.5)
@@ -33,8 +34,8 @@ PATIENT = SolverOptions(max_steps=1000)
 # Networks drawn of each model: at least so many, and more while it is open what they say. Narrow networks differ most
 # from draw to draw and cost least.
 _FEWEST, _MOST, _MOST_NARROW, _NARROW = 4, 16, 40, 128
-# Samples on which networks are compared.
-_SAMPLES = 500
+# Samples on which networks are compared: features of narrow networks cost little, gradients much.
+_SAMPLES, _SAMPLES_NARROW = 500, 1000
 
 
 def kernel_gap(models: Mapping[str, Model], samples: Array, labels: Any, kernel: str, report: Report) -> Gap:
@@ -49,24 +50,61 @@ def kernel_gap(models: Mapping[str, Model], samples: Array, labels: Any, kernel:
 
 
 def network_gap(
-    models: Mapping[str, Model], net: EquilibriumNet, samples: Array, labels: Any, seed: int, report: Report
+    models: Mapping[str, Model],
+    net: EquilibriumNet,
+    samples: Array,
+    labels: Any,
+    seed: int,
+    is_enough: Callable[[Gap], bool],
+    report: Report,
 ) -> Gap:
-    """The gap of networks of the size of `net` with their hidden weights as they are drawn."""
-    samples, labels = samples[:_SAMPLES], labels[:_SAMPLES]
+    """The gap of networks of the size of `net` with their hidden weights as they are drawn.
+
+    Draws of the DEQ that have no equilibrium on some sample are left out, and said.
+
+    Args:
+        models: "DEQ", "twin" and "plain".
+        net: a network of the DEQ.
+        samples: rows or images.
+        labels: of the samples.
+        seed: of the first draw.
+        is_enough: whether a gap says enough to stop drawing.
+        report: of progress.
+
+    Raises:
+        ConvergenceError: if most draws have no equilibrium.
+    """
+    narrow = net.width <= _NARROW
+    count = _SAMPLES_NARROW if narrow and net.train_mode == "readout" else _SAMPLES
+    samples, labels = samples[:count], labels[:count]
     labelled = Labelled.of(labels, len(samples))
     figures: dict[str, list[Array]] = {name: [] for name in models}
     rows = torch.as_tensor(samples, dtype=net.readout.dtype, device=net.readout.device)
-    most = _MOST_NARROW if net.width <= _NARROW else _MOST
+    most, failed, found = _MOST_NARROW if narrow else _MOST, 0, None
     for draw in range(most):
         options = {**net.shared_options, "solver": PATIENT, "seed": seed + draw}
         deq: Any = network_of(net.spec, net.sample_shape, net.units, 1, **options)
-        for name, model in models.items():
-            report(draw, most, partial("network {}: {}".format, draw + 1, name))
-            drawn = deq if model is net.spec else deq.counterpart(model, seed=seed + draw)
-            figures[name].append(left_out(*_eigenvectors(drawn, rows), labelled))
-        found = _gap("networks", {name: np.array(parts) for name, parts in figures.items()}, labelled)
-        if draw + 1 >= _FEWEST and is_settled(found):
+        drawn = {
+            name: deq if model is net.spec else deq.counterpart(model, seed=seed + draw)
+            for name, model in models.items()
+        }
+        scores = {}
+        try:
+            for name, one in drawn.items():
+                report(draw, most, partial("network {}: {}".format, draw + 1, name))
+                scores[name] = left_out(*_eigenvectors(one, rows), labelled)
+        except ConvergenceError as error:
+            failed += 1
+            if failed > most // 2 or (found is None and failed >= 2 * _FEWEST):
+                raise error
+            continue
+        for name, score in scores.items():
+            figures[name].append(score)
+        found = _gap("networks", {name: np.array(parts) for name, parts in figures.items()}, labelled, failed)
+        if len(figures["DEQ"]) >= _FEWEST and is_enough(found):
             break
+    if found is None:
+        raise InputError("No network was drawn.")
     return found
 
 
@@ -105,7 +143,7 @@ def left_out(vectors: Array, values: Array, labelled: Labelled) -> Array:
     return np.asarray(classes == labelled.codes, dtype=np.float64)
 
 
-def _gap(source: str, figures: Mapping[str, Array], labelled: Labelled) -> Gap:
+def _gap(source: str, figures: Mapping[str, Array], labelled: Labelled, failed: int = 0) -> Gap:
     """From figures of every sample, one row for each network drawn."""
     means = {name: float(values.mean()) for name, values in figures.items()}
     regression = labelled.codes is None
@@ -126,6 +164,8 @@ def _gap(source: str, figures: Mapping[str, Array], labelled: Labelled) -> Gap:
         _chance(labelled),
         regression,
         figures["DEQ"].shape[1],
+        figures["DEQ"].shape[0],
+        failed,
     )
 
 
@@ -136,8 +176,14 @@ def _chance(labelled: Labelled) -> float:
 
 
 def _standard_error(difference: Array) -> float:
-    """Of the mean over samples and draws; samples on which nothing differs still leave room for one that does."""
+    """Of the mean over samples and draws; samples on which nothing differs still leave room for one that does.
+
+    The spread of a few draws is itself uncertain: Student's distribution makes it as wide as it has to be for `SURE`.
+    """
     draws, samples = difference.shape
     over_samples = float(difference.mean(axis=0).var()) / samples + 1.0 / samples**2
-    over_draws = float(difference.mean(axis=1).var(ddof=1)) / draws if draws > 1 else 0.0
+    over_draws = 0.0
+    if draws > 1:
+        widened = float(stdtrit(draws - 1, 0.9)) / SURE
+        over_draws = widened**2 * float(difference.mean(axis=1).var(ddof=1)) / draws
     return float(np.sqrt(over_samples + over_draws))

@@ -11,9 +11,9 @@ from notsodeep.verdicts.findings import SURE, Closeness, Gap, Speed, TrainedStat
 ANSWERS = ("yes", "no", "uncertain")
 # The twin will do if it is behind by no more than a point of accuracy, or by a tenth of the squared error.
 POINT, TENTH = 0.01, 0.10
-# Networks of one width whose kernels agree to this are expected to be alike on average, to within half of what is
-# allowed: where labelled samples leave it open, this decides; where they show a gap, it has no say.
-ALIKE = 1e-3
+# What is known before networks are measured, in halves of what is allowed (a standard deviation): kernels that agree to
+# ALIKE leave the gap at infinite width at 0 ± SPREAD · limit, and networks of finite width have that gap ± the same.
+ALIKE, SPREAD = 1e-3, 0.5
 # Without labels: kernels this close behave alike on every task that leading eigenvectors decide, and kernels this far
 # apart do not.
 CLOSE, FAR = 0.01, 0.10
@@ -21,10 +21,9 @@ CLOSE, FAR = 0.01, 0.10
 BEYOND = 0.02
 # A twin that is not at least this many times as fast is not worth the change.
 FASTER = 1.2
-# Of a trained DEQ, judged by at least MANY samples: fitting all weights of a few steps removes about REMOVED of the
-# disagreement that the closed form leaves; where this is HOPELESS times what is allowed it does not come down to it.
-# From fewer samples fits of all weights gain nothing that other samples see: the closed form decides.
-MANY, REMOVED, HOPELESS = 3000, 0.35, 4.0
+# Of what a fit of a few steps to a part of the samples leaves missing, `distill` removes about this share: it fits to
+# more of them, and other candidates.
+REMOVED = 0.3
 
 
 @dataclass(frozen=True)
@@ -40,74 +39,100 @@ def limit_of(gap: Gap) -> float:
     return TENTH if gap.regression else POINT
 
 
-def is_settled(gap: Gap) -> bool:
-    """Whether the band of a gap lies on one side of what is allowed."""
-    return gap.most <= limit_of(gap) or gap.least > limit_of(gap)
+@dataclass(frozen=True)
+class Estimate:
+    """A gap and its standard error, from all that is known about it."""
+
+    behind: float
+    uncertainty: float
+
+    @property
+    def most(self) -> float:
+        """The gap is smaller than this with 90 % confidence."""
+        return self.behind + SURE * self.uncertainty
+
+    @property
+    def least(self) -> float:
+        """The gap is larger than this with 90 % confidence."""
+        return self.behind - SURE * self.uncertainty
+
+    def and_also(self, other: Estimate) -> Estimate:
+        """Two independent normal estimates of one number, weighted by their precisions."""
+        share = other.uncertainty**2 / max(self.uncertainty**2 + other.uncertainty**2, 1e-300)
+        return Estimate(
+            share * self.behind + (1.0 - share) * other.behind, math.sqrt(share) * self.uncertainty
+        )
+
+    def is_settled(self, limit: float) -> bool:
+        """Whether its band lies on one side of what is allowed."""
+        return self.most <= limit or self.least > limit
 
 
-def is_open(gap: Gap, closeness: Closeness) -> bool:
-    """Whether a gap may be larger than allowed, given the samples and how close the kernels are.
+def expected_gap(kernels: Gap, closeness: Closeness) -> Estimate:
+    """The gap of networks, as exact kernels lead to expect it."""
+    spread = SPREAD * limit_of(kernels)
+    wide = Estimate(kernels.behind, kernels.uncertainty)
+    # Where labels show a gap, it has no say how close the kernels are.
+    if closeness.twin <= ALIKE and closeness.beyond <= BEYOND and kernels.least <= limit_of(kernels):
+        wide = wide.and_also(Estimate(0.0, spread))
+    return Estimate(wide.behind, math.hypot(wide.uncertainty, spread))
 
-    Kernels that agree give the expectation `behind` = 0 ± limit/2, which is combined with the measured gap as two
-    independent normal estimates are.
-    """
-    limit = limit_of(gap)
-    if gap.most <= limit or closeness.twin > ALIKE or closeness.beyond > BEYOND:
-        return gap.most > limit
-    measured = (limit / 2.0) ** 2 / ((limit / 2.0) ** 2 + gap.uncertainty**2)
-    return measured * gap.behind + SURE * math.sqrt(measured) * gap.uncertainty > limit
+
+def gap_of(kernels: Gap, networks: Gap, closeness: Closeness) -> Estimate:
+    """The gap of networks of the given width: what kernels lead to expect, and what networks have shown."""
+    return expected_gap(kernels, closeness).and_also(Estimate(networks.behind, networks.uncertainty))
 
 
 def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
-    """Whether a fresh twin, trained as the DEQ would be, will do."""
+    """Whether a fresh twin, trained as the DEQ would be, will do; gaps of kernels and of networks, or none."""
     if max(speed.forward, speed.training or 0.0) < FASTER:
         return Decision(
             "no",
             f"The twin is only {speed.forward:.1f} times as fast as the DEQ on this machine. Nothing is gained by "
             "replacing it.",
         )
-    return _by_labels(gaps, closeness, speed) if gaps else _by_kernels(closeness, speed)
+    if not gaps:
+        return _by_kernels(closeness, speed)
+    kernels, networks = gaps
+    return _by_labels(kernels, networks, closeness, speed)
 
 
-def _by_labels(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
-    if not any(gap.learns for gap in gaps):
+def _by_labels(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) -> Decision:
+    if not networks.learns:
         return Decision(
             "uncertain",
-            f"From {gaps[0].samples} samples none of the models learns these labels ({_figures(gaps[0])}, "
-            f"{'variance' if gaps[0].regression else 'most frequent class'} {_number(gaps[0], gaps[0].chance)}). "
+            f"From {networks.samples} samples none of the networks learns these labels ({_figures(networks)}, "
+            f"{'variance' if networks.regression else 'most frequent class'} {_number(networks, networks.chance)}). "
             "More samples may show a difference, or training that changes the features.",
         )
-    # What does not learn is behind or ahead by chance.
-    behind = [gap for gap in gaps if gap.learns and gap.least > limit_of(gap)]
-    if behind:
-        worst = max(behind, key=lambda gap: gap.behind / limit_of(gap))
+    limit, found = limit_of(networks), gap_of(kernels, networks, closeness)
+    # What shows the gap best stands in the reason.
+    shown = max((kernels, networks), key=lambda gap: abs(gap.behind) / max(gap.uncertainty, 1e-300))
+    if found.least > limit:
         return Decision(
             "no",
-            f"With the {worst.source} the twin is {_amount(worst)} behind the DEQ ({_figures(worst)}). "
+            f"With the {shown.source} the twin is {_amount(shown)} behind the DEQ ({_figures(shown)}). "
             "These data need what the DEQ does beyond a few layers.",
         )
-    open_ = [gap for gap in gaps if is_open(gap, closeness)]
-    if open_:
-        worst = max(open_, key=lambda gap: gap.most / limit_of(gap))
+    give_or_take = f"give or take {SURE * networks.uncertainty:.1%}"
+    if found.most > limit:
         return Decision(
             "uncertain",
-            f"With the {worst.source} the twin is {_amount(worst)} behind, give or take "
-            f"{(worst.most - worst.behind):.1%}: {worst.samples} samples cannot tell whether that matters. "
+            f"With the networks the twin is {_amount(networks)} behind, {give_or_take}, and with the kernels "
+            f"{_amount(kernels)}: {networks.samples} samples cannot tell whether that matters. "
             "More labelled samples, or training both, will.",
         )
-    widest = max(gaps, key=lambda gap: gap.most / limit_of(gap))
-    if widest.most > limit_of(widest):
+    if networks.most > limit:
         return Decision(
             "yes",
-            f"The kernels of twin and DEQ agree to {closeness.twin:.1g}, which decides what {widest.samples} samples "
-            f"leave open ({_figures(widest)}, give or take {(widest.most - widest.behind):.1%}); the twin is "
-            f"{speed.forward:.1f} times as fast forward. {_about_plain(gaps)}",
+            f"With exact kernels, which agree to {closeness.twin:.1g}, twin and DEQ have {_figures(kernels)}; networks "
+            f"of this width cannot tell them apart ({_figures(networks)}, {give_or_take}), and the twin is "
+            f"{speed.forward:.1f} times as fast forward. {_about_plain((kernels, networks))}",
         )
-    worst = max(gaps, key=lambda gap: gap.behind / limit_of(gap))
     return Decision(
         "yes",
-        f"On these samples the twin does what the DEQ does ({_figures(worst)}), {speed.forward:.1f} times as fast "
-        f"forward. {_about_plain(gaps)}",
+        f"On these samples the twin does what the DEQ does ({_figures(networks)}), {speed.forward:.1f} times as fast "
+        f"forward. {_about_plain((kernels, networks))}",
     )
 
 
@@ -148,19 +173,21 @@ def _by_kernels(closeness: Closeness, speed: Speed) -> Decision:
 
 def decide_trained(state: TrainedState) -> Decision:
     """Whether a few of the steps of a trained DEQ, fitted to its outputs, will give its answers."""
-    missing, allowed = 1.0 - state.agreement, 1.0 - state.wanted
     left = "left" if state.kernel_change > 2.0 * state.fresh_change else "not left"
-    regime = f"Training has {left} the kernel regime (tangent kernel changed by {state.kernel_change:.0%})."
+    regime = (
+        f"Training has {left} the kernel regime (tangent kernel changed by {state.kernel_change:.0%}, "
+        f"{state.fresh_change:.0%} by its width alone)."
+    )
     if state.speed < FASTER:
         return Decision(
             "no",
             f"{state.steps} of its own steps are only {state.speed:.1f} times as fast as the DEQ. {regime}",
         )
-    steps = f"{state.steps} of its own steps with a fitted readout agree with it on {state.agreement:.1%}"
-    many = state.samples >= MANY
-    if missing <= (allowed / (1.0 - REMOVED) if many else allowed):
+    steps = f"{state.steps} of its own steps, fitted in closed form, agree with it on {state.agreement:.1%}"
+    least = 1.0 - (1.0 - state.wanted) / (1.0 - REMOVED)
+    if state.agreement >= least:
         return Decision("yes", f"{steps} of the samples, {state.speed:.1f} times as fast. {regime}")
-    if missing > (HOPELESS * allowed if many else allowed):
+    if state.interval[1] < least:
         more = "more than were tried" if state.needed is None else f"{state.needed}"
         return Decision(
             "no",

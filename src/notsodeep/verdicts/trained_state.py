@@ -14,23 +14,24 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
+from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.equilibrium_net import EquilibriumNet
-from notsodeep.nets.fidelity import agreement_of, milliseconds
+from notsodeep.nets.fidelity import agreement_of, milliseconds, wilson
 from notsodeep.nets.modules import network_of
-from notsodeep.nets.readout_fit import fit_readout
-from notsodeep.nets.students import StepsNet, first_steps
-from notsodeep.nets.teacher_answers import answers_of
-from notsodeep.progress import Report
+from notsodeep.nets.student_candidates import CUTS, OwnSteps
+from notsodeep.nets.student_fit import StudentFit
+from notsodeep.nets.students import first_steps
+from notsodeep.nets.teacher_answers import Split, answers_of, asked
+from notsodeep.progress import Report, silent
 from notsodeep.validation import Array
-from notsodeep.verdicts.findings import TrainedState
+from notsodeep.verdicts.findings import SURE, TrainedState
 
-# Steps to try with a fitted readout, and steps after which the DEQ is simply cut.
-_FITTED = (1, 2, 3)
-_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+# Steps after which the DEQ is simply cut.
+_CUTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 # Samples for the kernels (images cost more), and for one call of a network.
 _ROWS, _IMAGES, _BATCH = 300, 40, 256
-# Shares of the samples that fit a readout and choose its ridge; the others judge.
-_FIT, _CHOOSE = 0.6, 0.1
+# Every sample judges a fit without its part; a tenth of the others chooses.
+_PARTS, _CHOOSE = 3, 0.1
 _LEAST = 40
 
 
@@ -40,66 +41,92 @@ def trained_state(net: EquilibriumNet, X: Tensor, wanted: float, seed: int, repo
         raise InputError(
             f"{len(X)} samples are too few to judge a trained network by: {_LEAST} or more are needed."
         )
+    with asked(net) as copied:
+        if not isinstance(copied, EquilibriumNet):
+            raise InputError(f"{type(net).__name__} is not a network that solves an equilibrium.")
+        return _state_of(copied, X, wanted, seed, report)
+
+
+def _state_of(net: EquilibriumNet, X: Tensor, wanted: float, seed: int, report: Report) -> TrainedState:
     report(0, 3, lambda: "answers of the network")
     answers = answers_of(net, X, _BATCH, report)
     samples, wished = X[answers.good], answers.outputs[answers.good]
     report(1, 3, lambda: "a few of its steps")
-    best, cuts = _few_steps(net, samples, wished, wanted, seed)
+    best = _few_steps(net, samples, wished, wanted, seed)
+    cuts = _cuts(net, samples, wished, wanted)
     report(2, 3, lambda: "its tangent kernel")
     change, fresh, share = _kernel_regime(net, samples, wished, seed)
-    times = milliseconds({"DEQ": net, "steps": best.network}, samples[:_BATCH])
+    times = milliseconds({"DEQ": net, "steps": first_steps(net, best.steps)}, samples[:_BATCH])
     needed = next((steps for steps, share_ in cuts.items() if share_ >= wanted), None)
     return TrainedState(
         change,
         fresh,
         share,
-        best.network.steps,
+        best.steps,
         best.agreement,
-        cuts[best.network.steps],
+        best.interval,
+        best.cut_agreement,
         needed,
         _contraction(net, samples[:_BATCH]),
         times["DEQ"] / times["steps"],
-        best.judged,
+        len(samples),
         wanted,
     )
 
 
 @dataclass(frozen=True)
 class _Steps:
-    network: StepsNet
+    steps: int
     agreement: float
-    judged: int
+    interval: tuple[float, float]
+    cut_agreement: float
 
 
 @torch.no_grad()
-def _few_steps(
-    net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float, seed: int
-) -> tuple[_Steps, dict[int, float]]:
-    """The fewest steps that agree as wanted once their readout is fitted, or the most faithful; and plain cutting."""
-    order = torch.as_tensor(np.random.default_rng(seed).permutation(len(X)))
-    ends = int(_FIT * len(X)), int((_FIT + _CHOOSE) * len(X))
-    fit, choose, judge = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
+def _few_steps(net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float, seed: int) -> _Steps:
+    """The fewest steps that surely agree as wanted once their readout is fitted, or the most faithful.
+
+    As many as `distill` tries.  Of classes the interval is that of a share, 90 % on either side; of a single output it
+    is not known, and the value itself stands for it.
+    """
     found = []
-    for steps in _FITTED:
-        student = first_steps(net, steps)
-        outputs = _batched(student, X)
-        # A correction of the readout it has: with a large ridge the cut DEQ is what remains.
-        missing = Y - outputs
-        correction = fit_readout(
-            student.features, (X[fit], missing[fit]), (X[choose], missing[choose]), _BATCH
-        )
-        if correction is not None and correction.error < float(missing[choose].double().square().mean()):
-            student.set_readout(student.readout + correction.weights, student.readout_bias + correction.bias)
-        found.append(_Steps(student, _agreement(_batched(student, X[judge]), Y[judge]), len(judge)))
-        if found[-1].agreement >= wanted:
-            break
-    best = found[-1] if found[-1].agreement >= wanted else max(found, key=lambda one: one.agreement)
-    cuts = {}
+    for steps in CUTS:
+        fitted = _fitted_without(net, X, Y, steps, seed)
+        cut = _agreement(_batched(first_steps(net, steps), X), Y)
+        agreement = _agreement(fitted, Y)
+        interval = wilson(agreement, len(X), SURE) if Y.shape[1] > 1 else (agreement, agreement)
+        found.append(_Steps(steps, agreement, interval, cut))
+        if interval[0] >= wanted:
+            return found[-1]
+    return max(found, key=lambda one: one.agreement)
+
+
+def _fitted_without(net: EquilibriumNet, X: Tensor, Y: Tensor, steps: int, seed: int) -> Tensor:
+    """Outputs of a few steps, as `distill` fits them in closed form; each sample sees a fit without its part."""
+    found = torch.empty_like(Y)
+    parts = np.array_split(np.random.default_rng(seed).permutation(len(Y)), _PARTS)
+    for number, part in enumerate(parts):
+        others = np.concatenate([one for other, one in enumerate(parts) if other != number])
+        count = max(int(_CHOOSE * len(others)), 1)
+        choose, fit, judge = (torch.as_tensor(one) for one in (others[:count], others[count:], part))
+        split = Split(*((X[one], Y[one]) for one in (fit, choose, judge)))
+        plan = next(OwnSteps(net, X[fit], None, (steps,), _BATCH).plans())
+        student = StudentFit(split, _BATCH, 0, seed, Journal.of(None, "", False), silent).closed_form(
+            plan, ""
+        )[1]
+        found[judge] = _batched(student, X[judge])
+    return found
+
+
+@torch.no_grad()
+def _cuts(net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float) -> dict[int, float]:
+    """How well the DEQ agrees with itself cut after some steps, until it does as wanted."""
+    cuts: dict[int, float] = {}
     for steps in _CUTS:
-        cuts[steps] = _agreement(_batched(first_steps(net, steps), X[judge]), Y[judge])
-        if cuts[steps] >= wanted and steps >= max(_FITTED):
+        cuts[steps] = _agreement(_batched(first_steps(net, steps), X), Y)
+        if cuts[steps] >= wanted:
             break
-    return best, cuts
+    return cuts
 
 
 def _agreement(found: Tensor, wanted: Tensor) -> float:

@@ -22,7 +22,7 @@ from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_count, one_of, root_mean_square
 from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
 from notsodeep.verdicts.labelled_gaps import PATIENT, kernel_gap, network_gap
-from notsodeep.verdicts.rules import decide_trained, decide_untrained
+from notsodeep.verdicts.rules import decide_trained, decide_untrained, gap_of, limit_of
 from notsodeep.verdicts.trained_state import trained_state
 
 # Units of a network of rows, channels of one of images, where no width is given.
@@ -203,10 +203,6 @@ def _of_model(
         "twin": twin.design.network,
         "plain": plain_layers(model, 1, tau0),
     }
-    gaps: list[Gap] = []
-    if labels is not None:
-        gaps.append(kernel_gap(models, every[chosen], labels, kernel, report))
-        gaps.append(network_gap(models, net, every[chosen], labels, seed, report))
     distances = twin.evidence.distances
     closeness = Closeness(
         kernel,
@@ -215,6 +211,14 @@ def _of_model(
         _beyond_reach(model, tau0, len(twin.design.network.layers)),
         distances.samples,
     )
+    gaps: tuple[Gap, ...] = ()
+    if labels is not None:
+        by_kernels = kernel_gap(models, every[chosen], labels, kernel, report)
+
+        def is_enough(gap: Gap) -> bool:
+            return gap_of(by_kernels, gap, closeness).is_settled(limit_of(gap))
+
+        gaps = by_kernels, network_gap(models, net, every[chosen], labels, seed, is_enough, report)
     speed = Speed(twin.evidence.forward_ratio, twin.evidence.training_ratio, twin.evidence.batch, units)
     found = decide_untrained(gaps, closeness, speed)
     command = {
@@ -224,7 +228,7 @@ def _of_model(
         if y is not None
         else "nsd.verdict(model, X, y)",
     }[found.answer]
-    return Verdict(found.answer, found.reason, command, closeness, tuple(gaps), speed, None, twin)
+    return Verdict(found.answer, found.reason, command, closeness, gaps, speed, None, twin)
 
 
 def _not_solvable(error: ConvergenceError) -> Verdict:
