@@ -53,8 +53,8 @@ from notsodeep.nets.twins import speed_ratios
 from notsodeep.progress import silent
 
 VERDICTS, TRUTH = RESULTS / "atlas-verdicts.jsonl", RESULTS / "atlas-truth.jsonl"
-# Seeds at least and at most: as many as it takes to know the gap to a quarter of what is allowed, and in the second
-# round on which side of the limit it is (with 90 % confidence).
+# Seeds at least and at most: as many as it takes to know the gap to a quarter of what is allowed, and in later
+# rounds on which side of the limit it is (with 90 % confidence).
 SEEDS = {
     1: {"readout": (5, 30), "regression": (5, 30), "all": (3, 3), "images": (4, 12), "chain": (4, 8)},
     2: {"readout": (5, 40), "regression": (5, 40), "all": (3, 8), "images": (4, 16), "chain": (4, 12)},
@@ -106,7 +106,11 @@ def truth(setting: Setting, folder: Path | None) -> Row:
     outputs = 1 if labelled.codes is None else len(labelled.classes)
     figures: dict[str, list[float]] = {"deq": [], "twin": []}
     regression = labelled.codes is None
-    limit, error, (least, most) = TENTH if regression else POINT, math.inf, SEEDS[setting.round][setting.kind]
+    limit, error, (least, most) = (
+        TENTH if regression else POINT,
+        math.inf,
+        SEEDS[min(setting.round, 2)][setting.kind],
+    )
     mean, seed, left_out, design = 0.0, 0, 0, None
     while (count := len(figures["deq"])) < least or (
         not is_known(setting, mean, error, limit) and count < most
@@ -257,7 +261,8 @@ def go_on(path: Path, task: Callable[[Setting, Path | None], Row], arguments: ar
             found = {"failed": str(error)}
         row = {
             "name": setting.name,
-            "tuning": setting.round == 1 and (number % 5 == 0 or setting.name in TUNING),
+            "tuning": setting.round == 2
+            or (setting.round == 1 and (number % 5 == 0 or setting.name in TUNING)),
             **asdict(setting),
             **found,
             "commit": commit(),
@@ -275,7 +280,7 @@ def main() -> None:
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--publish", action="store_true")
     parser.add_argument("--only", default="", help="settings whose name has this in it")
-    parser.add_argument("--round", type=int, choices=(1, 2), help="one of the two rounds")
+    parser.add_argument("--round", type=int, choices=(1, 2, 3), help="one of the three rounds")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--threads", type=int, default=1)

@@ -17,7 +17,7 @@ import notsodeep as nsd
 from notsodeep.data import Preprocessing, as_images, load
 
 TRAIN, TEST = 1500, 1500
-# Test samples of the second round, where there are as many.
+# Test samples of the later rounds, where there are as many.
 MANY = 4000
 
 
@@ -154,6 +154,60 @@ def _swiss_roll() -> tuple[np.ndarray, np.ndarray]:
     return tables.make_swiss_roll(2400, noise=0.3, random_state=0)
 
 
+def _checkers() -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(10).uniform(-1.0, 1.0, (6000, 2))
+    return X, ((np.floor(2.0 * X[:, 0]) + np.floor(2.0 * X[:, 1])) % 2).astype(np.intp)
+
+
+def _rings() -> tuple[np.ndarray, np.ndarray]:
+    """Three spheres around each other in three dimensions."""
+    generator = np.random.default_rng(11)
+    ring = generator.integers(0, 3, 6000)
+    X = generator.standard_normal((6000, 3))
+    X *= ((1.0 + ring + 0.2 * generator.standard_normal(6000)) / np.linalg.norm(X, axis=1))[:, None]
+    return X, ring
+
+
+def _outputs_of_a_teacher(features: int, outputs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A shallow network with random weights."""
+    generator = np.random.default_rng(seed)
+    X = generator.standard_normal((6000, features))
+    hidden = np.tanh(2.0 * X @ generator.standard_normal((features, 30)) / math.sqrt(features))
+    return X, hidden @ generator.standard_normal((30, outputs)) / math.sqrt(30.0)
+
+
+def _teacher() -> tuple[np.ndarray, np.ndarray]:
+    X, outputs = _outputs_of_a_teacher(15, 5, 12)
+    return X, outputs.argmax(axis=1)
+
+
+def _numbers_of_a_teacher() -> tuple[np.ndarray, np.ndarray]:
+    X, outputs = _outputs_of_a_teacher(8, 1, 13)
+    return X, outputs[:, 0]
+
+
+def _informative() -> tuple[np.ndarray, np.ndarray]:
+    return tables.make_classification(6000, 40, n_informative=8, n_redundant=4, n_classes=3, random_state=0)
+
+
+def _stairs() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(14)
+    X = generator.uniform(-2.0, 2.0, (2400, 1))
+    return X, np.floor(1.5 * X[:, 0]) + 0.1 * generator.standard_normal(2400)
+
+
+def _bowl() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(15)
+    X = generator.standard_normal((2400, 3))
+    return X, np.sum(X**2, axis=1) + 0.5 * generator.standard_normal(2400)
+
+
+def _waves() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(16)
+    X = generator.standard_normal((2400, 4))
+    return X, np.sin(2.0 * X).sum(axis=1) + 0.2 * generator.standard_normal(2400)
+
+
 SMALL: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
     "breast_cancer": _table(tables.load_breast_cancer),
     "moons": lambda: tables.make_moons(2000, noise=0.25, random_state=0),
@@ -176,6 +230,14 @@ SMALL: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
     "friedman3": lambda: tables.make_friedman3(2400, noise=0.1, random_state=0),
     "swiss roll": _swiss_roll,
     "strong deq": _strong_deq,
+    "checkers": _checkers,
+    "rings": _rings,
+    "teacher": _teacher,
+    "informative": _informative,
+    "stairs": _stairs,
+    "bowl": _bowl,
+    "waves": _waves,
+    "numbers of a teacher": _numbers_of_a_teacher,
 }
 
 

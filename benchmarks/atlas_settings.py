@@ -1,6 +1,6 @@
-"""The settings of the atlas: what is trained on what, in two rounds.
+"""The settings of the atlas: what is trained on what, in three rounds.
 
-All settings of the first round have served to choose the rule of `verdicts/rules.py`. Those of the second were listed
+Those of the first two rounds have served to choose the rule of `verdicts/rules.py`. Those of the third were listed
 together with the rule, before a verdict or a truth of theirs had been seen: other data, activations, feedback, widths,
 numbers of samples and lengths of training.
 """
@@ -46,8 +46,8 @@ TUNING = (
 
 
 def settings() -> list[Setting]:
-    """All settings, the first round first; in it every fifth one was for tuning."""
-    return [*_first_round(), *_second_round()]
+    """All settings; of the first round every fifth one was for tuning from the beginning."""
+    return [*_first_round(), *_second_round(), *_third_round()]
 
 
 def _first_round() -> Iterator[Setting]:
@@ -108,16 +108,6 @@ def _second_round() -> Iterator[Setting]:
     ):
         yield Setting("readout", data, activation, sigma_a2, sigma_b2, width, round=2, n=800)
     for data, activation, sigma_a2, sigma_b2, width in (
-        ("parity", "relu", 0.4, 0.6, 48),
-        ("spirals", "tanh", 0.6, 0.4, 32),
-        ("mnist", "swish", 0.3, 0.7, 24),
-        ("fashion_mnist", "elu", 0.6, 0.4, 48),
-        ("quantiles", "softplus", 0.4, 0.6, 64),
-        ("deq classes", "arctan", 0.7, 0.5, 40),
-        ("hastie", "gelu", 0.6, 0.4, 32),
-    ):
-        yield Setting("all", data, activation, sigma_a2, sigma_b2, width, round=2, n=600)
-    for data, activation, sigma_a2, sigma_b2, width in (
         ("sinc", "elu", 0.6, 0.4, 64),
         ("sinc", "relu", 0.9, 0.2, 128),
         ("friedman2", "swish", 0.3, 0.7, 100),
@@ -126,15 +116,57 @@ def _second_round() -> Iterator[Setting]:
         ("strong deq", "erf", 0.9, 1.0, 128),
     ):
         yield Setting("regression", data, activation, sigma_a2, sigma_b2, width, round=2, n=600)
+    yield Setting("chain", "chain 3", "elu", 0.5, 1.0, 24, "flatten", round=2, n=400)
+
+
+def _third_round() -> Iterator[Setting]:
+    for data, activation, sigma_a2, sigma_b2, width in (
+        ("checkers", "swish", 0.5, 0.5, 96),
+        ("checkers", "tanh", 0.9, 0.5, 160),
+        ("rings", "elu", 0.3, 0.7, 20),
+        ("rings", "softsign", 0.8, 0.4, 64),
+        ("teacher", "hard_tanh", 0.6, 0.4, 40),
+        ("teacher", "mish", 0.95, 0.2, 120),
+        ("informative", "arctan", 0.5, 0.5, 30),
+        ("informative", "swish", 0.85, 0.3, 100),
+        ("digits", "elu", 0.7, 0.3, 24),
+        ("digits", "sigmoid", 0.9, 1.0, 80),
+        ("moons", "mish", 0.9, 0.2, 30),
+        ("blobs", "softplus", 0.95, 0.2, 60),
+        ("cifar10", "elu", 0.5, 0.5, 48),
+        ("mnist", "hard_tanh", 0.9, 0.3, 64),
+        ("fashion_mnist", "swish", 0.4, 0.6, 160),
+        ("cifar10_vgg19", "arctan", 0.7, 0.3, 32),
+    ):
+        yield Setting("readout", data, activation, sigma_a2, sigma_b2, width, round=3, n=800)
+    for data, activation, sigma_a2, sigma_b2, width in (
+        ("parity", "relu", 0.4, 0.6, 48),
+        ("spirals", "tanh", 0.6, 0.4, 32),
+        ("mnist", "swish", 0.3, 0.7, 24),
+        ("fashion_mnist", "elu", 0.6, 0.4, 48),
+        ("quantiles", "softplus", 0.4, 0.6, 64),
+        ("deq classes", "arctan", 0.7, 0.5, 40),
+        ("hastie", "gelu", 0.6, 0.4, 32),
+    ):
+        yield Setting("all", data, activation, sigma_a2, sigma_b2, width, round=3, n=600)
+    for data, activation, sigma_a2, sigma_b2, width in (
+        ("stairs", "tanh", 0.5, 0.5, 80),
+        ("bowl", "softplus", 0.7, 0.3, 64),
+        ("friedman", "elu", 0.8, 0.2, 50),
+        ("diabetes", "swish", 0.9, 0.2, 40),
+        ("waves", "gelu", 0.6, 0.4, 150),
+        ("numbers of a teacher", "erf", 0.4, 0.6, 100),
+    ):
+        yield Setting("regression", data, activation, sigma_a2, sigma_b2, width, round=3, n=600)
     for data, activation, sigma_a2, width, readout in (
         ("mnist 7x7", "elu", 0.4, 12, "flatten"),
         ("fashion_mnist 7x7", "swish", 0.7, 12, "flatten"),
         ("mnist 4x4", "tanh", 0.3, 24, "pool"),
         ("fashion_mnist 4x4", "relu", 0.6, 24, "pool"),
     ):
-        yield Setting("images", data, activation, sigma_a2, 1.0, width, readout, round=2, n=300)
+        yield Setting("images", data, activation, sigma_a2, 1.0, width, readout, round=3, n=300)
     for data, activation, sigma_a2, width, readout in (
-        ("chain 3", "elu", 0.5, 24, "flatten"),
+        ("chain 4", "swish", 0.8, 24, "flatten"),
         ("chain 5", "tanh", 0.8, 24, "pool"),
         ("chain 5", "relu", 0.5, 24, "flatten"),
         ("chain 7", "elu", 0.8, 24, "pool"),
@@ -145,7 +177,7 @@ def _second_round() -> Iterator[Setting]:
         ("corners 5", "relu", 0.8, 24, "flatten"),
         ("corners 6", "gelu", 0.8, 24, "flatten"),
     ):
-        yield Setting("chain", data, activation, sigma_a2, 1.0, width, readout, round=2, n=400)
+        yield Setting("chain", data, activation, sigma_a2, 1.0, width, readout, round=3, n=400)
     for data, activation, sigma_a2, sigma_b2, width, epochs in (
         ("mnist", "elu", 0.4, 0.6, 48, 5),
         ("mnist", "arctan", 0.6, 0.4, 32, 20),
@@ -158,14 +190,14 @@ def _second_round() -> Iterator[Setting]:
         ("deq classes", "relu", 0.8, 0.4, 96, 10),
         ("hastie", "gelu", 0.5, 0.5, 40, 30),
     ):
-        yield Setting("trained", data, activation, sigma_a2, sigma_b2, width, round=2, n=2000, epochs=epochs)
+        yield Setting("trained", data, activation, sigma_a2, sigma_b2, width, round=3, n=2000, epochs=epochs)
     for data, activation, sigma_a2 in (
         ("chain 6", "relu", 0.6),
         ("chain 10", "relu", 0.8),
         ("chain 9", "softplus", 0.9),
         ("corners 5", "gelu", 0.8),
     ):
-        yield Setting("trained", data, activation, sigma_a2, 1.0, 24, "pool", round=2, n=1000)
+        yield Setting("trained", data, activation, sigma_a2, 1.0, 24, "pool", round=3, n=1000)
 
 
 __all__ = ["TUNING", "Setting", "settings"]

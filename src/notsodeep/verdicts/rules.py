@@ -11,8 +11,9 @@ from notsodeep.verdicts.findings import SURE, Closeness, Gap, Speed, TrainedStat
 ANSWERS = ("yes", "no", "uncertain")
 # The twin will do if it is behind by no more than a point of accuracy, or by a tenth of the squared error.
 POINT, TENTH = 0.01, 0.10
-# What is known before networks are measured, in halves of what is allowed (a standard deviation): kernels that agree to
-# ALIKE leave the gap at infinite width at 0 ± SPREAD · limit, and networks of finite width have that gap ± the same.
+# What is known before networks are measured, as standard deviations: kernels that agree to ALIKE leave the gap at
+# infinite width at 0 ± SPREAD · limit, and networks of finite width have that gap ± SPREAD · (limit, or the gap if it
+# is larger: what exact kernels tell apart, narrow networks may not).
 ALIKE, SPREAD = 1e-3, 0.5
 # Without labels: kernels this close behave alike on every task that leading eigenvectors decide, and kernels this far
 # apart do not.
@@ -75,7 +76,7 @@ def expected_gap(kernels: Gap, closeness: Closeness) -> Estimate:
     # Where labels show a gap, it has no say how close the kernels are.
     if closeness.twin <= ALIKE and closeness.beyond <= BEYOND and kernels.least <= limit_of(kernels):
         wide = wide.and_also(Estimate(0.0, spread))
-    return Estimate(wide.behind, math.hypot(wide.uncertainty, spread))
+    return Estimate(wide.behind, math.hypot(wide.uncertainty, max(spread, SPREAD * abs(wide.behind))))
 
 
 def gap_of(kernels: Gap, networks: Gap, closeness: Closeness) -> Estimate:
@@ -99,12 +100,7 @@ def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) ->
 
 def _by_labels(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) -> Decision:
     if not networks.learns:
-        return Decision(
-            "uncertain",
-            f"From {networks.samples} samples none of the networks learns these labels ({_figures(networks)}, "
-            f"{'variance' if networks.regression else 'most frequent class'} {_number(networks, networks.chance)}). "
-            "More samples may show a difference, or training that changes the features.",
-        )
+        return _not_learnt(kernels, networks, closeness, speed)
     limit, found = limit_of(networks), gap_of(kernels, networks, closeness)
     # What shows the gap best stands in the reason.
     shown = max((kernels, networks), key=lambda gap: abs(gap.behind) / max(gap.uncertainty, 1e-300))
@@ -133,6 +129,25 @@ def _by_labels(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) 
         "yes",
         f"On these samples the twin does what the DEQ does ({_figures(networks)}), {speed.forward:.1f} times as fast "
         f"forward. {_about_plain((kernels, networks))}",
+    )
+
+
+def _not_learnt(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) -> Decision:
+    """Labels that networks of this width do not learn say as much as none: kernels decide, if they are close."""
+    learnt = (
+        f"From {networks.samples} samples networks of this width do not learn these labels ({_figures(networks)}, "
+        f"{'variance' if networks.regression else 'most frequent class'} {_number(networks, networks.chance)})"
+    )
+    apart = kernels.learns and kernels.most > limit_of(kernels)
+    if apart or _by_kernels(closeness, speed).answer != "yes":
+        return Decision(
+            "uncertain",
+            f"{learnt}. More samples may show a difference, or training that changes the features.",
+        )
+    return Decision(
+        "yes",
+        f"{learnt}, neither twin nor DEQ. Their kernels differ by {closeness.twin:.2g} up to a factor, so the twin "
+        f"will do what the DEQ does, {speed.forward:.1f} times as fast forward.",
     )
 
 
