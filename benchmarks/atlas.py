@@ -144,7 +144,7 @@ def truth(setting: Setting, folder: Path | None) -> Row:
         gap = twin / deq.mean() - deq / deq.mean() if regression else deq - twin
         mean, error = gap.mean(), float(gap.std(ddof=1) / math.sqrt(len(gap))) if len(gap) > 1 else math.inf
     forward, training = speed_ratios(net, twin_net, torch.as_tensor(parts.X[:256], dtype=torch.float32))
-    speed = max(forward, training if net.train_mode == "all" else 0.0)
+    speed = max(forward, training or 0.0)
     return {
         "deq": float(deq.mean()), "twin": float(twin.mean()), "gap": float(gap.mean()), "error": error, "speed": speed,
         "regression": regression, "does": bool(gap.mean() <= limit and speed >= FASTER), "seeds": len(gap),

@@ -201,15 +201,15 @@ def test_a_network_is_judged_by_its_own_steps_and_not_changed() -> None:
 
 
 @pytest.mark.slow
-def test_strong_feedback_is_not_replaced_by_three_steps() -> None:
+def test_strong_feedback_is_not_replaced_by_a_few_steps() -> None:
     X, _ = digits(300)
-    # A rotation that hardly contracts: after three steps the state still depends on where it is.
-    width, scale = 64, 0.97
+    # A rotation that hardly contracts: after a few steps the state still depends on where it is.
+    width, scale = 64, 0.9
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((width, width)))[0]
     inputs = np.random.default_rng(1).standard_normal((width, 64)) / 8.0
     readout = np.random.default_rng(2).standard_normal((10, width))
     net = nsd.nets.DEQNet.from_weights(scale * turn, inputs, np.zeros(width), "tanh", readout)
-    found = nsd.verdict(net, X)
+    found = nsd.verdict(net, X, until=0.999)
     assert found.answer == "no"
     assert found.trained.contraction > 0.7
 
