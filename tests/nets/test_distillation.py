@@ -427,6 +427,7 @@ def test_candidates_that_are_all_alike_are_not_chosen_by_luck() -> None:
     assert wrong / 300 < 0.09
 
 
+@pytest.mark.slow
 def test_few_rows_give_intervals_that_hold_and_certainty_that_is_right(teacher: DEQNet) -> None:
     """Many distillations from a few rows each, beside the agreement on very many fresh rows."""
     generator = torch.Generator().manual_seed(14)

@@ -35,6 +35,8 @@ CUTS, _CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
+# Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
+_MANY = 16
 # Of teachers whose weights cannot be read: what is tried, and how large it is made.
 _ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
 _FEWEST_CHANNELS, _CHANNELS = 8, 32
@@ -63,12 +65,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of a student: steps, units, rank of the feedback (None for whole), and whether the first step guesses it."""
+    """Of a student.
+
+    Attributes:
+        count: its steps.
+        width: its units.
+        rank: of the feedback; None for whole.
+        guessed: whether the first step guesses the feedback.
+        plain: whether only the last step is read out, as of the DEQ cut: it costs no more.
+    """
 
     count: int
     width: int
     rank: int | None = None
     guessed: bool = False
+    plain: bool = False
 
 
 class OwnSteps:
@@ -99,6 +110,7 @@ class OwnSteps:
         units = self.teacher.units
         width = self.width or units
         low = _rank(width) < width // 2
+        yield self._plan(_Shape(1, width, plain=True), False)
         for count in self.steps:
             yield self._plan(_Shape(count, width, guessed=low and count > 1), True)
             if count > 1 and low:
@@ -121,6 +133,8 @@ class OwnSteps:
             words += f", rank {shape.rank}"
         if shape.rank is not None and not shape.guessed:
             words += " without a guess"
+        if shape.plain:
+            words += ", the last step read out alone"
         return Plan(
             words,
             all_weights,
@@ -131,7 +145,8 @@ class OwnSteps:
     def _built(self, weights: PlainWeights, shape: _Shape) -> StepsNet:
         teacher = self.teacher
         units = len(weights.recurrent)
-        read, direct = _readable(teacher.connection.features_of(units), prod(teacher.sample_shape))
+        features = teacher.connection.features_of(units)
+        read, direct = (1, False) if shape.plain else _readable(features, prod(teacher.sample_shape))
         return StepsNet(
             weights,
             teacher.spec.activation,
@@ -145,8 +160,14 @@ class OwnSteps:
         )
 
     def _starts(self, shape: _Shape) -> Iterator[Start]:
-        """The DEQ cut, the same with the scales of its injected twin, and steps fitted to its equilibria."""
+        """Steps fitted to the DEQ's equilibria; where rows are few also it cut, and with the scales of its twin."""
         weights, equilibria = self._cell(shape.width)
+        fitted = self._built(weights, shape)
+        if fit_steps(fitted, equilibria, self.batch):
+            yield "steps fitted to its equilibria", fitted
+            seen = weights.recurrent[0].numel()
+            if len(equilibria.X) * equilibria.positions >= _MANY * seen:
+                return
         yield "its own weights", self._own(weights, equilibria, shape)
         scales = injected_scales(
             weights, self.teacher.spec.activation, self.teacher.connection, self.X, shape.count
@@ -155,9 +176,6 @@ class OwnSteps:
             scaled = self._own(weights, equilibria, shape)
             scaled.rescale(*scales)
             yield "scales of the injected twin", scaled
-        fitted = self._built(weights, shape)
-        if fit_steps(fitted, equilibria, self.batch):
-            yield "steps fitted to its equilibria", fitted
 
     def _own(self, weights: PlainWeights, equilibria: Equilibria, shape: _Shape) -> StepsNet:
         """The cell cut after some steps; weights of low rank keep the directions in which feedback varies most."""

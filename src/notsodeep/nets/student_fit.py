@@ -52,12 +52,11 @@ class StudentFit:
         name = f"{plan.words}, closed form"
         if (kept := self._kept(name, plan)) is not None:
             return name, kept, self.journal.notes[name]
-        tried = []
-        for number, (words, student) in enumerate(plan.starts()):
-            self.report(number, number + 1, partial(str, f"{place} {name}, from {words}"))
+        starts = list(plan.starts())
+        for number, (words, student) in enumerate(starts if len(starts) > 1 else ()):
+            self.report(number, len(starts), partial(str, f"{place} {name}, from {words}"))
             self.fit_readout(student, rows=max(_FEW, _FEW_PER_FEATURE * student.width))
-            tried.append((self.error(student), words, student))
-        _, words, best = min(tried, key=lambda one: one[0])
+        words, best = min(starts, key=lambda one: self.error(one[1])) if len(starts) > 1 else starts[0]
         self.fit_readout(best)
         self.journal.finish(name, best, words)
         return name, best, words
