@@ -17,9 +17,18 @@ from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.distilled import Candidate, Distilled
 from notsodeep.nets.doubt import Doubt, calibration_of, doubt_of
 from notsodeep.nets.equilibrium_net import EquilibriumNet
-from notsodeep.nets.fidelity import Fidelity, agreement_of, milliseconds, relative_error, wilson
+from notsodeep.nets.fidelity import (
+    Fidelity,
+    agreement_of,
+    error_interval,
+    milliseconds,
+    relative_error,
+    score_bound,
+    share_interval,
+)
 from notsodeep.nets.readout_fit import fit_readout
 from notsodeep.nets.student_candidates import DrawnSteps, OwnSteps
+from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split, answers_of, asked
@@ -59,12 +68,15 @@ def distill(
 
     Args:
         teacher: a `DEQNet`, a `ConvDEQNet`, or any module that maps samples to outputs (n, outputs).
-        X: samples without labels, as the teacher sees them: rows, or images. A fifth of them is not fitted to: half of
-            it stops and chooses, the other half judges.
+        X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or somewhat more where
+            they are few, is not fitted to: one part stops fits, another one chooses among the students, a third one
+            judges the chosen one.
         width: units of the students (for images channels). If not given, those of the teacher, and some students have
             half of them. Fewer are chosen among the teacher's, so that the others are well written as combinations of
             them.
-        until: the wanted share of rows with the same class; for a single output the share of variance explained.
+        until: the wanted share of rows with the same class; for a single output the share of variance explained. The
+            result is the cheapest student that is sure to reach it, with a chance of 5 % to be wrong, docs/theory.md
+            (12.5); or the most faithful one, if none is sure to.
         steps: the numbers of steps k to fit.
         epochs: passes over the rows when all weights are fitted; 0 for closed forms only.
         batch_size: rows at a time.
@@ -85,7 +97,7 @@ def distill(
     path = checkpoint_path(checkpoint)
     with reported(progress, "distill") as report, asked(teacher) as copied:
         answers = answers_of(copied, samples, settings.batch_size, report)
-        data = Split.of(samples, answers, settings.seed)
+        data = Split.of(samples, answers, settings.seed, settings.until)
         identity = tensor_hash(
             {"settings": repr(settings), "X": samples, "Y": answers.outputs, **_state(teacher)}
         )
@@ -153,11 +165,15 @@ class _Work:
         modules = {"": self.teacher, **{name: net for name, (_, net, _) in students.items()}}
         times = milliseconds(modules, self.data.judge[0][:_TIMED])
         front = [
-            Candidate(name, kind, net, start, self._score(net), self._judged(net, times[name], times[""]))
+            Candidate(name, kind, net, start, *self._tested(net), self._judged(net, times[name], times[""]))
             for name, (kind, net, start) in students.items()
         ]
-        front.sort(key=lambda one: (one.operations, self.fit.error(one.network)))
-        best = self._choice(front)
+        errors = {one.name: self.fit.error(one.network) for one in front}
+        front.sort(key=lambda one: (one.operations, errors[one.name]))
+        place, sure = chosen(
+            [Entry(one.operations, errors[one.name], one.lower) for one in front], self.settings.until
+        )
+        best = front[place]
         doubt = self._doubt(best.network)
         readable = isinstance(self.teacher, EquilibriumNet)
         X, Y = self.data.judge
@@ -173,6 +189,8 @@ class _Work:
             best.fidelity,
             tuple(front),
             self.settings.until,
+            sure,
+            len(self.data.choose[0]),
             doubt,
             calibration,
             answers.left_out,
@@ -203,29 +221,25 @@ class _Work:
         X, Y = self.data.judge
         found = in_batches(network, X, self.settings.batch_size)
         same = agreement_of(found, Y)
-        interval = None if same is None else wilson(same, len(X))
-        return Fidelity(len(X), same, interval, relative_error(found, Y), time, teacher_time)
+        interval = None if same is None else share_interval(round(same * len(X)), len(X))
+        return Fidelity(
+            len(X), same, interval, relative_error(found, Y), error_interval(found, Y), time, teacher_time
+        )
 
-    def _score(self, network: StepsNet) -> float:
-        """What `until` is compared with, on the rows that choose."""
+    def _tested(self, network: StepsNet) -> tuple[float, float]:
+        """What `until` is compared with, on the rows that choose, and what it is at least."""
         X, Y = self.data.choose
         found = in_batches(network, X, self.settings.batch_size)
         same = agreement_of(found, Y)
-        return 1.0 - relative_error(found, Y) ** 2 if same is None else same
-
-    def _choice(self, front: list[Candidate]) -> Candidate:
-        """The cheapest that reaches `until` on the rows that choose, or the most faithful."""
-        enough = [one for one in front if one.score >= self.settings.until]
-        if enough:
-            cheapest = [one for one in enough if one.operations == enough[0].operations]
-            return max(cheapest, key=lambda one: one.score)
-        return max(front, key=lambda one: (one.score, -self.fit.error(one.network)))
+        score = 1.0 - relative_error(found, Y) ** 2 if same is None else same
+        return score, score_bound(found, Y)
 
     def _doubt(self, student: StepsNet) -> Doubt:
         batch = self.settings.batch_size
-        found = fit_readout(student.features, self.data.fit, self.data.choose, batch)
+        found = fit_readout(student.features, self.data.fit, self.data.stop, batch)
         sketch = None if found is None else found.sketch(_SKETCH, self.settings.seed)
-        return doubt_of(student.features, student.outputs, self.data.choose, sketch, batch)
+        X, Y = (torch.cat(parts) for parts in zip(self.data.stop, self.data.choose, strict=True))
+        return doubt_of(student.features, student.outputs, (X, Y), sketch, batch)
 
 
 __all__ = ["distill"]

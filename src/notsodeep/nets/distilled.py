@@ -10,6 +10,7 @@ from typing import Any
 from notsodeep.display import Shown
 from notsodeep.nets.doubt import Calibration, Doubt
 from notsodeep.nets.fidelity import Fidelity
+from notsodeep.nets.student_choice import rows_for_certainty
 from notsodeep.nets.students import StepsNet
 
 
@@ -24,6 +25,7 @@ class Candidate(Shown):
         network: the module.
         start: what its fit started from.
         score: on the rows that choose among candidates: agreement, or explained variance for a single output.
+        lower: what it is at least, but for a chance of 5 %, on the same rows.
         fidelity: on rows that were never looked at before.
     """
 
@@ -32,6 +34,7 @@ class Candidate(Shown):
     network: StepsNet
     start: str
     score: float
+    lower: float
     fidelity: Fidelity
 
     @property
@@ -48,12 +51,15 @@ class Distilled(Shown):
     """An explicit network that answers as its teacher does, and how well.
 
     Attributes:
-        network: the cheapest candidate that reaches `until`, or the most faithful one if none does.
+        network: the cheapest candidate that is sure to reach `until`, or the most faithful one if none is.
         name: what it is, in words.
         fidelity: on rows that it has not seen.
         front: all candidates, the cheapest first, the DEQ cut after a few steps among them; `figures.plot_front` draws
             them.
         until: the score that was asked for.
+        reached: whether it is sure that the network reaches `until`: wrong with a chance of at most 5 %, docs/theory.md
+            (12.5), on rows like those of the distillation.
+        choosing_rows: number of the rows by which it was chosen.
         doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it.
         calibration: these estimates beside what happened, on rows that it has not seen; None for a single output.
         left_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
@@ -65,15 +71,31 @@ class Distilled(Shown):
     fidelity: Fidelity
     front: tuple[Candidate, ...]
     until: float
+    reached: bool
+    choosing_rows: int
     doubt: Doubt = field(repr=False)
     calibration: tuple[Calibration, ...] | None
     left_out: float
     remarks: tuple[str, ...] = ()
 
     @property
-    def reached(self) -> bool:
-        """Whether the wanted fidelity was reached, on rows that were not used to choose."""
-        return self.fidelity.score >= self.until
+    def certainty(self) -> str:
+        """Whether it is sure that `until` is reached, in words, and what would make it so."""
+        (own,) = (one for one in self.front if one.name == self.name)
+        least = f"at least {own.lower:.2%}, by {self.choosing_rows} rows that chose it"
+        if self.reached:
+            return f"It reaches the wanted {self.until:.2%} with 95 % certainty ({least})."
+        words = (
+            f"No candidate reaches the wanted {self.until:.2%} with 95 % certainty; this is the most faithful one "
+            f"({least})."
+        )
+        needed = rows_for_certainty(self.until)
+        if self.fidelity.agreement is not None and needed is not None and needed > self.choosing_rows:
+            words += (
+                f" To be sure, {needed} rows would have to agree without exception, a fifth of all rows: give at least "
+                f"{5 * needed}, or ask for less."
+            )
+        return words
 
     @property
     def expected_disagreement(self) -> float | None:
@@ -95,7 +117,9 @@ class Distilled(Shown):
                 "operations": one.operations,
                 "agreement": one.fidelity.agreement,
                 "interval": None if one.fidelity.interval is None else list(one.fidelity.interval),
+                "lower": one.lower,
                 "relative_error": one.fidelity.relative_error,
+                "error_interval": list(one.fidelity.error_interval),
                 "rows": one.fidelity.rows,
                 "milliseconds": one.fidelity.milliseconds,
                 "teacher_milliseconds": one.fidelity.teacher_milliseconds,
@@ -105,8 +129,7 @@ class Distilled(Shown):
 
     def explain(self) -> str:
         """The result in words, and the front as a table."""
-        verdict = "reaches" if self.reached else "does not reach"
-        lines = [f"{self.name}: {self.fidelity}.", f"It {verdict} the wanted {self.until:.2%}."]
+        lines = [f"{self.name}: {self.fidelity}.", self.certainty]
         if self.expected_disagreement is not None and self.fidelity.agreement is not None:
             lines.append(
                 f"It expects to differ from the teacher on {self.expected_disagreement:.2%} of the rows, and did on "

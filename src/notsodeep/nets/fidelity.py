@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, sqrt
 from time import thread_time
 from typing import Any
 
 import torch
+from scipy.special import betaincinv, ndtri
 from torch import Tensor, nn
 
 from notsodeep.display import Shown
 from notsodeep.nets.measure import synchronised_time
 
-# Two-sided 95 % of a normal distribution.
-_NORMAL = 1.959963984540054
+# The chance that an interval, or a bound, does not hold what it is of.
+RISK = 0.05
 _ROUNDS = 5
 
 
@@ -26,8 +27,9 @@ class Fidelity(Shown):
     Attributes:
         rows: number of these rows.
         agreement: share of rows with the same class; None for a single output.
-        interval: 95 % interval of the agreement (Wilson); None for a single output.
+        interval: 95 % interval of the agreement (Clopper and Pearson); None for a single output.
         relative_error: root mean square difference of the outputs over that of the teacher's outputs around their mean.
+        error_interval: 95 % interval of the relative error.
         milliseconds: time of 1000 rows, student.
         teacher_milliseconds: the same of the teacher.
     """
@@ -36,6 +38,7 @@ class Fidelity(Shown):
     agreement: float | None
     interval: tuple[float, float] | None
     relative_error: float
+    error_interval: tuple[float, float]
     milliseconds: float
     teacher_milliseconds: float
 
@@ -55,7 +58,8 @@ class Fidelity(Shown):
             low, high = self.interval
             same = f"same class on {self.agreement:.2%} ({low:.2%} to {high:.2%}), "
         return (
-            f"{same}outputs off by {self.relative_error:.2%} on {self.rows} rows it has not seen; {self.speed:.1f} "
+            f"{same}outputs off by {self.relative_error:.2%} ({self.error_interval[0]:.2%} to "
+            f"{self.error_interval[1]:.2%}) on {self.rows} rows it has not seen; {self.speed:.1f} "
             f"times as fast ({self.milliseconds:.3g} ms for 1000 rows, teacher {self.teacher_milliseconds:.3g})"
         )
 
@@ -64,6 +68,7 @@ class Fidelity(Shown):
             "agreement": self.agreement,
             "interval": self.interval,
             "relative_error": self.relative_error,
+            "error_interval": self.error_interval,
             "speed": self.speed,
             "rows": self.rows,
         }
@@ -83,12 +88,39 @@ def relative_error(outputs: Tensor, wanted: Tensor) -> float:
     return float((found - goal).norm() / spread.clamp(min=1e-300))
 
 
-def wilson(share: float, rows: int, normal: float = _NORMAL) -> tuple[float, float]:
-    """The interval of a share (Wilson 1927), which is sound near 0 and 1 too; 95 % if `normal` is not given."""
-    square = normal**2
-    centre = (share + square / (2 * rows)) / (1 + square / rows)
-    half = normal / (1 + square / rows) * sqrt(share * (1 - share) / rows + square / (4 * rows * rows))
-    return max(0.0, centre - half), min(1.0, centre + half)
+def error_interval(outputs: Tensor, wanted: Tensor, risk: float = RISK) -> tuple[float, float]:
+    """The interval of the relative error, of both sides together wrong with the chance `risk`.
+
+    Its square is a ratio of two means over rows, whose logarithm is nearly normal; the variance is that of the delta
+    method.
+    """
+    goal, found = wanted.detach().double(), outputs.detach().double()
+    squares, spreads = (found - goal).square().sum(1), (goal - goal.mean(0)).square().sum(1)
+    total = float(spreads.sum())
+    ratio = float(squares.sum()) / max(total, 1e-300)
+    if not 0.0 < ratio < float("inf"):
+        return sqrt(ratio), sqrt(ratio)
+    deviation = float((squares - ratio * spreads).norm()) / max(total, 1e-300) / ratio
+    half = min(float(ndtri(1.0 - 0.5 * risk)) * deviation, 100.0)
+    return sqrt(ratio * exp(-half)), sqrt(ratio * exp(half))
+
+
+def share_interval(successes: int, rows: int, risk: float = RISK) -> tuple[float, float]:
+    """The interval of a share, wrong with at most the chance `risk`, half of it on each side (Clopper, Pearson)."""
+    low = float(betaincinv(successes, rows - successes + 1, 0.5 * risk)) if successes else 0.0
+    high = float(betaincinv(successes + 1, rows - successes, 1.0 - 0.5 * risk)) if successes < rows else 1.0
+    return low, high
+
+
+def score_bound(outputs: Tensor, wanted: Tensor, risk: float = RISK) -> float:
+    """What the share of rows with the same class is at least, but for the chance `risk`.
+
+    For a single output it is the share of variance explained.
+    """
+    if wanted.shape[1] == 1:
+        return 1.0 - error_interval(outputs, wanted, 2.0 * risk)[1] ** 2
+    same = int((outputs.argmax(1) == wanted.argmax(1)).sum())
+    return share_interval(same, len(wanted), 2.0 * risk)[0]
 
 
 def _thread_time(device: torch.device) -> float:
@@ -122,4 +154,13 @@ def milliseconds(
     return {name: 1e6 * min(found) / len(X) for name, found in times.items()}
 
 
-__all__ = ["Fidelity", "agreement_of", "milliseconds", "relative_error", "wilson"]
+__all__ = [
+    "RISK",
+    "Fidelity",
+    "agreement_of",
+    "error_interval",
+    "milliseconds",
+    "relative_error",
+    "score_bound",
+    "share_interval",
+]

@@ -13,6 +13,8 @@ from torch import Tensor
 # Ridges to choose from, relative to the mean square of a feature; fewer of them where each one costs seconds.
 RIDGES = tuple(10.0**power for power in range(-9, 1))
 _FEW_RIDGES, _MANY_FEATURES = RIDGES[1::2], 1024
+# Samples whose features are multiplied at once: adding up second moments takes long beside the products of few.
+_BLOCK = 2048
 # Features beyond which there is no closed form: it would take a minute and more than half a gigabyte.
 LARGEST = 4096
 
@@ -170,8 +172,9 @@ def fit_readout(
 
 
 def _featured(features: Callable[[Tensor], Tensor], X: Tensor, Y: Tensor, batch: int) -> Blocks:
-    for start in range(0, len(X), batch):
-        yield features(X[start : start + batch]), Y[start : start + batch]
+    for part in torch.split(torch.arange(len(X)), max(batch, _BLOCK)):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        yield torch.cat([features(few) for few in torch.split(X[rows], batch)]), Y[rows]
 
 
 __all__ = ["LARGEST", "RIDGES", "LinearFit", "fit_linear", "fit_readout"]

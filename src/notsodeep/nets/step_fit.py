@@ -13,7 +13,7 @@ from torch import Tensor
 
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.readout_fit import Blocks, LinearFit, fit_linear
-from notsodeep.nets.students import Feedback, StepsNet
+from notsodeep.nets.students import StepsNet
 
 # Numbers of equilibria that are kept, as bytes; observations that a step is fitted to (a sample has as many as it has
 # positions); the share of them that chooses the ridge.
@@ -69,11 +69,9 @@ def fit_steps(student: StepsNet, equilibria: Equilibria, batch: int) -> bool:
         student.inputs.copy_(fit.weights.reshape(student.inputs.shape))
         student.bias.copy_(fit.bias)
         return True
-    for number, feedback in enumerate(student.feedback, 1):
-        if not isinstance(feedback, Feedback):
-            continue
+    for place, feedback in enumerate(student.feedback.steps()):
 
-        def before(X: Tensor, last: int = number - 1) -> Tensor:
+        def before(X: Tensor, last: int = place + student.first_feedback() - 1) -> Tensor:
             return _state(student, X, last)
 
         fit = _regression(student, equilibria, batch, before, lambda X, inner: inner - student.drive(X))
@@ -87,8 +85,8 @@ def fit_steps(student: StepsNet, equilibria: Equilibria, batch: int) -> bool:
             bias = bias + (weights - kept) @ fit.mean
         shape = (student.units, *student.connection.filter_shape)
         feedback.set_weights(weights.reshape(len(weights), *shape).to(student.inputs), directions)
-        student.gains[number - 1].fill_(1.0)
-        student.biases[number - 1].copy_(bias)
+        student.gains[place].fill_(1.0)
+        student.biases[place].copy_(bias)
     return True
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import torch
 from torch import Tensor
@@ -21,7 +22,6 @@ from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.readout_fit import LARGEST
 from notsodeep.nets.step_fit import Equilibria, feedback_directions, fit_steps
 from notsodeep.nets.students import (
-    Feedback,
     StepsNet,
     chosen_units,
     first_steps,
@@ -29,12 +29,14 @@ from notsodeep.nets.students import (
     random_weights,
 )
 
-# Steps after which the DEQ is cut, to have the baseline at every price.
-CUTS = (1, 2, 3, 4, 5, 6, 8)
+# Steps after which the DEQ is cut, to have the baseline at every price; numbers of steps fitted in closed form only.
+CUTS, CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
 # Weights of low rank have one direction for so many units, and at least so many.
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
+# Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
+_MANY = 16
 # Of teachers whose weights cannot be read: what is tried, and how large it is made.
 _ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
 _FEWEST_CHANNELS, _CHANNELS = 8, 32
@@ -59,6 +61,25 @@ class Plan:
     all_weights: bool
     starts: Callable[[], Iterator[Start]]
     blank: Callable[[str], StepsNet]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Of a student.
+
+    Attributes:
+        count: its steps.
+        width: its units.
+        rank: of the feedback; None for whole.
+        guessed: whether the first step guesses the feedback.
+        plain: whether only the last step is read out, as of the DEQ cut: it costs no more.
+    """
+
+    count: int
+    width: int
+    rank: int | None = None
+    guessed: bool = False
+    plain: bool = False
 
 
 class OwnSteps:
@@ -88,69 +109,86 @@ class OwnSteps:
         """Whole and low-rank steps, of all units and of half of them; beyond `steps` in closed form only."""
         units = self.teacher.units
         width = self.width or units
+        low = _rank(width) < width // 2
+        yield self._plan(_Shape(1, width, plain=True), False)
         for count in self.steps:
-            yield self._plan(count, width, None, True)
-            if count > 1 and _rank(width) < width // 2:
-                yield self._plan(count, width, _rank(width), True)
+            yield self._plan(_Shape(count, width, guessed=low and count > 1), True)
+            if count > 1 and low:
+                yield self._plan(_Shape(count, width, _rank(width), guessed=True), True)
+            if count == 2 and low:
+                yield self._plan(_Shape(count, width, _rank(width), guessed=False), True)
         half = units // 2
-        if self.width is None and half:
-            for count in self.steps:
-                if count < 3:
-                    rank = _rank(half) if count > 1 and _rank(half) < half // 2 else None
-                    yield self._plan(count, half, rank, True)
-        for count in CUTS:
+        if self.width is None and half and 2 in self.steps:
+            rank = _rank(half) if _rank(half) < half // 2 else None
+            yield self._plan(_Shape(2, half, rank, guessed=rank is not None), True)
+        for count in CLOSED_FORMS:
             if count > max(self.steps):
-                yield self._plan(count, width, None, False)
+                yield self._plan(_Shape(count, width, guessed=low), False)
 
-    def _plan(self, count: int, width: int, rank: int | None, all_weights: bool) -> Plan:
-        words = f"{_steps(count)} of its own"
-        if width != self.teacher.units:
-            words += f", {width} of {self.teacher.units} units"
-        if rank is not None:
-            words += f", rank {rank}"
+    def whole(self, count: int) -> Plan:
+        """Some whole steps in closed form, as `plans` has them."""
+        width = self.width or self.teacher.units
+        return self._plan(_Shape(count, width, guessed=_rank(width) < width // 2 and count > 1), False)
+
+    def _plan(self, shape: _Shape, all_weights: bool) -> Plan:
+        words = f"{_steps(shape.count)} of its own"
+        if shape.width != self.teacher.units:
+            words += f", {shape.width} of {self.teacher.units} units"
+        if shape.rank is not None:
+            words += f", rank {shape.rank}"
+        if shape.rank is not None and not shape.guessed:
+            words += " without a guess"
+        if shape.plain:
+            words += ", the last step read out alone"
         return Plan(
             words,
             all_weights,
-            lambda: self._starts(count, width, rank),
-            lambda _: self._built(self._cell(width)[0], count, rank),
+            lambda: self._starts(shape),
+            lambda _: self._built(self._cell(shape.width)[0], shape),
         )
 
-    def _built(self, weights: PlainWeights, count: int, rank: int | None) -> StepsNet:
+    def _built(self, weights: PlainWeights, shape: _Shape) -> StepsNet:
         teacher = self.teacher
         units = len(weights.recurrent)
-        guess = min(_rank(units), units) if count > 1 else 0
+        features = teacher.connection.features_of(units)
+        read, direct = (1, False) if shape.plain else _readable(features, prod(teacher.sample_shape))
         return StepsNet(
             weights,
             teacher.spec.activation,
             teacher.connection,
             teacher.sample_shape,
-            count,
-            rank=rank,
-            guess=guess,
+            shape.count,
+            rank=shape.rank,
+            guess=min(_rank(units), units) if shape.guessed else 0,
+            read=read,
+            direct=direct,
         )
 
-    def _starts(self, count: int, width: int, rank: int | None) -> Iterator[Start]:
-        """The DEQ cut, the same with the scales of its injected twin, and steps fitted to its equilibria."""
-        weights, equilibria = self._cell(width)
-        yield "its own weights", self._own(weights, equilibria, count, rank)
-        scales = injected_scales(
-            weights, self.teacher.spec.activation, self.teacher.connection, self.X, count
-        )
-        if scales is not None:
-            scaled = self._own(weights, equilibria, count, rank)
-            scaled.rescale(*scales)
-            yield "scales of the injected twin", scaled
-        fitted = self._built(weights, count, rank)
+    def _starts(self, shape: _Shape) -> Iterator[Start]:
+        """Steps fitted to the DEQ's equilibria; where rows are few also it cut, and with the scales of its twin."""
+        weights, equilibria = self._cell(shape.width)
+        fitted = self._built(weights, shape)
         if fit_steps(fitted, equilibria, self.batch):
             yield "steps fitted to its equilibria", fitted
+            seen = weights.recurrent[0].numel()
+            if len(equilibria.X) * equilibria.positions >= _MANY * seen:
+                return
+        yield "its own weights", self._own(weights, equilibria, shape)
+        scales = injected_scales(
+            weights, self.teacher.spec.activation, self.teacher.connection, self.X, shape.count
+        )
+        if scales is not None:
+            scaled = self._own(weights, equilibria, shape)
+            scaled.rescale(*scales)
+            yield "scales of the injected twin", scaled
 
-    def _own(self, weights: PlainWeights, equilibria: Equilibria, count: int, rank: int | None) -> StepsNet:
+    def _own(self, weights: PlainWeights, equilibria: Equilibria, shape: _Shape) -> StepsNet:
         """The cell cut after some steps; weights of low rank keep the directions in which feedback varies most."""
-        student = self._built(weights, count, rank)
-        for number, feedback in enumerate(student.feedback):
-            if isinstance(feedback, Feedback) and feedback.rank is not None:
+        student = self._built(weights, shape)
+        for number, feedback in enumerate(student.feedback.steps(), student.first_feedback()):
+            if feedback.rank is not None:
                 directions = feedback_directions(student, equilibria, feedback.rank)
-                kept = weights.recurrent if number else torch.zeros_like(weights.recurrent)
+                kept = weights.recurrent if number > 1 else torch.zeros_like(weights.recurrent)
                 feedback.set_weights(kept, directions)
         return student
 
@@ -233,7 +271,8 @@ class DrawnSteps:
             seed=self.seed,
             like=self.X,
         )
-        student = StepsNet(weights, phi, self.connection, self.shape, count)
+        read, direct = _readable(self.connection.features_of(self.units), prod(self.shape))
+        student = StepsNet(weights, phi, self.connection, self.shape, count, read=read, direct=direct)
         scales = injected_scales(weights, phi, self.connection, self.X, count)
         if scales is not None:
             student.rescale(*scales)
@@ -273,6 +312,14 @@ def _connection(shape: tuple[int, ...]) -> Connection:
     return FilterConnection(Convolution(shape[1:], taps, "zeros"), "flatten")
 
 
+def _readable(features: int, inputs: int) -> tuple[int, bool]:
+    """How many steps are read out, and whether the input is: as much as has a readout in closed form."""
+    for read, direct in ((2, True), (1, True), (2, False)):
+        if read * features + direct * inputs <= LARGEST:
+            return read, direct
+    return 1, False
+
+
 def _rank(units: int) -> int:
     return max(_FEWEST_DIRECTIONS, units // _UNITS_PER_DIRECTION)
 
@@ -281,4 +328,4 @@ def _steps(count: int) -> str:
     return f"{count} step{'s' * (count > 1)}"
 
 
-__all__ = ["CUTS", "DrawnSteps", "OwnSteps", "Plan", "injected_scales"]
+__all__ = ["CLOSED_FORMS", "CUTS", "DrawnSteps", "OwnSteps", "Plan", "injected_scales"]

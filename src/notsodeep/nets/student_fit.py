@@ -24,7 +24,7 @@ _RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
 # An epoch has at least so many steps, as long as they have so many rows.
 _LEAST_BATCHES, _SMALLEST_BATCH = 40, 16
 # Rows whose readouts tell starts apart: at least so many, and so many for each feature.
-_FEW, _FEW_PER_FEATURE = 2000, 4
+_FEW, _FEW_PER_FEATURE = 2000, 2
 
 
 @dataclass
@@ -32,7 +32,7 @@ class StudentFit:
     """Fits students, and keeps what is done in a journal.
 
     Attributes:
-        data: the rows to fit to, and those that stop and choose.
+        data: the rows to fit to, and those that stop.
         batch: rows at a time.
         epochs: passes over the rows that all weights are fitted in.
         seed: of the shuffling.
@@ -52,12 +52,11 @@ class StudentFit:
         name = f"{plan.words}, closed form"
         if (kept := self._kept(name, plan)) is not None:
             return name, kept, self.journal.notes[name]
-        tried = []
-        for number, (words, student) in enumerate(plan.starts()):
-            self.report(number, number + 1, partial(str, f"{place} {name}, from {words}"))
+        starts = list(plan.starts())
+        for number, (words, student) in enumerate(starts if len(starts) > 1 else ()):
+            self.report(number, len(starts), partial(str, f"{place} {name}, from {words}"))
             self.fit_readout(student, rows=max(_FEW, _FEW_PER_FEATURE * student.width))
-            tried.append((self.error(student), words, student))
-        _, words, best = min(tried, key=lambda one: one[0])
+        words, best = min(starts, key=lambda one: self.error(one[1])) if len(starts) > 1 else starts[0]
         self.fit_readout(best)
         self.journal.finish(name, best, words)
         return name, best, words
@@ -89,13 +88,13 @@ class StudentFit:
         """Correct the readout to the best one on so many rows, unless there are too many features to say."""
         X, Y = self.data.fit
         few = X[:rows], Y[:rows]
-        found = fit_readout(student.features, few, self.data.choose, self.batch, toward=student.readout)
+        found = fit_readout(student.features, few, self.data.stop, self.batch, toward=student.readout)
         if found is not None:
             student.set_readout(found.weights.to(student.readout), found.bias.to(student.readout))
 
     def error(self, student: StepsNet) -> float:
-        """Relative error of the outputs on the rows that stop and choose; infinite if one is not finite."""
-        X, Y = self.data.choose
+        """Relative error of the outputs on the rows that stop; infinite if one is not finite."""
+        X, Y = self.data.stop
         found = relative_error(in_batches(student, X, self.batch), Y)
         return found if math.isfinite(found) else math.inf
 

@@ -6,7 +6,7 @@ docs/theory.md (12.1).  They are ordinary feed-forward modules: no solver, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import prod, sqrt
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,12 @@ class Feedback(nn.Module):
         by_unit = inner.reshape(-1, self.wide.shape[1], self.connection.count)
         return start + (self.wide @ by_unit).flatten(1)
 
+    def add_to(self, start: Tensor, z: Tensor) -> Tensor:
+        """The same of matrices, written over start; where no gradient is recorded."""
+        if self.wide is None:
+            return start.addmm_(z, self.narrow.mT)
+        return start.addmm_(z @ self.narrow.mT, self.wide.mT)
+
     @torch.no_grad()
     def set_weights(self, weights: Tensor, directions: Tensor | None = None) -> None:
         """Take W, or of a W of low rank its part V Vᵀ W along some directions V (units, rank) of its image."""
@@ -76,11 +82,20 @@ class Feedback(nn.Module):
         return (self.narrow.numel() + wide) * self.connection.count
 
 
-class StepsNet(nn.Module):
-    """z_0 = d, z_l = φ(W_l z_(l-1) + g_l d + b_l) with d = U x + b; outputs R z_L + r, docs/theory.md (12.1).
+class FeedbackList(nn.ModuleList):
+    """W_l z of several steps."""
 
-    With W_1 = 0, W_l = W, g_l = 1 and b_l = 0 it is the DEQ z = φ(W z + U x + b) cut after L steps.  U x is computed
-    once, so that it costs what the cut DEQ costs, or less where W_l have low rank.
+    def steps(self) -> list[Feedback]:
+        """All of them, as what they are."""
+        return [one for one in self if isinstance(one, Feedback)]
+
+
+class StepsNet(nn.Module):
+    """z_0 = d, z_l = φ(W_l z_(l-1) + g_l d + b_l) with d = U x + b; outputs R z_L + S z_(L-1) + T x + r, (12.1).
+
+    With W_1 = 0, W_l = W, g_l = 1, b_l = 0, S = 0 and T = 0 it is the DEQ z = φ(W z + U x + b) cut after L steps.  U x
+    is computed once, so that it costs what the cut DEQ costs, or less where W_l have low rank.  What R z_L leaves, S
+    and T find at hardly any cost: the outputs that the steps head for, (12.2).
 
     Args:
         weights: W, U, b, R and r to start from.
@@ -90,13 +105,15 @@ class StepsNet(nn.Module):
         steps: L.
         rank: of W_2, …, W_L; None for whole ones.
         guess: rank of W_1, which guesses the feedback from d; 0 for none.
+        read: how many of the last steps are read out: 1, or 2 for S.
+        direct: whether the outputs have T.
 
     Attributes:
         sample_shape: the shape of one sample.
         units: number of units of a layer; for images channels.
         width: number of features that are read out.
         steps: L.
-        rank, guess: as given.
+        rank, guess, read, direct: as given.
     """
 
     def __init__(
@@ -109,24 +126,28 @@ class StepsNet(nn.Module):
         *,
         rank: int | None = None,
         guess: int = 0,
+        read: int = 1,
+        direct: bool = False,
     ) -> None:
         super().__init__()
         self.steps, self.rank, self.guess = as_count(steps, "steps"), rank, guess
+        self.read, self.direct = min(read, self.steps), direct
         self.connection, self.sample_shape = connection, tuple(sample_shape)
         self.activation = activation
         self.units = len(weights.recurrent)
         self._phi = TorchActivation(activation)
         self.inputs = nn.Parameter(weights.inputs.detach().clone())
         self.bias = nn.Parameter(weights.bias.detach().clone())
-        ranks: list[int | None] = [guess, *[rank] * (self.steps - 1)]
-        self.feedback = nn.ModuleList(
-            nn.Module() if number == 0 else Feedback(connection, weights.recurrent, number)
-            for number in ranks
-        )
+        # Of the steps with feedback: all of them, or all but the first.
+        ranks: list[int | None] = [*([guess] if guess else []), *[rank] * (self.steps - 1)]
+        self.feedback = FeedbackList(Feedback(connection, weights.recurrent, number) for number in ranks)
         ones, zeros = torch.ones_like(weights.bias), torch.zeros_like(weights.bias)
-        self.gains = nn.ParameterList(nn.Parameter(ones.clone()) for _ in range(self.steps))
-        self.biases = nn.ParameterList(nn.Parameter(zeros.clone()) for _ in range(self.steps))
-        self.readout = nn.Parameter(weights.readout.detach().clone())
+        self.gains = nn.ParameterList(nn.Parameter(ones.clone()) for _ in ranks)
+        self.biases = nn.ParameterList(nn.Parameter(zeros.clone()) for _ in ranks)
+        size = weights.readout.shape[1]
+        self._blocks = [size] * self.read + [prod(self.sample_shape)] * direct
+        others = weights.readout.new_zeros(len(weights.readout), sum(self._blocks) - size)
+        self.readout = nn.Parameter(torch.cat([weights.readout.detach(), others], dim=1))
         self.readout_bias = nn.Parameter(weights.readout_bias.detach().clone())
         self.width, self.out_features = self.readout.shape[1], self.readout.shape[0]
 
@@ -134,21 +155,29 @@ class StepsNet(nn.Module):
         """The drive d = U x + b of every sample."""
         return self.connection.image(self.inputs, X.flatten(1), self.bias)
 
+    def first_feedback(self) -> int:
+        """The number of the first step that has weights W_l."""
+        return self.steps + 1 - len(self.feedback)
+
     def step(self, number: int, z: Tensor, drive: Tensor) -> Tensor:
         """z_l from z_(l-1), where z_0 is the drive itself."""
-        gain, bias = self.gains[number - 1], self.biases[number - 1]
+        place = number - self.first_feedback()
+        if place < 0:
+            return self._phi(drive)
         # Units and their positions apart: gains and biases are those of units.
         by_unit = drive.reshape(-1, self.units, self.connection.count)
-        start = torch.addcmul(bias[:, None], gain[:, None], by_unit).flatten(1)
-        feedback = self.feedback[number - 1]
-        return self._phi(feedback(start, z) if isinstance(feedback, Feedback) else start)
+        start = torch.addcmul(self.biases[place][:, None], self.gains[place][:, None], by_unit).flatten(1)
+        return self._phi(self.feedback.steps()[place](start, z))
 
     def features(self, X: Tensor) -> Tensor:
-        """The last step of every sample, as it is read out, (rows, width)."""
+        """What is read out of every sample, (rows, width): the last step, the one before it, and the sample."""
         drive = z = self.drive(X)
+        kept = [X.flatten(1)] if self.direct else []
         for number in range(1, self.steps + 1):
             z = self.step(number, z, drive)
-        return self.connection.read(z)
+            if self.steps - number < self.read:
+                kept.insert(0, self.connection.read(z))
+        return kept[0] if len(kept) == 1 else torch.cat(kept, dim=1)
 
     def outputs(self, features: Tensor) -> Tensor:
         """The readout of given features, (rows, out_features)."""
@@ -156,26 +185,55 @@ class StepsNet(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
-        return self.outputs(self.features(X))
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or self.connection.count > 1:
+            return self.outputs(self.features(X))
+        return self._outputs_in_place(X)
+
+    def _outputs_in_place(self, X: Tensor) -> Tensor:
+        """The same of rows where no gradient is recorded: layers are written over, nothing is copied or joined."""
+        parts = torch.split(self.readout, self._blocks, dim=1)
+        outputs = (
+            torch.addmm(self.readout_bias, X, parts[-1].mT)
+            if self.direct
+            else self.readout_bias.repeat(len(X), 1)
+        )
+        drive = z = self.drive(X)
+        for number in range(1, self.steps + 1):
+            place, last = number - self.first_feedback(), number == self.steps
+            over = drive if last and z is not drive else torch.empty_like(drive)
+            if place < 0:
+                inner, over = drive, drive if last else over
+            else:
+                torch.addcmul(self.biases[place], self.gains[place], drive, out=over)
+                inner = self.feedback.steps()[place].add_to(over, z)
+            z = self._phi.write(inner, over)
+            if self.steps - number < self.read:
+                outputs.addmm_(z, parts[self.steps - number].mT)
+        return outputs
 
     @property
     def operations(self) -> int:
         """Multiplications with weights for one sample: what it costs on any machine."""
-        feedback = sum(one.operations for one in self.feedback if isinstance(one, Feedback))
+        feedback = sum(one.operations for one in self.feedback.steps())
         return self.inputs.numel() * self.connection.count + feedback + self.readout.numel()
 
     @torch.no_grad()
     def rescale(self, recurrent: Sequence[float], gains: Sequence[float]) -> None:
         """Multiply W_2, …, W_L and set the gains g_1, …, g_L."""
-        for feedback, factor in zip(self.feedback[1:], recurrent, strict=True):
-            if isinstance(feedback, Feedback):
-                feedback.narrow.mul_(factor)
+        own = self.feedback.steps()
+        for feedback, factor in zip(own[len(own) - len(recurrent) :], recurrent, strict=True):
+            feedback.narrow.mul_(factor)
+        if len(self.gains) < self.steps:  # the first step has none: it is that of the drive
+            first, *gains = gains
+            self.inputs.mul_(first)
+            self.bias.mul_(first)
+            gains = [gain / first for gain in gains]
         for gain, value in zip(self.gains, gains, strict=True):
             gain.fill_(value)
 
     @torch.no_grad()
     def set_readout(self, weights: Tensor, bias: Tensor) -> None:
-        """Replace R and r."""
+        """Replace the readout and its bias."""
         self.readout.copy_(weights)
         self.readout_bias.copy_(bias)
 

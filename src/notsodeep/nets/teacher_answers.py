@@ -1,4 +1,4 @@
-"""What a teacher says on samples without labels, and which of them are fitted to, choose and judge."""
+"""What a teacher says on samples without labels, and which of them are fitted to, stop, choose and judge."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,12 @@ from notsodeep.progress import Report
 
 # Samples below which nothing can be fitted and judged.
 _FEWEST = 50
+# Shares of the rows that choose, and that judge: at least, and at most where rows are few.
+_LEAST_KEPT, _MOST_KEPT = 0.1, 0.2
+# A student that differs half as often as allowed passes with so many rows over the share that it may differ on.
+_ENOUGH = 12.0
+# The share of rows that stop a fit, and how many of them are enough where rows are few.
+_STOPPING, _FEW_STOPPING = 0.05, 50
 
 
 @dataclass(frozen=True)
@@ -96,15 +103,30 @@ def answers_of(teacher: nn.Module, X: Tensor, batch: int, report: Report) -> Ans
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to fit to, rows that stop and choose, rows that judge; each with the teacher's outputs."""
+    """Rows with the teacher's outputs, in four parts that have no row in common.
+
+    Attributes:
+        fit: to fit to.
+        stop: choose ridges and starts, end a descent, and put the students in order.
+        choose: choose one of the students, which no fit has depended on.
+        judge: tell how faithful the chosen one is, which no choice has depended on.
+    """
 
     fit: tuple[Tensor, Tensor]
+    stop: tuple[Tensor, Tensor]
     choose: tuple[Tensor, Tensor]
     judge: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, X: Tensor, answers: Answers, seed: int) -> Split:
-        """Four fifths to fit to, a tenth to choose, a tenth to judge, in random order."""
+    def of(cls, X: Tensor, answers: Answers, seed: int, until: float = 0.99) -> Split:
+        """The parts in random order: a tenth chooses and a tenth judges, up to a fifth where `until` needs more rows.
+
+        Args:
+            X: the samples.
+            answers: of the teacher.
+            seed: of the order.
+            until: the share of rows that must agree: the closer to 1, the more rows tell whether it is reached.
+        """
         places = answers.good.nonzero().squeeze(1)
         outputs = answers.outputs.shape[1]
         needed = max(_FEWEST, 2 * outputs)
@@ -114,10 +136,12 @@ class Split:
                 f"least {needed}."
             )
         order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed)).to(places.device)
-        places = places[order]
-        tenth = max(len(places) // 10, 1)
-        parts = places[2 * tenth :], places[:tenth], places[tenth : 2 * tenth]
-        return cls(*((X[part], answers.outputs[part]) for part in parts))
+        places, rows = places[order], len(places)
+        wanted = ceil(_ENOUGH / max(1.0 - until, 1e-9))
+        kept = min(max(wanted, int(_LEAST_KEPT * rows)), int(_MOST_KEPT * rows))
+        stopping = max(int(_STOPPING * rows), min(_FEW_STOPPING, rows // 10))
+        sizes = [rows - 2 * kept - stopping, stopping, kept, kept]
+        return cls(*((X[part], answers.outputs[part]) for part in torch.split(places, sizes)))
 
 
 __all__ = ["Answers", "Split", "answers_of", "asked"]

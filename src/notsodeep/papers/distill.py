@@ -85,7 +85,7 @@ class Distill(Experiment[DistillSpec]):
                 **{
                     field: value
                     for field, value in row.items()
-                    if field not in ("interval", "relative_error")
+                    if field not in ("interval", "relative_error", "error_interval", "lower")
                 },
                 **common,
                 "agreement": _share(classes[row["name"]], own),

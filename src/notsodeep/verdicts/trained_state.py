@@ -16,22 +16,25 @@ from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
 from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.equilibrium_net import EquilibriumNet
-from notsodeep.nets.fidelity import agreement_of, milliseconds, wilson
+from notsodeep.nets.fidelity import agreement_of, milliseconds, share_interval
 from notsodeep.nets.modules import network_of
-from notsodeep.nets.student_candidates import CUTS, OwnSteps
+from notsodeep.nets.student_candidates import CLOSED_FORMS, OwnSteps
 from notsodeep.nets.student_fit import StudentFit
 from notsodeep.nets.students import first_steps
 from notsodeep.nets.teacher_answers import Split, answers_of, asked
 from notsodeep.progress import Report, silent
 from notsodeep.validation import Array
-from notsodeep.verdicts.findings import SURE, TrainedState
+from notsodeep.verdicts.findings import TrainedState
 
-# Steps after which the DEQ is simply cut.
+# Steps that are fitted, as many as `distill` tries, and steps after which the DEQ is simply cut.
+_STEPS = (1, 2, *CLOSED_FORMS)
 _CUTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 # Samples for the kernels (images cost more), and for one call of a network.
 _ROWS, _IMAGES, _BATCH = 300, 40, 256
 # Every sample judges a fit without its part; a tenth of the others chooses.
 _PARTS, _CHOOSE = 3, 0.1
+# Of the interval of an agreement, both sides together.
+_RISK = 0.2
 _LEAST = 40
 
 
@@ -90,11 +93,12 @@ def _few_steps(net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float, seed: i
     is not known, and the value itself stands for it.
     """
     found = []
-    for steps in CUTS:
+    for steps in _STEPS:
         fitted = _fitted_without(net, X, Y, steps, seed)
         cut = _agreement(_batched(first_steps(net, steps), X), Y)
         agreement = _agreement(fitted, Y)
-        interval = wilson(agreement, len(X), SURE) if Y.shape[1] > 1 else (agreement, agreement)
+        same = round(agreement * len(X))
+        interval = share_interval(same, len(X), _RISK) if Y.shape[1] > 1 else (agreement, agreement)
         found.append(_Steps(steps, agreement, interval, cut))
         if interval[0] >= wanted:
             return found[-1]
@@ -109,8 +113,8 @@ def _fitted_without(net: EquilibriumNet, X: Tensor, Y: Tensor, steps: int, seed:
         others = np.concatenate([one for other, one in enumerate(parts) if other != number])
         count = max(int(_CHOOSE * len(others)), 1)
         choose, fit, judge = (torch.as_tensor(one) for one in (others[:count], others[count:], part))
-        split = Split(*((X[one], Y[one]) for one in (fit, choose, judge)))
-        plan = next(OwnSteps(net, X[fit], None, (steps,), _BATCH).plans())
+        split = Split(*((X[one], Y[one]) for one in (fit, choose, judge, judge)))
+        plan = OwnSteps(net, X[fit], None, (steps,), _BATCH).whole(steps)
         student = StudentFit(split, _BATCH, 0, seed, Journal.of(None, "", False), silent).closed_form(
             plan, ""
         )[1]

@@ -89,8 +89,7 @@ def _show_distilled(found: Distilled) -> None:
     picture = front_picture(found)
     left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
     left.caption(picture.caption)
-    reached = "reaches" if found.reached else "does not reach"
-    right.markdown(plain(f"Chosen: {found.name}. It {reached} the wanted {found.until:.0%}."))
+    right.markdown(plain(f"Chosen: {found.name}. {found.certainty}"))
     right.table(candidate_rows(found), width="stretch")
     right.caption(
         "Same class: how often it answers as the DEQ does, on images that it was not fitted to. Time: for 1000."

@@ -94,8 +94,8 @@ def distill(
 
     Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
 
-    Exit code 0: the wanted share was reached; 3: it was not, and the most faithful
-    student is given.
+    Exit code 0: the student is sure to reach the wanted share (95 %); 3: none is
+    sure to, and the most faithful one is given.
     """
     needed("torch", "distill")
     if figure is not None:
