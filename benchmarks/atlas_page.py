@@ -8,12 +8,17 @@ from harness import ROOT, Row, markdown_table
 
 PAGE = ROOT / "docs" / "atlas.md"
 START, END = "<!-- measured: atlas -->", "<!-- end: atlas -->"
+ROUNDS = {
+    3: "Third round: settings that did not serve to choose the rule",
+    2: "Second round: judged by a rule that it has changed",
+    1: "First round: judged by the first rule, which it has changed",
+}
 KINDS = {
     "readout": "readout trained",
     "all": "all weights trained",
     "regression": "regression, readout trained",
-    "images": "images of digits, readout trained",
-    "chain": "chain, readout trained",
+    "images": "images, readout trained",
+    "chain": "marks at two ends, readout trained",
     "trained": "trained DEQ, distilled",
 }
 
@@ -41,13 +46,16 @@ def mark(row: Row) -> str:
 
 
 def measured(rows: list[Row]) -> str:
-    """The summary, and every setting."""
+    """The summary of each round, the last one first, and every setting."""
     parts = []
-    for tuning, title in ((False, "did not serve to tune it"), (True, "served to choose its limits")):
-        chosen = [row for row in rows if row["tuning"] == tuning]
-        parts += [f"Settings that {title}:", "", markdown_table(_summary(chosen)), ""]
-    parts += ["Every setting:", "", markdown_table([_line(row) for row in rows])]
-    return "\n".join(parts)
+    for number, title in ROUNDS.items():
+        chosen = [row for row in rows if row.get("round", 1) == number]
+        parts += [f"### {title}", "", markdown_table(_summary(chosen)), ""]
+    for number, title in ROUNDS.items():
+        chosen = [row for row in rows if row.get("round", 1) == number]
+        parts += [f"### Every setting: {title[0].lower()}{title[1:]}", ""]
+        parts += [markdown_table([_line(row) for row in chosen]), ""]
+    return "\n".join(parts).rstrip()
 
 
 def _summary(rows: list[Row]) -> list[Row]:
@@ -90,13 +98,12 @@ def _line(row: Row) -> Row:
         "σ_a², σ_b²": f"{row['sigma_a2']:g}, {row['sigma_b2']:g}", "width": row["width"],
         "verdict": row["answer"], "predicted": _predicted(row), "twin / DEQ, really": happened,
         "verdict was": mark(row),
-        "tuning": "yes" if row["tuning"] else "",
     }  # fmt: skip
 
 
 def _predicted(row: Row) -> str:
     if row["trained"]:
-        return f"agrees on {row['trained']['agreement']:.1%} in closed form"
+        return f"{row['trained']['steps']} steps agree on {row['trained']['agreement']:.1%} in closed form"
     if not row["gaps"]:
         return ""
     gap = row["gaps"][-1]

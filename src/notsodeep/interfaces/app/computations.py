@@ -26,8 +26,8 @@ from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.validation import Array
 
 T = TypeVar("T")
-# Images on which the twin of a convolutional network is fitted.
-IMAGES_TO_FIT = 20
+# Rows and images on which a twin is fitted and judged.
+ROWS_TO_FIT, IMAGES_TO_FIT = 150, 20
 
 
 @lru_cache(maxsize=8)
@@ -67,7 +67,7 @@ def design_of(choice: Choice) -> Design:
 @lru_cache(maxsize=64)
 def _design(model: DEQ, data: Data, kernel: str, family: str, fit: bool) -> Design:
     samples = samples_of(data)
-    return design(model, samples.tau0, kernel, family, X=samples.rows if fit else None)
+    return design(model, samples.tau0, kernel, family, X=samples.rows[:ROWS_TO_FIT] if fit else None)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from notsodeep.interfaces.app.choice import FORMULA, MODES, Choice, Data
-from notsodeep.interfaces.app.computations import IMAGES_TO_FIT, error_sizes, fits_rows, samples_of
+from notsodeep.interfaces.app.computations import IMAGES_TO_FIT, ROWS_TO_FIT, error_sizes, fits_rows, samples_of
 from notsodeep.interfaces.app.images import SIDE
 
 _EXACT = {
@@ -45,7 +45,7 @@ def as_python(choice: Choice) -> str:
         sizes=[(one.n, one.p) for one in error_sizes(data)],
         arguments=", ".join([repr(choice.activation), *named]),
         exact=_EXACT[choice.shown_kernel],
-        fits_rows=fits_rows(choice),
+        rows_to_fit=ROWS_TO_FIT if fits_rows(choice) else 0,
     )
     return text.strip() + "\n"
 
