@@ -286,7 +286,7 @@ class ImageEquilibrium(ImageProgram):
 
     def worker(self, fields: list[PairFields]) -> FieldSolver:
         """The solver of the equations."""
-        return FieldSolver(fields[0], self.layers[0].weight, cautious=self.rate >= 1.0)
+        return FieldSolver(fields[0], self.layers[0].weight, self.rate)
 
     def fill(
         self, worker: FieldSolver, left: Part, right: Part, others: slice
@@ -295,7 +295,7 @@ class ImageEquilibrium(ImageProgram):
         layer = self.layers[0]
         self.meet([worker.fields], left, right, others)
         worker.forcing(left.values, right.values[others], layer.inject, layer.constant)
-        worker.start(left.positions[0].growth, right.positions[0].growth[others])
+        worker.start(left.positions[0], right.positions[0])
         steps, residual = worker.solve()
         features = worker.features()
         # Where the bound on all correlations is not a contraction, those of these pairs may be.

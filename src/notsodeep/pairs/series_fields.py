@@ -37,7 +37,7 @@ class SeriesFields(FieldMethod):
     """
 
     name, error, carries = "series", TRUNCATION, True
-    accuracies = (1e-3, 1e-7, TRUNCATION)
+    accuracies = (1e-7, TRUNCATION)
 
     def __init__(self, phi: Activation, series: FieldSeries, layout: Layout, terms: float) -> None:
         self.phi, self.series, self.layout, self.terms = phi, series, layout, terms

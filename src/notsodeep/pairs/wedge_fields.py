@@ -38,7 +38,7 @@ from notsodeep.validation import Array, IntArray
 # Beyond so many standard deviations nothing is left: the weight is below 1e-17.
 REACH = 8.4
 # What T may leave out in the first, the second and all later Newton steps.
-LEVELS = (3e-4, 1e-8, 2e-15)
+LEVELS = (1e-8, 2e-15)
 # Nodes from which the coefficients of T come, and the scale beyond which its coordinate is linear.
 NODES, STRAIGHT = 256, 3.0
 # Rows of a strip: the scale, M_0 and M_1; for each size of a kink h, Φ̄(h), its density, 1/c and 1/asinh(REACH/c).
