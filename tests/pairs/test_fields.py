@@ -36,8 +36,8 @@ class Case:
         rho[self.inside[0]] = 0.0
         self.rho, self.covariance = rho[self.inside], rho * self.fields.scale
 
-    def evaluate(self, accuracy: float | None = None) -> PairFields:
-        wanted = self.method.accuracies[-1] if accuracy is None else accuracy
+    def evaluate(self, level: int | None = None) -> PairFields:
+        wanted = -1 if level is None else level
         self.fields.evaluate(np.arange(len(self.fields.starts) - 1), self.covariance, wanted)
         return self.fields
 

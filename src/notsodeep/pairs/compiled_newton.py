@@ -15,8 +15,8 @@ from notsodeep.pairs.compiled_mixing import OPTIONS, along_rows, average, clear,
 MOST_SWEEPS = 1200
 # Linear equations are solved to this part of their residual at a time, at most so often.
 QUICK, ROUNDS = 3e-7, 8
-# A Newton step solves its linear equation to this times the square of the residual, but not beyond rounding.
-SWEEP_GAIN, ROUNDING = 0.003, 2e-15
+# A Newton step solves its linear equation to this times the square of the residual.
+SWEEP_GAIN = 0.003
 # Closer to ±1 than this, a correlation of the first guess is ±1.
 ROUNDING_OF_ONE = 1e-14
 # Numbers of the first guess, which is in single precision, are kept within this.
@@ -208,12 +208,12 @@ def resolve(target, weight, slope, starts, geometry, feedback, goal, work, fast,
 
 @njit(**OPTIONS)
 def newton(  # type: ignore[no-untyped-def]
-    value, slope, entering, over, scale, held, starts, systems, geometry, feedback, enough, cautious, work, fast,
+    value, slope, entering, over, scale, held, starts, systems, geometry, feedback, enough, finest, cautious, work, fast,
     covariance, step, residuals,
 ):  # fmt: skip
     """The residual of each system, its largest gap relative to √(q q'), and Newton's step where it is above `enough`.
 
-    The gap is σ_a² 𝒜F + entering - Λ.  Where the slopes are so steep that the linear equation is no contraction, or, if
+    The gap is σ_a² 𝒜F + entering - Λ; linear equations are solved no further than to `finest`.  Where the slopes are so steep that the linear equation is no contraction, or, if
     `cautious`, nearly none for so large a residual, the step is that of plain iteration.  No step goes beyond |ρ| = 1
     or moves the entries `held`; `step` becomes what was taken.
     """
@@ -235,7 +235,7 @@ def newton(  # type: ignore[no-untyped-def]
         if residuals[number] <= enough:
             continue
         taken, most = step[begin:end], scale[begin:end]
-        goal = max(SWEEP_GAIN * residuals[number] ** 2, ROUNDING)
+        goal = max(SWEEP_GAIN * residuals[number] ** 2, finest)
         _resolve(
             gap, inverse, slope[begin:end], taken, geometry, feedback, residuals[number], goal, cautious, work, fast
         )

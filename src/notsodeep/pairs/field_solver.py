@@ -13,14 +13,14 @@ from notsodeep.pairs.pair_fields import PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), that is accepted, at which the solver stops, and from which no
-# step leads to less.
-TOLERANCE, AIM, ROUNDING = 1e-12, 3e-13, 1e-14
+# Residual of a covariance, relative to √(q q'), that is accepted if nothing else is said; the solver aims at a part of it.
+TOLERANCE, AIM = 1e-12, 0.3
+# A residual that is nothing but rounding.
+ROUNDING = 1e-14
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
-# F and F' are carried along a step where that leaves out no more of F' than this, on average.
-CARRIED = 2e-14
-# The adjoint, whose entries are about 1, is solved to this.
-ADJOINT = 1e-13
+# In parts of the tolerance: what F' may leave out, what it may leave out on average where it is carried along a step,
+# how well the adjoint, whose entries are about 1, is solved, and the linear equations of Newton's steps.
+TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.02, 0.1, 0.002
 # How much the first guess takes from the distance between its start and its own limit, and in how many sweeps at most.
 GUESSED, MOST_GUESSES = 0.01, 12
 
@@ -33,10 +33,15 @@ class FieldSolver:
         feedback: σ_a².
         rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are plain
             iteration until they are small.
+        tolerance: the largest residual that is accepted.
     """
 
-    def __init__(self, fields: PairFields, feedback: float, rate: float) -> None:
-        self.fields, self.feedback, self.rate = fields, feedback, rate
+    def __init__(
+        self, fields: PairFields, feedback: float, rate: float, tolerance: float = TOLERANCE
+    ) -> None:
+        self.fields, self.feedback, self.rate, self.tolerance = fields, feedback, rate, tolerance
+        # The first step is taken with F at its coarsest level, the others at the level that the tolerance asks for.
+        self.level = fields.method.level_for(TRUNCATED * tolerance)
         self.cautious = rate >= 1.0
         self.most = CAUTIOUS_STEPS if self.cautious else MAX_STEPS
         self.memory = np.zeros((4, fields.memory.shape[1]))
@@ -93,31 +98,32 @@ class FieldSolver:
         """Newton steps of the slowest system, and the largest residual."""
         fields = self.fields
         starts, geometry = fields.starts, fields.layout.geometry
-        accuracies = fields.method.accuracies
-        last = len(accuracies) - 1
+        last, aim = min(self.level, 1), AIM * self.tolerance
         residuals = np.zeros(len(starts) - 1)
         active, carried = np.arange(len(residuals)), np.arange(0)
         held = np.concatenate([np.arange(0), *(places for places, *_ in fields.fixed)])
         for number in range(self.most + 1):
             fresh = np.setdiff1d(active, carried, assume_unique=True) if len(carried) else active
             if len(fresh):
-                fields.evaluate(fresh, self.covariance, accuracies[min(number, last)])
+                fields.evaluate(fresh, self.covariance, self.level if number >= last else 0)
             if len(carried):
                 carry(self.step, fields.over, fields.bend, starts, carried, fields.slope, fields.value)
-            # The first step with F to its full accuracy is the one that ends in rounding.
-            enough = (ROUNDING if number == last else AIM) if number >= last else 0.0
+            enough = aim if number >= last else 0.0
+            if number == last and self.tolerance <= TOLERANCE:
+                # The first step with F to its full accuracy is the one that ends in rounding.
+                enough = ROUNDING
             newton(
                 fields.value, fields.slope, self.entering, fields.over, fields.scale, held, starts, active, geometry,
-                self.feedback, enough if number < self.most else np.inf, self.cautious, self.work, self.fast,
-                self.covariance, self.step, residuals,
+                self.feedback, enough if number < self.most else np.inf, SWEPT * self.tolerance, self.cautious,
+                self.work, self.fast, self.covariance, self.step, residuals,
             )  # fmt: skip
             active = active[residuals[active] > enough]
             # Rounding may stand in the way of more.
-            if not len(active) or number == self.most or (number > last + 3 and residuals.max() <= TOLERANCE):
+            if not len(active) or number == self.most or (number > last + 3 and residuals.max() <= self.tolerance):
                 break
             carried = self._carried(active, carried) if number >= last else carried
         residual = float(residuals.max())
-        if residual > TOLERANCE:
+        if residual > self.tolerance:
             raise ConvergenceError(
                 f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
                 "Lower sigma_a2: the map is close to losing its contraction.",
@@ -130,7 +136,7 @@ class FieldSolver:
         if fields.method.carries:
             fresh = np.setdiff1d(active, before, assume_unique=True)
             left_out(self.step, fields.over, self.covariance, fields.starts, fresh, self.gap, errors)
-        return np.flatnonzero(errors <= CARRIED)
+        return np.flatnonzero(errors <= CARRIED * self.tolerance)
 
     def largest_gain(self) -> float:
         """σ_a² max |F'| over all entries but those where F is fixed."""
@@ -148,8 +154,8 @@ class FieldSolver:
         fields = self.fields
         ones = self.valid[: len(self.gap)]
         resolve(
-            ones, ones, fields.slope, fields.starts, fields.layout.geometry, self.feedback, ADJOINT, self.work,
-            self.fast, self.step,
+            ones, ones, fields.slope, fields.starts, fields.layout.geometry, self.feedback,
+            ADJOINT * self.tolerance, self.work, self.fast, self.step,
         )  # fmt: skip
         self.step *= fields.slope
         return self.features() + fields.inner_products(self.step, self.covariance)
