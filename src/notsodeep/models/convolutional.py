@@ -165,9 +165,7 @@ class ConvDEQ(ImageModel):
         _check_channels(left, right)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         mixing = self._mixing(left)
-        return ImageEquilibrium(
-            [layer], mixing, self.readout, left, right, kernels, tolerance=self.tolerance
-        )
+        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, tolerance=self.tolerance)
 
     def centred(self, tau0: float) -> ConvDEQ:
         """The same model with φ shifted to mean zero where an input has |x(s)| = tau0 at every position."""
@@ -225,7 +223,9 @@ class ConvDEQ(ImageModel):
         )
 
     def __str__(self) -> str:
-        return f"Conv{str(self.dense)[:-1]}, filter_size={self.filter_size}, {self.padding}, {self.readout})"
+        tolerance = "" if self.tolerance == TOLERANCE else f", tolerance={self.tolerance:g}"
+        geometry = f"filter_size={self.filter_size}, {self.padding}, {self.readout}"
+        return f"Conv{str(self.dense)[:-1]}, {geometry}{tolerance})"
 
 
 @dataclass(frozen=True, init=False)

@@ -34,7 +34,7 @@ TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 4
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
 # Memory for what is prepared of the samples of the columns of a tile, in bytes.
-PREPARED = 1 << 25
+PREPARED = 1 << 26
 # Seconds that are spent without a word beforehand.
 PATIENCE = 60.0
 

@@ -94,6 +94,7 @@ def clear(work, count, guard):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def taps(geometry):  # type: ignore[no-untyped-def]
+    """Number of taps of the filter."""
     return (2 * geometry[4] + 1) * (2 * geometry[5] + 1)
 
 

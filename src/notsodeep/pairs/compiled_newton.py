@@ -27,7 +27,20 @@ FAST_ROWS = 9
 
 @njit(**OPTIONS)
 def predict(  # type: ignore[no-untyped-def]
-    base, lean, rest, entering, over, scale, starts, geometry, feedback, power, spectrum, sweeps, fast, covariance
+    base,
+    lean,
+    rest,
+    entering,
+    over,
+    scale,
+    starts,
+    geometry,
+    feedback,
+    power,
+    spectrum,
+    sweeps,
+    fast,
+    covariance,
 ):
     """A first guess of Λ: (10.1) with F = base + lean ρ + rest ρ^power, by a few sweeps of Chebyshev's iteration.
 
@@ -41,7 +54,12 @@ def predict(  # type: ignore[no-untyped-def]
     for number in range(len(starts) - 1):
         begin, end = starts[number], starts[number + 1]
         count = end - begin
-        enters, inverse, most, known = entering[begin:end], over[begin:end], scale[begin:end], covariance[begin:end]
+        enters, inverse, most, known = (
+            entering[begin:end],
+            over[begin:end],
+            scale[begin:end],
+            covariance[begin:end],
+        )
         for k in range(count):
             known[k] = min(max(known[k] * enters[k], -most[k]), most[k])
         mixed, source, size, guess, move = (
@@ -145,7 +163,11 @@ def _sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no
 @njit(**OPTIONS)
 def _resolve(wanted, size, gains, result, geometry, feedback, residual, goal, cautious, work, fast):  # type: ignore[no-untyped-def]
     """Solve (I - σ_a² 𝒜F') result = wanted in one system; see `resolve`."""
-    guard, share, count = geometry[4] * geometry[2] + geometry[5] * geometry[3], feedback / taps(geometry), len(wanted)
+    guard, share, count = (
+        geometry[4] * geometry[2] + geometry[5] * geometry[3],
+        feedback / taps(geometry),
+        len(wanted),
+    )
     mixed = work[0, guard : guard + count]
     quick, remaining, weights, correction = fast[2, :count], fast[3, :count], fast[4, :count], fast[5, :count]
     for k in range(count):
@@ -208,14 +230,14 @@ def resolve(target, weight, slope, starts, geometry, feedback, goal, work, fast,
 
 @njit(**OPTIONS)
 def newton(  # type: ignore[no-untyped-def]
-    value, slope, entering, over, scale, held, starts, systems, geometry, feedback, enough, finest, cautious, work, fast,
-    covariance, step, residuals,
+    value, slope, entering, over, scale, held, starts, systems, geometry, feedback, enough, finest, cautious, work,
+    fast, covariance, step, residuals,
 ):  # fmt: skip
     """The residual of each system, its largest gap relative to √(q q'), and Newton's step where it is above `enough`.
 
-    The gap is σ_a² 𝒜F + entering - Λ; linear equations are solved no further than to `finest`.  Where the slopes are so steep that the linear equation is no contraction, or, if
-    `cautious`, nearly none for so large a residual, the step is that of plain iteration.  No step goes beyond |ρ| = 1
-    or moves the entries `held`; `step` becomes what was taken.
+    The gap is σ_a² 𝒜F + entering - Λ; linear equations are solved no further than to `finest`.  Where the slopes are so
+    steep that the linear equation is no contraction, or, if `cautious`, nearly none for so large a residual, the step
+    is that of plain iteration.  No step goes beyond |ρ| = 1 or moves the entries `held`; `step` becomes what was taken.
     """
     guard, share = geometry[4] * geometry[2] + geometry[5] * geometry[3], feedback / taps(geometry)
     for number in systems:
@@ -237,7 +259,17 @@ def newton(  # type: ignore[no-untyped-def]
         taken, most = step[begin:end], scale[begin:end]
         goal = max(SWEEP_GAIN * residuals[number] ** 2, finest)
         _resolve(
-            gap, inverse, slope[begin:end], taken, geometry, feedback, residuals[number], goal, cautious, work, fast
+            gap,
+            inverse,
+            slope[begin:end],
+            taken,
+            geometry,
+            feedback,
+            residuals[number],
+            goal,
+            cautious,
+            work,
+            fast,
         )
         for place in held:
             if begin <= place < end:

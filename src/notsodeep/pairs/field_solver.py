@@ -13,7 +13,8 @@ from notsodeep.pairs.pair_fields import PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), that is accepted if nothing else is said; the solver aims at a part of it.
+# Residual of a covariance, relative to √(q q'), that is accepted if nothing else is said, and the part of it that is
+# aimed at.
 TOLERANCE, AIM = 1e-12, 0.3
 # A residual that is nothing but rounding.
 ROUNDING = 1e-14
@@ -31,8 +32,8 @@ class FieldSolver:
     Args:
         fields: the fields; the solver keeps their memory.
         feedback: σ_a².
-        rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are plain
-            iteration until they are small.
+        rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are
+            plain iteration until they are small.
         tolerance: the largest residual that is accepted.
     """
 
@@ -119,7 +120,11 @@ class FieldSolver:
             )  # fmt: skip
             active = active[residuals[active] > enough]
             # Rounding may stand in the way of more.
-            if not len(active) or number == self.most or (number > last + 3 and residuals.max() <= self.tolerance):
+            if (
+                not len(active)
+                or number == self.most
+                or (number > last + 3 and residuals.max() <= self.tolerance)
+            ):
                 break
             carried = self._carried(active, carried) if number >= last else carried
         residual = float(residuals.max())

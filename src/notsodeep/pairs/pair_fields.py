@@ -42,7 +42,9 @@ class FieldMethod:
 
     def level_for(self, allowed: float) -> int:
         """The first level that leaves out no more than is allowed; the last if none does."""
-        return next((k for k, left_out in enumerate(self.levels) if left_out <= allowed), len(self.levels) - 1)
+        return next(
+            (k for k, left_out in enumerate(self.levels) if left_out <= allowed), len(self.levels) - 1
+        )
 
 
 class PairFields:
