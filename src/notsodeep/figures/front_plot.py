@@ -21,8 +21,8 @@ def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -
 
     A line joins the students that no cheaper one excels, another one the DEQ cut after more and more steps. Several
     rows of one name (seeds) are averaged. A candidate that never differed is drawn at half a row; for a single output
-    the relative error of the outputs takes the place of the share. Thin lines reach up to the share that is exceeded with
-    a chance of 5 % only, by which the result is chosen.
+    the relative error of the outputs takes the place of the share. Thin lines reach up to the share that is exceeded
+    with a chance of 5 % only, by which the result is chosen.
 
     Args:
         front: what `distill` returned, or its `rows()`.
