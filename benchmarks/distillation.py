@@ -11,17 +11,19 @@ A task is a data set, an activation, a feedback, a width, what was trained (read
 combinations would be 648 teachers; `TASKS` is a balanced part of them, in which every level of every factor occurs:
 MNIST and Fashion-MNIST with every activation and feedback at width 512, seeds and the other levels for a part of these.
 The teacher is trained on labels of 12 000 rows (all weights: three epochs of Adam; readout: ten), then distilled
-without labels on 36 000 others (CIFAR-10 5000 and 5000, VGG-19 features 10 000 and 10 000), and everything is judged on
-the whole test part: agreement of classes with the teacher, accuracy, and processor milliseconds of 1000 rows on one thread, in
-turn, beside the DEQ solved to 1e-3 and to 1e-6 in the quickest of four ways. Feedback is σ_a² at the start, 0.2 or 0.5;
-"strong" starts at 0.9 (ReLU 0.8), from where training takes it to the edge of what the solver can do. What it became is
-in every row: the norm of ∂f/∂z, its spectral radius (the rate at which iteration converges), and the solver's steps.
+without labels on 36 000 others (CIFAR-10 5000 and 5000, VGG-19 features 10 000 and 10 000), and everything is judged
+on the whole test part: agreement of classes with the teacher, accuracy, and processor milliseconds of 1000 rows on one
+thread, in turn, beside the DEQ solved to 1e-3 and to 1e-6 in the quickest of four ways. Feedback is σ_a² at the start,
+0.2 or 0.5; "strong" starts at 0.9 (ReLU 0.8), from where training takes it to the edge of what the solver can do. What
+it became is in every row: the norm of ∂f/∂z, its spectral radius (the rate at which iteration converges), and the
+solver's steps.
 
 Beside the candidates of `distill` (the DEQ cut, closed forms, fitted): "undesigned", a network of the chosen student's
 shape with torch's usual random weights, fitted alike; "unreadable", the students of the same teacher when its weights
 cannot be read; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 16 channels.
 With --light a task takes a third of the time: all weights are fitted for one and two steps only, in four epochs instead
-of eight (more steps have closed forms), and nothing is done for weights that cannot be read; its rows say so.
+of eight (more steps have closed forms), and nothing is done for weights that cannot be read; --rows distils on fewer
+rows. Every result says so.
 Results: distillation.jsonl in --out, one line for each candidate, finished tasks in one piece.
 """
 
@@ -295,7 +297,7 @@ def judged(module: nn.Module, data: Parts, wanted: Tensor) -> Row:
     }
 
 
-def task_rows(task: Task, scratch: Path, light: bool) -> list[Row]:
+def task_rows(task: Task, scratch: Path, light: bool, limit: int | None = None) -> list[Row]:
     """The teacher, every candidate, the undesigned student and the guard of one task."""
     data = parts(task.data)
     precise = at_tolerance(teacher_of(task, scratch), 1e-6)
@@ -305,7 +307,7 @@ def task_rows(task: Task, scratch: Path, light: bool) -> list[Row]:
     until = UNTIL.get(task.data.split()[0], UNTIL_ELSE)
     options: dict[str, Any] = {"steps": (1, 2), "epochs": 4} if light else {"epochs": 8}
     file = scratch / f"{task.name}.students.pt"
-    others = data.X[labelled(task.data) :]
+    others = data.X[labelled(task.data) :][:limit]
     small = distill(precise, others, until=until, seed=task.seed, checkpoint=file, **options)
     seconds = time.process_time() - start
     modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
@@ -322,7 +324,7 @@ def task_rows(task: Task, scratch: Path, light: bool) -> list[Row]:
             "judged": one.fidelity.agreement,
             "chosen": one.name == small.name,
         }
-    for name, network in beside(task, small, precise, light).items():
+    for name, network in beside(task, small, precise, light, others).items():
         modules[name], about[name] = network, {"kind": name, "operations": network.operations}
     safe = guarded(small, precise, share=0.05)
     modules["guarded"] = safe
@@ -346,7 +348,13 @@ def task_rows(task: Task, scratch: Path, light: bool) -> list[Row]:
         about[name] |= {"way": way, "ways": taken}
         steps[f"steps_{words}"] = ways[way].last_solve.steps
     common = {**steps, **feedback_of(precise, data.X_test), "seconds": seconds}
-    common |= {"left_out": small.left_out, "epochs": options["epochs"], "until": until, "sure": small.reached}
+    common |= {
+        "left_out": small.left_out,
+        "epochs": options["epochs"],
+        "until": until,
+        "sure": small.reached,
+        "rows": len(others),
+    }
     about["guarded"] = {"kind": "guarded", **guard_facts(safe, data, wanted)}
     return [
         {"name": name, **about[name], "ms": times[name], **judged(module, data, wanted), **common}
@@ -354,10 +362,10 @@ def task_rows(task: Task, scratch: Path, light: bool) -> list[Row]:
     ]
 
 
-def beside(task: Task, small: Distilled, precise: EquilibriumNet, light: bool) -> dict[str, StepsNet]:
+def beside(
+    task: Task, small: Distilled, precise: EquilibriumNet, light: bool, others: Tensor
+) -> dict[str, StepsNet]:
     """What the chosen student is compared with, beyond the front."""
-    data = parts(task.data)
-    others = data.X[labelled(task.data) :]
     outputs = in_batches(precise, others, 1000)
     split = Split.of(others, Answers(outputs, torch.ones(len(others), dtype=torch.bool)), task.seed)
     found = {"undesigned": undesigned(small.network, split, 4 if light else 8, task.seed)}
@@ -386,6 +394,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="words that the name of a task must have")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--light", action="store_true", help="smaller fits, a third of the time")
+    parser.add_argument("--rows", type=int, help="at most so many rows to distil on")
     parser.add_argument("--list", action="store_true", help="the tasks, and which are done")
     parser.add_argument("--summary", action="store_true", help="only write the tables of what is done")
     parser.add_argument("--publish", action="store_true", help="the same, and into docs/results.md")
@@ -416,7 +425,7 @@ def main() -> None:
         start = time.monotonic()
         facts = {key: getattr(task, key) for key in KEYS}
         try:
-            measured = task_rows(task, wanted.scratch, wanted.light)
+            measured = task_rows(task, wanted.scratch, wanted.light, wanted.rows)
         except ConvergenceError as error:
             measured = [{"name": "failed", "kind": "failed", "reason": str(error)}]
         found = [{**facts, **row} for row in measured]

@@ -319,3 +319,35 @@ def test_eigenvalues_of_a_layer_over_positions(padding: str) -> None:
     with_gains = np.linalg.eigvals(matrix * gains)
     assert np.abs(with_gains.imag).max() < 1e-12
     assert -gains.max() / 3 <= with_gains.real.min() <= with_gains.real.max() <= gains.max()
+
+
+# --- to a tolerance -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "elu", "hard_tanh", "cos"])
+@pytest.mark.parametrize("readout", ["flatten", "pool"])
+def test_a_tolerance_is_kept_and_stated(name: str, readout: str) -> None:
+    samples = images(4, 2, 5, 4)
+    exact = nsd.both_kernels(nsd.ConvDEQ(name, FEEDBACK, readout=readout), samples)
+    for tolerance in (1e-8, 1e-5):
+        model = nsd.ConvDEQ(name, FEEDBACK, readout=readout, tolerance=tolerance)
+        *found, info = nsd.both_kernels(model, samples, return_info=True)
+        assert info.residual <= tolerance
+        assert info.error_bound < 10.0 * tolerance
+        # The bound is relative to the mean of √(S S') over positions, also where pooling leaves less.
+        mean = np.diag(nsd.conjugate_kernel(nsd.ConvDEQ(name, FEEDBACK), samples))
+        size = np.sqrt(np.multiply.outer(mean, mean))
+        assert np.all(np.abs(found[0] - exact[0]) <= (info.error_bound + 1e-11) * size)
+        assert np.abs(found[1] - exact[1]).max() <= 10.0 * tolerance * np.abs(exact[1]).max()
+
+
+def test_a_tolerance_is_part_of_the_model() -> None:
+    loose, tight = nsd.ConvDEQ("relu", 0.3, tolerance=1e-6), nsd.ConvDEQ("relu", 0.3)
+    assert loose != tight
+    assert nsd.ConvDEQ.from_dict(loose.to_dict()) == loose
+    assert nsd.ConvDEQ.from_dict(tight.to_dict()) == tight
+    assert "tolerance" not in tight.to_dict(), "files of earlier versions are read as they were"
+    assert loose.centred(1.0).tolerance == 1e-6
+    for wrong in (0.0, -1.0, 1e-15, 0.1, "small"):
+        with pytest.raises(nsd.InputError, match="tolerance"):
+            nsd.ConvDEQ("relu", 0.3, tolerance=wrong)

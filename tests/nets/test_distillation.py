@@ -583,4 +583,5 @@ def test_the_front_is_drawn_with_the_cuts_in_it(small: Distilled) -> None:
     }
     (cuts,) = (line for line in axes.lines if line.get_label() == "DEQ cut, nothing fitted")
     assert len(cuts.get_xdata()) == len([one for one in small.front if one.kind == "cut"])
+    assert "95 % certain" in labels
     assert plot_front(small.rows()).get_ylabel() == "rows with another class (%)"

@@ -21,7 +21,8 @@ def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -
 
     A line joins the students that no cheaper one excels, another one the DEQ cut after more and more steps. Several
     rows of one name (seeds) are averaged. A candidate that never differed is drawn at half a row; for a single output
-    the relative error of the outputs takes the place of the share.
+    the relative error of the outputs takes the place of the share. Thin lines reach up to the share that is exceeded
+    with a chance of 5 % only, by which the result is chosen.
 
     Args:
         front: what `distill` returned, or its `rows()`.
@@ -39,6 +40,17 @@ def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -
         style = point_style(number) | {"linestyle": "-" if fit == "cut" else "none", "label": words}
         if part:
             axes.plot([row["milliseconds"] for row in part], [row["height"] for row in part], **style)
+    bounds = [row for row in found if row.get("lower") is not None] if has_classes else []
+    if bounds:
+        axes.vlines(
+            [row["milliseconds"] for row in bounds],
+            [row["height"] for row in bounds],
+            [max(row["height"], 100.0 * (1.0 - row["lower"])) for row in bounds],
+            color="0.8",
+            linewidth=0.8,
+            zorder=0,
+            label="95 % certain",
+        )
     best = _unexcelled([row for row in found if row["fit"] != "cut"])
     axes.plot(
         [row["milliseconds"] for row in best],

@@ -23,9 +23,12 @@ from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Samples, WriteActivation
 from notsodeep.models.variances import largest_layer_variance
-from notsodeep.validation import Array, as_count, as_real, as_variance, one_of
+from notsodeep.pairs.field_solver import TOLERANCE
+from notsodeep.validation import Array, as_count, as_number, as_real, as_variance, one_of
 
 READOUTS = ("flatten", "pool")
+# The largest tolerance: beyond it, Newton's method would not be needed.
+LOOSEST = 1e-4
 _GEOMETRY = ("filter_size", "padding", "readout")
 
 
@@ -117,6 +120,8 @@ class ConvDEQ(ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
+        tolerance: largest residual of (10.1), relative to √(Λ_ii Λ_jj), with which kernels are computed; 1e-6 is enough
+            to classify, and takes less time.
     """
 
     activation: Activation
@@ -126,6 +131,7 @@ class ConvDEQ(ImageModel):
     filter_size: int
     padding: str
     readout: str
+    tolerance: float
 
     def __init__(
         self,
@@ -137,11 +143,16 @@ class ConvDEQ(ImageModel):
         filter_size: int = 3,
         padding: str = "zeros",
         readout: str = "flatten",
+        tolerance: float = TOLERANCE,
     ) -> None:
         dense = DEQ(activation, sigma_a2, sigma_b2, bias2)
         for name in ("activation", "sigma_a2", "sigma_b2", "bias2"):
             object.__setattr__(self, name, getattr(dense, name))
         self._set_geometry(filter_size, padding, readout)
+        residual = as_number(tolerance, "tolerance", positive=True)
+        if not TOLERANCE <= residual <= LOOSEST:
+            raise InputError(f"tolerance must be between {TOLERANCE:g} and {LOOSEST:g}, got {residual:g}.")
+        object.__setattr__(self, "tolerance", residual)
 
     @property
     def dense(self) -> DEQ:
@@ -153,12 +164,15 @@ class ConvDEQ(ImageModel):
         self._check_kernels(kernels)
         _check_channels(left, right)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
-        return ImageEquilibrium([layer], self._mixing(left), self.readout, left, right, kernels)
+        mixing = self._mixing(left)
+        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, tolerance=self.tolerance)
 
     def centred(self, tau0: float) -> ConvDEQ:
         """The same model with φ shifted to mean zero where an input has |x(s)| = tau0 at every position."""
         centred = self.dense.centred(tau0).activation
-        return ConvDEQ(centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry())
+        return ConvDEQ(
+            centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry(), tolerance=self.tolerance
+        )
 
     def preactivation_variance(self, tau0: float) -> float:
         """The variance of the pre-activations where an input has |x(s)| = tau0 at every position."""
@@ -191,21 +205,27 @@ class ConvDEQ(ImageModel):
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again."""
-        return {**self.dense.to_dict(write), "kind": "conv_deq", **self._geometry()}
+        # Files of models without a tolerance stay what they are.
+        tolerance = {} if self.tolerance == TOLERANCE else {"tolerance": self.tolerance}
+        return {**self.dense.to_dict(write), "kind": "conv_deq", **self._geometry(), **tolerance}
 
     @classmethod
     def from_dict(cls, data: Any) -> ConvDEQ:
         """The model that `to_dict` wrote down."""
         names = ("sigma_a2", "sigma_b2", "bias2")
-        entry = mapping(data, "a model", ("kind", "activation", *names, *_GEOMETRY))
+        given = {"tolerance": TOLERANCE, **data} if isinstance(data, dict) else data
+        entry = mapping(given, "a model", ("kind", "activation", *names, *_GEOMETRY, "tolerance"))
         return cls(
             activation_from_dict(entry["activation"]),
             *(number(entry[name], name) for name in names),
             **_geometry_from(entry),
+            tolerance=number(entry["tolerance"], "tolerance"),
         )
 
     def __str__(self) -> str:
-        return f"Conv{str(self.dense)[:-1]}, filter_size={self.filter_size}, {self.padding}, {self.readout})"
+        tolerance = "" if self.tolerance == TOLERANCE else f", tolerance={self.tolerance:g}"
+        geometry = f"filter_size={self.filter_size}, {self.padding}, {self.readout}"
+        return f"Conv{str(self.dense)[:-1]}, {geometry}{tolerance})"
 
 
 @dataclass(frozen=True, init=False)

@@ -18,7 +18,7 @@ from notsodeep.pairs.careful_fields import seconds_for_pairs
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_methods import method_for
 from notsodeep.pairs.field_recursion import FieldRecursion
-from notsodeep.pairs.field_solver import FieldSolver
+from notsodeep.pairs.field_solver import TOLERANCE, FieldSolver
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import MomentTable, Positions, energy
 from notsodeep.pairs.tiles import threads
@@ -34,7 +34,7 @@ TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 4
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
 # Memory for what is prepared of the samples of the columns of a tile, in bytes.
-PREPARED = 1 << 25
+PREPARED = 1 << 26
 # Seconds that are spent without a word beforehand.
 PATIENCE = 60.0
 
@@ -251,8 +251,9 @@ class ImageEquilibrium(ImageProgram):
 
     evaluations = 4
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, tolerance: float = TOLERANCE) -> None:
         super().__init__(*args)
+        self.tolerance = tolerance
         layer, steepest = self.layers[0], 0.0
         for side in self.sides[: 1 if self.sides[0] is self.sides[1] else 2]:
             for part in _chunks(0, len(side.values), TILE_SIDE):
@@ -286,7 +287,7 @@ class ImageEquilibrium(ImageProgram):
 
     def worker(self, fields: list[PairFields]) -> FieldSolver:
         """The solver of the equations."""
-        return FieldSolver(fields[0], self.layers[0].weight, cautious=self.rate >= 1.0)
+        return FieldSolver(fields[0], self.layers[0].weight, self.rate, self.tolerance)
 
     def fill(
         self, worker: FieldSolver, left: Part, right: Part, others: slice
@@ -295,7 +296,7 @@ class ImageEquilibrium(ImageProgram):
         layer = self.layers[0]
         self.meet([worker.fields], left, right, others)
         worker.forcing(left.values, right.values[others], layer.inject, layer.constant)
-        worker.start(left.positions[0].growth, right.positions[0].growth[others])
+        worker.start(left.positions[0], right.positions[0])
         steps, residual = worker.solve()
         features = worker.features()
         # Where the bound on all correlations is not a contraction, those of these pairs may be.
@@ -305,13 +306,14 @@ class ImageEquilibrium(ImageProgram):
         return (
             features,
             worker.tangents() if self.tangent else features,
-            self._evidence(steps, residual, rate),
+            self._evidence(steps, residual, rate, self.methods[0].levels[worker.level]),
         )
 
-    def _evidence(self, steps: int, residual: float, rate: float) -> KernelInfo:
+    def _evidence(self, steps: int, residual: float, rate: float, left_out: float) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on."""
         method, phi = self.methods[0], self.layers[0].phi
-        error = (residual + self.layers[0].weight * method.error) / (1.0 - rate) + method.error
+        wrong = max(method.error, left_out)
+        error = (residual + self.layers[0].weight * wrong) / (1.0 - rate) + wrong
         info = KernelInfo(steps, residual, error, 0, (method.name,))
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 

@@ -33,6 +33,8 @@ from notsodeep.nets.students import (
 CUTS, CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
 # Weights of low rank have one direction for so many units, and at least so many.
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
+# Features that are read out at most where the last step alone has fewer: beyond it the closed form takes long.
+_READ = 3400
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
 # Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
@@ -313,9 +315,9 @@ def _connection(shape: tuple[int, ...]) -> Connection:
 
 
 def _readable(features: int, inputs: int) -> tuple[int, bool]:
-    """How many steps are read out, and whether the input is: as much as has a readout in closed form."""
+    """How many steps are read out, and whether the input is: as much as has a readout in closed form soon."""
     for read, direct in ((2, True), (1, True), (2, False)):
-        if read * features + direct * inputs <= LARGEST:
+        if read * features + direct * inputs <= _READ:
             return read, direct
     return 1, False
 

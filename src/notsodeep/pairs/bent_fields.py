@@ -24,7 +24,7 @@ class BentFields(FieldMethod):
         self.linear = scale * ((slopes[-1] + slopes[0]) / 2.0) ** 2
         self.bent = scale * ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F and F' of these systems."""
         _evaluate(
             covariance, fields.over, fields.scale, fields.starts, systems, self.linear, self.bent,

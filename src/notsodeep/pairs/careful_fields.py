@@ -35,7 +35,7 @@ class CarefulFields(FieldMethod):
         """One number for each position."""
         return 8 * self.layout.height * self.layout.width
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F and F' of these systems."""
         phi = self.phi
         sides = [np.zeros_like(covariance) for _ in range(2)]

@@ -61,7 +61,7 @@ class FieldRecursion:
                 before, entering, fields.scale, fields.starts, geometry, layer.weight, layer.inject, layer.constant,
                 self.work, covariance,
             )  # fmt: skip
-            fields.evaluate(systems, covariance, fields.method.accuracies[-1])
+            fields.evaluate(systems, covariance)
             before = fields.value
         return first.totals(before)
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.pairs.compiled_mixing import advance, carry, gaps, left_out, mix, resolve
+from notsodeep.pairs.compiled_mixing import mix
+from notsodeep.pairs.compiled_newton import FAST_ROWS, carry, left_out, newton, predict, resolve
 from notsodeep.pairs.pair_fields import PairFields
+from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), that is accepted, and at which the solver stops.
-TOLERANCE, AIM = 1e-12, 3e-13
+# Residual of a covariance, relative to √(q q'), that is accepted if nothing else is said, and the part of it that is
+# aimed at.
+TOLERANCE, AIM = 1e-12, 0.3
+# A residual that is nothing but rounding.
+ROUNDING = 1e-14
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
-# F and F' are carried along a step where that leaves out no more of F' than this, on average.
-CARRIED = 2e-14
-# A Newton step solves its linear equation to this times the square of the residual, but not beyond rounding.
-SWEEP_GAIN, ROUNDING = 0.003, 1e-14
-# The adjoint, whose entries are about 1, is solved to this.
-ADJOINT = 1e-13
+# In parts of the tolerance: what F' may leave out, what it may leave out on average where it is carried along a step,
+# how well the adjoint, whose entries are about 1, is solved, and the linear equations of Newton's steps.
+TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.02, 0.1, 0.002
+# How much the first guess takes from the distance between its start and its own limit, and in how many sweeps at most.
+GUESSED, MOST_GUESSES = 0.01, 12
 
 
 class FieldSolver:
@@ -26,14 +32,22 @@ class FieldSolver:
     Args:
         fields: the fields; the solver keeps their memory.
         feedback: σ_a².
-        cautious: the map may not be a contraction everywhere; steps are plain iteration until they are small.
+        rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are
+            plain iteration until they are small.
+        tolerance: the largest residual that is accepted.
     """
 
-    def __init__(self, fields: PairFields, feedback: float, *, cautious: bool = False) -> None:
-        self.fields, self.feedback, self.cautious = fields, feedback, cautious
-        self.most = CAUTIOUS_STEPS if cautious else MAX_STEPS
+    def __init__(
+        self, fields: PairFields, feedback: float, rate: float, tolerance: float = TOLERANCE
+    ) -> None:
+        self.fields, self.feedback, self.rate, self.tolerance = fields, feedback, rate, tolerance
+        # The first step is taken with F at its coarsest level, the others at the level that the tolerance asks for.
+        self.level = fields.method.level_for(TRUNCATED * tolerance)
+        self.cautious = rate >= 1.0
+        self.most = CAUTIOUS_STEPS if self.cautious else MAX_STEPS
         self.memory = np.zeros((4, fields.memory.shape[1]))
-        self.work, self.fast = fields.layout.workspace(), fields.layout.workspace(7, np.float32)
+        self.work = fields.layout.workspace(3)
+        self.fast = fields.layout.workspace(FAST_ROWS, np.float32)
         self.valid = np.resize(fields.layout.valid, fields.memory.shape[1])
 
     def forcing(self, left: Array, right: Array, gain: float, constant: float) -> Array:
@@ -49,51 +63,72 @@ class FieldSolver:
         self.entering *= self.valid[:end]
         return self.entering
 
-    def start(self, left: Array, right: Array) -> None:
-        """To begin with, the correlations that the input alone gives; the factors of both sides make them so."""
-        self.fields.layout.combine(left, right, self.covariance)
-        self.covariance *= self.entering
-        np.clip(self.covariance, -self.fields.scale, self.fields.scale, out=self.covariance)
-        for places, *_ in self.fields.own:
-            self.covariance[places] = self.fields.scale[places]
+    def start(self, left: Positions, right: Positions) -> None:
+        """A first guess: the correlations that the input alone gives, then F with three terms in the place of F.
+
+        Mean and linear part of φ are kept, and the rest of its energy is given to the next power of ρ that φ may have.
+        """
+        fields, layout = self.fields, self.fields.layout
+        for names, field in (
+            ("growth", self.covariance), ("mean", fields.value), ("lean", fields.slope), ("rest", self.step),
+        ):  # fmt: skip
+            layout.combine(getattr(left, names)[fields.some], getattr(right, names)[fields.others], field)
+        odd, even = (left.phi.shape.parity == sign for sign in (-1, 1))
+        predict(
+            fields.value, fields.slope, self.step, self.entering, fields.over, fields.scale, fields.starts,
+            layout.geometry, self.feedback, 3 if odd else 2, *self._guessing(even), self.fast, self.covariance,
+        )  # fmt: skip
+        for places, *_ in fields.own:
+            self.covariance[places] = fields.scale[places]
+
+    def _guessing(self, even: bool) -> tuple[tuple[float, float], int]:
+        """Where the eigenvalues of the linear equation are, and how many sweeps the first guess takes."""
+        if self.cautious:
+            return (1.0, 0.0), 0
+        if even:
+            # Slopes have both signs, and nothing is known of them but their size.
+            spectrum, factor = (1.0, 0.0), self.rate
+        else:
+            spectrum = 1.0 - self.rate / 3.0, 2.0 * self.rate / 3.0
+            z = spectrum[0] / max(spectrum[1], 1e-9)
+            factor = 1.0 / (z + math.sqrt(z * z - 1.0))
+        sweeps = math.ceil(math.log(GUESSED) / math.log(max(factor, 1e-9)))
+        return spectrum, min(sweeps, MOST_GUESSES)
 
     def solve(self) -> tuple[int, float]:
         """Newton steps of the slowest system, and the largest residual."""
         fields = self.fields
         starts, geometry = fields.starts, fields.layout.geometry
-        accuracies = fields.method.accuracies
-        last = len(accuracies) - 1
+        last, aim = min(self.level, 1), AIM * self.tolerance
         residuals = np.zeros(len(starts) - 1)
-        active = carried = np.arange(len(starts) - 1)
-        carried = carried[:0]
+        active, carried = np.arange(len(residuals)), np.arange(0)
+        held = np.concatenate([np.arange(0), *(places for places, *_ in fields.fixed)])
         for number in range(self.most + 1):
             fresh = np.setdiff1d(active, carried, assume_unique=True) if len(carried) else active
             if len(fresh):
-                fields.evaluate(fresh, self.covariance, accuracies[min(number, last)])
+                fields.evaluate(fresh, self.covariance, self.level if number >= last else 0)
             if len(carried):
                 carry(self.step, fields.over, fields.bend, starts, carried, fields.slope, fields.value)
-            gaps(
-                fields.value, self.covariance, self.entering, fields.over, starts, active, geometry, self.feedback,
-                self.work, self.gap, residuals,
+            enough = aim if number >= last else 0.0
+            if number == last and self.tolerance <= TOLERANCE:
+                # The first step with F to its full accuracy is the one that ends in rounding.
+                enough = ROUNDING
+            newton(
+                fields.value, fields.slope, self.entering, fields.over, fields.scale, held, starts, active, geometry,
+                self.feedback, enough if number < self.most else np.inf, SWEPT * self.tolerance, self.cautious,
+                self.work, self.fast, self.covariance, self.step, residuals,
             )  # fmt: skip
-            if number >= last:
-                active = active[residuals[active] > AIM]
-            if not len(active) or number == self.most:
+            active = active[residuals[active] > enough]
+            # Rounding may stand in the way of more.
+            if (
+                not len(active)
+                or number == self.most
+                or (number > last + 3 and residuals.max() <= self.tolerance)
+            ):
                 break
-            if number > last + 3 and residuals.max() <= TOLERANCE:
-                # Rounding stands in the way of more.
-                break
-            goals = np.maximum(SWEEP_GAIN * residuals**2, ROUNDING)
-            resolve(
-                self.gap, fields.over, fields.slope, starts, active, geometry, self.feedback, residuals, goals,
-                self.cautious, self.work, self.fast, self.step,
-            )  # fmt: skip
-            for places, *_ in fields.fixed:
-                self.step[places] = 0.0
-            advance(self.covariance, fields.scale, starts, active, self.step)
             carried = self._carried(active, carried) if number >= last else carried
         residual = float(residuals.max())
-        if residual > TOLERANCE:
+        if residual > self.tolerance:
             raise ConvergenceError(
                 f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
                 "Lower sigma_a2: the map is close to losing its contraction.",
@@ -106,7 +141,7 @@ class FieldSolver:
         if fields.method.carries:
             fresh = np.setdiff1d(active, before, assume_unique=True)
             left_out(self.step, fields.over, self.covariance, fields.starts, fresh, self.gap, errors)
-        return np.flatnonzero(errors <= CARRIED)
+        return np.flatnonzero(errors <= CARRIED * self.tolerance)
 
     def largest_gain(self) -> float:
         """σ_a² max |F'| over all entries but those where F is fixed."""
@@ -122,11 +157,10 @@ class FieldSolver:
     def tangents(self) -> Array:
         """Σ(F + BΛ): B = F' ∘ C with C = 1 + σ_a² 𝒜(F' ∘ C), (10.3) in units of R."""
         fields = self.fields
-        self.gap[:] = self.valid[: len(self.gap)]
-        goals = np.full(len(fields.starts) - 1, ADJOINT)
+        ones = self.valid[: len(self.gap)]
         resolve(
-            self.gap, self.gap, fields.slope, fields.starts, np.arange(len(goals)), fields.layout.geometry,
-            self.feedback, goals, goals, False, self.work, self.fast, self.step,
+            ones, ones, fields.slope, fields.starts, fields.layout.geometry, self.feedback,
+            ADJOINT * self.tolerance, self.work, self.fast, self.step,
         )  # fmt: skip
         self.step *= fields.slope
         return self.features() + fields.inner_products(self.step, self.covariance)

@@ -27,8 +27,8 @@ AIM, ACCEPTED = 1e-11, 4e-11
 # Nodes that are tried.
 ANGLES = (16, 24, 32, 48, 64, 96)
 VARIANCES = (8, 12, 16, 24, 32, 48, 64)
-# What F and F' may leave out in the first, the second and all later Newton steps.
-LEVELS = ((1e-3, 3e-2), (1e-6, 1e-3), (0.0, 0.0))
+# What F and F' may leave out at each level of accuracy: the first is for the first Newton step.
+LEVELS = ((1e-6, 1e-3), (1e-9, 3e-10), (0.0, 0.0))
 # Terms are added up two at a time.
 PAIR = 2
 ATTEMPTS = 3

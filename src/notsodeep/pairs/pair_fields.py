@@ -18,14 +18,14 @@ class FieldMethod:
     Attributes:
         name: the way, as in `KernelInfo.ways`.
         error: error of F relative to √(S S').
-        accuracies: what may be left out of F in the first, the second … Newton step; the last is for all later ones.
+        levels: what F' leaves out at each level of accuracy, relative to √(E1 E1'), the most accurate last.
         carries: dF'/dρ is evaluated as well, so that F and F' can be carried along a small step.
         one_by_one: every pair of positions is integrated by itself, which takes long.
     """
 
     name: str
     error: float
-    accuracies: tuple[float, ...] = (0.0,)
+    levels: tuple[float, ...] = (0.0,)
     carries: bool = False
     one_by_one: bool = False
 
@@ -36,9 +36,15 @@ class FieldMethod:
         """Memory that `side` takes for one sample."""
         return 0
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """Write F without what an offset adds, F' and, if it carries, dF'/dρ of these systems; zero at borders."""
         raise NotImplementedError
+
+    def level_for(self, allowed: float) -> int:
+        """The first level that leaves out no more than is allowed; the last if none does."""
+        return next(
+            (k for k, left_out in enumerate(self.levels) if left_out <= allowed), len(self.levels) - 1
+        )
 
 
 class PairFields:
@@ -129,9 +135,9 @@ class PairFields:
         self.layout.combine(left[self.some], right[self.others], work)
         return np.asarray(work[places])
 
-    def evaluate(self, systems: IntArray, covariance: Array, accuracy: float) -> None:
-        """F and F' of these systems at these covariances."""
-        self.method.evaluate(self, systems, covariance, accuracy)
+    def evaluate(self, systems: IntArray, covariance: Array, level: int = -1) -> None:
+        """F and F' of these systems at these covariances, at the last level of accuracy if none is given."""
+        self.method.evaluate(self, systems, covariance, level % len(self.method.levels))
         if self.lifted:
             add(self.lift, self.starts, systems, self.value)
         for places, value, slope in self.fixed:

@@ -151,6 +151,17 @@ class Positions:
         return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[3])
 
     @cached_property
+    def lean(self) -> Array:
+        """√q M_1, the root of what the linear part of φ contributes to √S."""
+        return self.root * self.rise
+
+    @cached_property
+    def rest(self) -> Array:
+        """The root of what is left of S without mean and linear part."""
+        mean = self.layout.side(self.phi.amplitude * self._moments[0])
+        return np.sqrt(np.maximum(self.energy**2 - mean**2 - self.lean**2, 0.0))
+
+    @cached_property
     def lift(self) -> Array:
         """Half of what an offset adds to F."""
         offset = self.phi.offset

@@ -33,11 +33,11 @@ from notsodeep.validation import Array, IntArray
 class SeriesFields(FieldMethod):
     """F, F' and dF'/dρ from the series.
 
-    Residuals are about 1e-1, 1e-3 and 1e-8 before they are zero to rounding: the first steps may leave out more.
+    Residuals are about 1e-3 and 1e-8 before they are zero to rounding: the first step may leave out more.
     """
 
     name, error, carries = "series", TRUNCATION, True
-    accuracies = (1e-3, 1e-7, TRUNCATION)
+    levels = (1e-7, 3e-10, TRUNCATION)
 
     def __init__(self, phi: Activation, series: FieldSeries, layout: Layout, terms: float) -> None:
         self.phi, self.series, self.layout, self.terms = phi, series, layout, terms
@@ -51,12 +51,12 @@ class SeriesFields(FieldMethod):
         """The terms that a position needs on average, at all positions."""
         return int(8 * self.terms * self.layout.height * self.layout.wide)
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F, F' and dF'/dρ of these systems."""
         left, right = fields.left, fields.right
         whole = covariance, fields.over, fields.value, fields.slope, fields.bend
         some, others = fields.some, fields.others
-        powers, log_accuracy = self.series.powers, float(np.log2(accuracy))
+        powers, log_accuracy = self.series.powers, float(np.log2(self.levels[level]))
         if self.layout.pairs:
             places = self.layout.meeting_places(systems)
             own = left.values, left.starts[some.start], left.tails[some.start]

@@ -37,7 +37,7 @@ class TableFields(FieldMethod):
     """
 
     name, carries = "table", True
-    accuracies = tuple(float(level) for level in range(len(LEVELS)))
+    levels = tuple(allowed for _, allowed in LEVELS)
 
     def __init__(self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout) -> None:
         self.table, self.segments, self.layout, self.error = table, segments, layout, table.error
@@ -59,11 +59,11 @@ class TableFields(FieldMethod):
         """All terms at all positions."""
         return 8 * self.table.terms * self.layout.height * self.layout.wide
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F, F' and F'' of these systems."""
-        table, level = self.table, int(accuracy)
+        table = self.table
         whole = covariance, fields.over, fields.value, fields.slope, fields.bend
-        shape = table.first, table.counts[level], table.lengths[level], level == len(LEVELS) - 1
+        shape = table.first, table.counts[level], table.lengths[level], level > 0
         angle = (table.angle.epsilon, *table.angle.ends, table.angle.odd)
         left, right = fields.left[fields.some], fields.right[fields.others]
         if self.layout.pairs:

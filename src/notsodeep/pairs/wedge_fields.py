@@ -37,8 +37,8 @@ from notsodeep.validation import Array, IntArray
 
 # Beyond so many standard deviations nothing is left: the weight is below 1e-17.
 REACH = 8.4
-# What T may leave out in the first, the second and all later Newton steps.
-LEVELS = (3e-4, 1e-8, 2e-15)
+# What T may leave out at each level of accuracy: the first is for the first Newton step.
+LEVELS = (1e-8, 3e-10, 2e-15)
 # Nodes from which the coefficients of T come, and the scale beyond which its coordinate is linear.
 NODES, STRAIGHT = 256, 3.0
 # Rows of a strip: the scale, M_0 and M_1; for each size of a kink h, Φ̄(h), its density, 1/c and 1/asinh(REACH/c).
@@ -72,7 +72,7 @@ class WedgeFields(FieldMethod):
     """
 
     name, error, carries = "closed form", 1e-13, True
-    accuracies = tuple(float(level) for level in range(len(LEVELS)))
+    levels = LEVELS
 
     def __init__(self, phi: Activation, pieces: Pieces, segments: LogTable, layout: Layout) -> None:
         self.phi, self.segments, self.layout = phi, segments, layout
@@ -142,10 +142,10 @@ class WedgeFields(FieldMethod):
         """All rows at all positions."""
         return 8 * int(self.coefficients.shape[2]) * self.layout.height * self.layout.wide
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, accuracy: float) -> None:
+    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F, F' and dF'/dρ of these systems."""
         whole = covariance, fields.over, fields.value, fields.slope, fields.bend
-        (left, own), (right, other), level = fields.left, fields.right, int(accuracy)
+        (left, own), (right, other) = fields.left, fields.right
         left, own = left[fields.some], np.ascontiguousarray(own[fields.some, :, level])
         right, other = right[fields.others], np.ascontiguousarray(other[fields.others, :, level])
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
