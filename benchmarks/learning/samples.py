@@ -23,8 +23,7 @@ from harness import Row, markdown_table
 
 from learning.journal import Part, gaps
 from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
-from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, activations_of
-from learning.trained import widths_of as trained_widths
+from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
@@ -44,7 +43,7 @@ def tasks() -> list[Row]:
     found = []
     for data, large, number in rounds:
         size = POOLS.get(data, USUAL_POOLS)[large]
-        for activation in activations_of(data):
+        for activation in ACTIVATIONS:
             for kernel in ("ck", "ntk"):
                 if size < max(USUAL_POOLS) or (activation, kernel) in LARGE:
                     names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
@@ -56,7 +55,7 @@ def widths_of(task: Row) -> tuple[int | None, ...]:
     """Networks are predicted from the first of the smaller pools, on digits from both."""
     small = task["data"] == "digits" or task["pool"] == POOLS.get(task["data"], USUAL_POOLS)[0]
     first = task["number"] == 0 and small
-    networks = trained_widths(task["data"]) if task["kernel"] == "ck" and first else ()
+    networks = tuple(NETWORKS) if task["kernel"] == "ck" and first else ()
     return (None, *networks)
 
 
