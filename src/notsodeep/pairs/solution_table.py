@@ -31,6 +31,9 @@ ACCEPTED = 4e-11
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
 MOST_KINKED = 48
+# Orders more than a few probes ask for: where the derivative of F's series is not accurate enough for F', it needs
+# coefficients of its own, which doubles the time of a tile.
+SPARE = 3
 ATTEMPTS = 3
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
@@ -154,7 +157,7 @@ class SolutionTable:
                 steeper = (
                     _needed(rise * _sizes(chebder(series[0], axis=0), 0)) if rise <= STEEPEST_RISE else None
                 )
-                return max(needed, steeper or 0) + 2
+                return max(needed, steeper or 0) + SPARE + 1
         return 0
 
     def _steepest_rise(self, rows: Array, columns: Array) -> float:
@@ -189,9 +192,7 @@ class SolutionTable:
             if None not in counts:
                 needed = max(part for part in counts if part is not None)
                 # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
-                return (
-                    0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
-                )
+                return 0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else needed + SPARE
         return 0
 
     def _distances(self, t: Array) -> tuple[Array, Array]:
