@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
+from notsodeep.pairs.compiled_nodes import solve_at_nodes
 from notsodeep.pairs.table_range import Range, coordinate, distance_at, slope_of_coordinate
 from notsodeep.validation import Array
 
@@ -69,9 +70,22 @@ def _tail(sizes: Array) -> float:
     """Estimate of the sum of all coefficients that were left out: the last ones continued at their own rate."""
     if len(sizes) < 7:
         return 0.0
+    rate = _rate(sizes)
+    return float(sizes[-2:].max()) * rate / (1.0 - rate)
+
+
+def _rate(sizes: Array) -> float:
+    """By what factor the last coefficients fall from one order to the next."""
     last, before = float(sizes[-2:].max()), float(sizes[-6:-4].max())
-    rate = float(min((last / max(before, 1e-300)) ** 0.25, 0.9))
-    return last * rate / (1.0 - rate)
+    return float(min((last / max(before, 1e-300)) ** 0.25, 0.9))
+
+
+def _more(sizes: Array) -> int:
+    """How many more orders leave less than AIM, at the rate of the last ones; at most twice as many as there are."""
+    left = _tail(sizes)
+    if left <= AIM:
+        return 0
+    return min(2 + int(np.ceil(np.log(left / AIM) / -np.log(_rate(sizes)))), 2 * len(sizes))
 
 
 class SolutionTable:
@@ -108,8 +122,13 @@ class SolutionTable:
             self._build()
             if self.resolved:
                 break
-            self.angles += 2 + self.angles // 4
-            self.variances += 2 + self.variances // 3 if self.variances > 1 else 0
+            sizes = [_sizes(self.series, axis) for axis in (1, 2, 3)]
+            more = _more(sizes[0]), max(_more(sizes[1]), _more(sizes[2]))
+            if not any(more):
+                # The error is not one of orders that were left out as far as coefficients show.
+                more = 2 + self.angles // 4, 2 + self.variances // 3
+            self.angles += more[0]
+            self.variances += more[1] if self.variances > 1 else 0
 
     def _may_have_plain_ends(self) -> bool:
         """Whether r may have other ends than those at which |ρ| = 1: F is smooth there, or that end is far.
@@ -258,7 +277,9 @@ class SolutionTable:
         if self.feedback == 0.0:
             found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
         else:
-            found, error = self._solve(rows, columns, near, far, ends, count + 8)
+            # Kinks away from zero have layers in the angle of Λ that those in r need not have.
+            inner = count + 8 if self.shape.kinked_pieces is None else 2 * count
+            found, error = self._solve(rows, columns, near, far, ends, inner)
         return np.stack(found), *ends, error
 
     def _solve(
@@ -278,34 +299,20 @@ class SolutionTable:
         places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
         parts = distance_at(places, epsilon)
         found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(*np.sqrt(parts)))
-        series = [chebyshev_coefficients(part, 0)[:, None] for part in found]
-        gain = self.feedback * energy / product
-        top = above / np.where(gain > 0, gain, 1.0)
-        goal, opposite = near[:, None, None] * width, far[:, None, None] * width
-        half = np.clip(goal / (goal + opposite), least, 1.0 - last)
-        for _ in range(60):
-            t = coordinate(half, 1.0 - half, epsilon)
-            z = (2.0 * t - first - final) / (final - first)
-            f, df = (clenshaw(part, z) for part in series)
-            gap = 2.0 * half - gain * (top - f) - goal
-            step = gap / (2.0 * np.maximum(1.0 - self.feedback * steep * df, 1e-4))
-            moved = np.clip(
-                half - step, np.maximum(0.1 * half, least), 1.0 - np.maximum(0.1 * (1.0 - half), last)
-            )
-            change = np.abs(moved - half).max()
-            half = moved
-            if change <= 1e-15:
-                break
-        t = coordinate(half, 1.0 - half, epsilon)
-        z = (2.0 * t - first - final) / (final - first)
-        return (clenshaw(series[0], z), clenshaw(series[1], z)), error
+        series = [np.ascontiguousarray(chebyshev_coefficients(part, 0).transpose(1, 2, 0)) for part in found]
+        value, slope = np.empty((2, *width.shape, len(near)))
+        solve_at_nodes(
+            *series, self.feedback * energy / product, self.feedback * steep, above, width[:, :, None] * near,
+            width[:, :, None] * far, epsilon, float(first), float(final), least, last, rows is columns, value, slope,
+        )  # fmt: skip
+        return (value.transpose(2, 0, 1), slope.transpose(2, 0, 1)), error
 
     # --- the table ------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        rows, columns = (
-            self._nodes(part, self.variances) for part in (self.extent.rows, self.extent.columns)
-        )
+        rows = columns = self._nodes(self.extent.rows, self.variances)
+        if self.extent.columns != self.extent.rows:
+            columns = self._nodes(self.extent.columns, self.variances)
         table, *ends, node_error = self._solutions(rows, columns, self.angles)
         series = chebyshev_coefficients(table, 1)
         self.series = chebyshev_coefficients(chebyshev_coefficients(series, 2), 3)
