@@ -25,10 +25,13 @@ def solve_at_nodes(  # type: ignore[no-untyped-def]
         goal: (rows, columns, nodes) R₊ - r.
         opposite: r - R₋.
         epsilon: that of the coordinate.
-        first, final: its range.
-        least, last: the smallest h and 1 - h.
+        first: where its range begins.
+        final: where it ends.
+        least: the smallest h.
+        last: the smallest 1 - h.
         symmetric: rows and columns are the same, and only one half is solved.
-        value, slope: (rows, columns, nodes) receive F and F'.
+        value: (rows, columns, nodes) receives F.
+        slope: the same for F'.
     """
     rows, columns, count = goal.shape
     orders = values.shape[2]
