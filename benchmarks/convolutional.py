@@ -27,6 +27,8 @@ from harness import RESULTS, ROOT, extra_megabytes, filled, load_average, markdo
 import notsodeep as nsd
 
 FEEDBACK, CORES = 0.3, 2
+# The residual for which the aims are set.
+TOLERANCE = 1e-8
 FILE = RESULTS / "convolutional.jsonl"
 PAGE = ROOT / "docs" / "convolutional.md"
 MARKS = "<!-- measured: cost -->", "<!-- end: cost -->"
@@ -55,7 +57,7 @@ def read() -> dict[tuple[str, str], dict[str, object]]:
 
 def measure(name: str, readout: str, images: np.ndarray) -> dict[str, object]:
     """Time, memory and evidence of one model."""
-    model, n = nsd.ConvDEQ(activation(name), FEEDBACK, readout=readout), len(images)
+    model, n = nsd.ConvDEQ(activation(name), FEEDBACK, readout=readout, tolerance=TOLERANCE), len(images)
     found = []
     nsd.both_kernels(model, images[: min(n, 40)] if readout == "flatten" else images[:3])
     cpu = []
@@ -176,7 +178,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--n", type=int, default=100, help="images for the readout flatten")
-    parser.add_argument("--pooled", type=int, default=12, help="images for the readout pool")
+    parser.add_argument("--pooled", type=int, default=16, help="images for the readout pool")
     parser.add_argument("--activation", nargs="+", choices=ACTIVATIONS, default=list(ACTIVATIONS))
     parser.add_argument("--again", action="store_true", help="measure also what was measured before")
     parser.add_argument(

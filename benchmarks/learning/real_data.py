@@ -22,13 +22,13 @@ DATA = ("mnist", "cifar10", "fashion_mnist", "digits", "cifar10_vgg19")
 CUTS = {
     "mnist": (8000, 10_000, 1),
     "fashion_mnist": (8000, 10_000, 1),
-    "cifar10_vgg19": (4000, 4000, 1),
+    "cifar10_vgg19": (8000, 8000, 1),
     "cifar10": (8000, 0, 2),
     "digits": (997, 0, 1),
 }
-POOLS = {"digits": (200, 800), "cifar10_vgg19": (1000, 2000)}
+POOLS = {"digits": (200, 800)}
 USUAL_POOLS = (2000, 4000)
-SIZES = {"digits": (50, 100, 200, 400, 800), "cifar10_vgg19": (100, 300, 1000, 2000, 4000)}
+SIZES = {"digits": (50, 100, 200, 400, 800)}
 USUAL_SIZES = (100, 300, 1000, 2000, 4000, 8000)
 # Most training sets of one n, and of a small n.
 MOST_SETS, MOST_SMALL_SETS, SMALL = 8, 24, 300

@@ -1,13 +1,12 @@
 """From a sample: predictions from pools of labelled rows beside what is really trained on other rows.
 
-Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST and CIFAR-10, of 1000 and 2000 rows of VGG-19 features of CIFAR-10
-and of 200 and 800 rows of digits; ReLU and tanh (VGG-19 features: ReLU), σ_a² = 0.2; the conjugate kernel, the
-tangent kernel and networks of width 128, 512 and 4096 whose readout is trained by ridge (VGG-19 features: 128 and
-512; Fashion-MNIST: none); ridges 0.001, 0.03 and 1; n = 100 … 8000 (VGG-19 features: to 4000, digits: 50 … 800).
-Networks are predicted from one of the smaller pools (digits: from both), kernels from one or two; from 4000 rows the
-conjugate kernel of ReLU alone. How the data sets are cut, and how often each figure was measured:
-learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and network),
-widened by what the number of test rows adds.
+Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST, CIFAR-10 and VGG-19 features of CIFAR-10 and of 200 and 800 rows
+of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
+whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Networks are predicted
+from one of the smaller pools (digits: from both); kernels from one, of VGG-19 features from four and of Fashion-MNIST
+from two; from 4000 rows the conjugate kernel of ReLU alone. How the data sets are cut, and how often each figure was
+measured: learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and
+network), widened by what the number of test rows adds.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -17,14 +16,14 @@ generalised cross-validation, which knows neither widths nor n beyond the pool.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from harness import Row, markdown_table
 
 from learning.journal import Part, gaps
 from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
-from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, activations_of
-from learning.trained import widths_of as trained_widths
+from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
@@ -37,27 +36,22 @@ LARGE = (("relu", "ck"),)
 
 
 def tasks() -> list[Row]:
-    """The smaller pools of every data set first, then larger and second ones."""
-    rounds = [(data, False, 0) for data in DATA]
-    rounds += [("digits", True, 0), ("cifar10_vgg19", True, 0), ("cifar10_vgg19", False, 1)]
-    rounds += [("fashion_mnist", False, 1), ("mnist", True, 0), ("cifar10", True, 0)]
+    """The smaller pools of every data set first, then larger and further ones."""
+    rounds = [(data, False, 0) for data in DATA] + [("digits", True, 0)]
+    rounds += [("cifar10_vgg19", False, number) for number in (1, 2, 3)] + [("fashion_mnist", False, 1)]
+    rounds += [(data, True, 0) for data in ("cifar10_vgg19", "mnist", "cifar10", "fashion_mnist")]
     found = []
-    for data, large, number in rounds:
-        size = POOLS.get(data, USUAL_POOLS)[large]
-        for activation in activations_of(data):
-            for kernel in ("ck", "ntk"):
-                if size < max(USUAL_POOLS) or (activation, kernel) in LARGE:
-                    names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
-                    found.append(names | {"pool": size, "number": number})
-    return found
-
-
-def widths_of(task: Row) -> tuple[int | None, ...]:
-    """Networks are predicted from the first of the smaller pools, on digits from both."""
-    small = task["data"] == "digits" or task["pool"] == POOLS.get(task["data"], USUAL_POOLS)[0]
-    first = task["number"] == 0 and small
-    networks = trained_widths(task["data"]) if task["kernel"] == "ck" and first else ()
-    return (None, *networks)
+    for activation, kernel in product(ACTIVATIONS, ("ck", "ntk")):
+        for data, large, number in rounds:
+            size = POOLS.get(data, USUAL_POOLS)[large]
+            if size == max(USUAL_POOLS) and (activation, kernel) not in LARGE:
+                continue
+            names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
+            found.append(names | {"pool": size, "number": number, "networks": False})
+            if number == 0 and kernel == "ck" and (data == "digits" or not large):
+                found.append(found[-1] | {"networks": True})
+    # Kernels of all data sets before networks.
+    return sorted(found, key=lambda task: task["networks"])
 
 
 def rows(task: Row) -> Iterator[Row]:
@@ -66,7 +60,7 @@ def rows(task: Row) -> Iterator[Row]:
     X, y = pool_of(task["data"], task["cut"], task["pool"], task["number"])
     pool = Pool(model, X, y, task["kernel"])
     sizes = np.array(SIZES.get(task["data"], USUAL_SIZES))
-    for width in widths_of(task):
+    for width in tuple(NETWORKS) if task["networks"] else (None,):
         for ridge in RIDGES:
             curve = sample_curve(pool, sizes, ridge, width, kernel=task["kernel"], model=model)
             for place, n in enumerate(sizes.tolist()):

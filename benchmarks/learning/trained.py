@@ -2,8 +2,8 @@
 
 One task is a data set, a cut of its rows, an activation and a width (none: the exact kernels, conjugate and tangent).
 σ_a² = 0.2, ridges 0.001, 0.03 and 1. Up to eight disjoint training sets for each n (24 up to n = 300); networks of
-width 128, 512 and 4096, six, four and two of them, take the training sets in turn (VGG-19 features: 128 and 512, ReLU
-only; Fashion-MNIST: none). Their equilibria are solved to 1e-6 in float32, the regressions in float64.
+width 128, 512 and 4096, six, four and two of them, take the training sets in turn. Their equilibria are solved to 1e-6
+in float32, the regressions in float64.
 """
 
 from __future__ import annotations
@@ -27,24 +27,14 @@ NETWORKS = {128: 6, 512: 4, 4096: 2}
 
 
 def tasks() -> list[Row]:
+    """Kernels of all data sets first, then networks, the narrow ones before the wide ones."""
     return [
         {"data": data, "cut": cut, "activation": activation, "width": width}
+        for width in (None, *NETWORKS)
+        for activation in ACTIVATIONS
         for data in DATA
         for cut in range(CUTS[data][2])
-        for activation in activations_of(data)
-        for width in (None, *widths_of(data))
     ]
-
-
-def activations_of(data: str) -> tuple[str, ...]:
-    return ACTIVATIONS[:1] if data == "cifar10_vgg19" else ACTIVATIONS
-
-
-def widths_of(data: str) -> tuple[int, ...]:
-    """Widths of the networks that are trained."""
-    if data == "cifar10_vgg19":
-        return (128, 512)
-    return () if data == "fashion_mnist" else tuple(NETWORKS)
 
 
 def rows(task: Row) -> Iterator[Row]:

@@ -91,16 +91,18 @@ window.playLearning = (function () {
         matrix[0][1 + i] = matrix[1 + i][0] = linear[a] * 2 * variance * place * slope[i];
         for (let j = 0; j < radials; j++) matrix[1 + i][1 + j] = covariance[i][j];
       }
+      // Sums over b of the second moments B_b, projected: across the direction of the means, and along it, (11.25).
+      const across = project[0].map((_, k) => CLASSES.reduce((sum, b) => sum + (variances[b] / p) * project[b][k], 0));
+      const along = project[0].map((_, k) =>
+        CLASSES.reduce((sum, b) => sum + ((variances[b] + means[b] ** 2) / p) * project[b][k], 0));
+      const spread = 2 * variance ** 2, shift = 4 * place ** 2 * variance;
       for (let k = 0; k < forms; k++) {
         const at = 1 + radials + k;
-        const along = CLASSES.map((b) => (variances[b] / p) * project[b][k]); // sum over b: C_b projected
-        const total = along[0] + along[1];
-        matrix[0][at] = matrix[at][0] = linear[a] * 2 * variance * place * total;
-        const withNorm = 2 * variance ** 2 * p * total;
+        matrix[0][at] = matrix[at][0] = linear[a] * 2 * variance * place * along[k];
+        const withNorm = spread * ((p - 1) * across[k] + along[k]) + shift * along[k];
         for (let i = 0; i < radials; i++) matrix[1 + i][at] = matrix[at][1 + i] = slope[i] * withNorm;
         for (let m = 0; m < forms; m++) {
-          const other = CLASSES.reduce((sum, b) => sum + (variances[b] / p) * project[b][m], 0);
-          matrix[at][1 + radials + m] = 2 * p * variance ** 2 * total * other;
+          matrix[at][1 + radials + m] = spread * (p - 1) * across[k] * across[m] + (spread + shift) * along[k] * along[m];
         }
       }
       const centre = [linear[a] * place, ...mean, ...products.means[a]];

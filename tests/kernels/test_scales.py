@@ -178,8 +178,8 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes() -> None:
     q = np.exp(logs)
     value, _ = dual_grid(shape, q, q, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
     z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
-    columns = table.column_vectors(logs).T
-    coefficients = np.einsum("akr,rb->kab", table.row_tables(logs), columns)[: table.angles]
+    basis = np.polynomial.chebyshev.chebvander((2.0 * logs - 7.0) / 3.0, table.variances - 1)
+    coefficients = np.einsum("kmn,am,bn->kab", table.series[0], basis, basis)
     found = np.polynomial.chebyshev.chebval(z, coefficients)
     energy = np.sqrt(shape.second_moment(q))
     exact = value.transpose(1, 2, 0) / np.multiply.outer(energy, energy)[:, :, None]

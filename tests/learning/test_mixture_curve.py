@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.learning import LearningCurve, Spectrum, best_ridge, learning_curve, ridge_error
 from notsodeep.learning.gaussian_scores import chance_of_largest
-from notsodeep.learning.mixture_features import ClassFeatures
+from notsodeep.learning.mixture_features import ClassFeatures, _Inputs
 from notsodeep.learning.mixture_ridge import mean_square_error, mixture_scores
 
 
@@ -63,6 +64,43 @@ def test_against_simulation(model, mixture, kernel, width):
     draws = np.array([measured(model, mixture, n, ridge, kernel, seed, width) for seed in range(8)])
     accuracy, mse = draws.mean(axis=0)
     # Noise of eight draws, and what n = 250 is away from infinity.
+    assert abs(curve.accuracy[0] - accuracy) < 0.015
+    assert curve.mse[0] == pytest.approx(mse, rel=0.05)
+
+
+@pytest.mark.parametrize("commuting", [True, False])
+def test_covariances_of_quadratic_forms(commuting):
+    p, a = 12, 1
+    mixture = three_classes(p)
+    if commuting:
+        spread = np.linspace(0.4, 1.6, p)
+        mixture = nsd.GaussianMixture(mixture.means, [spread, spread[::-1], 1.0], mixture.weights)
+    inputs = _Inputs.of(mixture)
+    with_norm, between = inputs.form_covariances(a)
+    # Isserlis' theorem on dense matrices: Cov(xᵀFx, xᵀGx) = 2 tr CFCG + 4 mᵀFCGm.
+    means = mixture.means / np.sqrt(p)
+    dense = [covariance.to_dense() / p for covariance in mixture.covariances]
+    forms = [np.eye(p), *(C + np.outer(m, m) for C, m in zip(dense, means, strict=True))]
+    C, m = dense[a], means[a]
+    expected = np.array(
+        [[2.0 * np.trace(C @ F @ C @ G) + 4.0 * m @ F @ C @ G @ m for G in forms] for F in forms]
+    )
+    assert_close(with_norm, expected[0, 1:], Oracle.CLOSED_FORM)
+    assert_close(between, expected[1:, 1:], Oracle.CLOSED_FORM)
+    # Cov(x, xᵀFx) = 2 CFm, in a basis of the core: lengths agree.
+    links = inputs.times(a, inputs.moments_times(inputs.means[a]))
+    wanted = np.array([C @ F @ m for F in forms[1:]])
+    assert_close(links @ links.T, wanted @ wanted.T, Oracle.CLOSED_FORM)
+
+
+def test_products_of_coordinates_repeat_what_coordinates_say():
+    # Few dimensions and means that stand out: (x·m)² tells the classes apart, but with the noise of x·m.
+    model, p, n = nsd.DEQ("swish", 0.2), 60, 200
+    mixture = nsd.GaussianMixture(2.0 * np.eye(3, p), [1.0] * 3, [0.5, 0.3, 0.2])
+    curve = learning_curve(model, mixture, n, 0.001)
+    draws = np.array([measured(model, mixture, n, 0.001, "ck", seed) for seed in range(24)])
+    accuracy, mse = draws.mean(axis=0)
+    # Taken as new information they would promise 5 points more.
     assert abs(curve.accuracy[0] - accuracy) < 0.015
     assert curve.mse[0] == pytest.approx(mse, rel=0.05)
 

@@ -20,10 +20,12 @@ POSITIONS = (3, 4)
 class Case:
     """Two samples with variances of many sizes, and correlations that include -1, 0 and 1."""
 
-    def __init__(self, phi: nsd.Activation, *, pairs: bool) -> None:
+    def __init__(
+        self, phi: nsd.Activation, *, pairs: bool, variances: tuple[float, float] = (0.01, 3.0)
+    ) -> None:
         rng = np.random.default_rng(0)
         self.phi, self.layout = phi, Layout(POSITIONS, radius=1, circular=False, pairs=pairs)
-        self.variances = np.exp(rng.uniform(np.log(0.01), np.log(3.0), (2, 12)))
+        self.variances = np.exp(rng.uniform(*np.log(variances), (2, 12)))
         method = method_for(phi, self.variances.reshape(-1), self.layout)
         self.method, moments = method, MomentTable(phi, self.variances.reshape(-1))
         left, right = (Positions(moments, self.variances[i : i + 1], self.layout) for i in (0, 1))
@@ -111,6 +113,18 @@ def test_fewer_terms_leave_out_more_and_not_more_than_they_may() -> None:
         for found, allowed in zip(errors[:2], levels, strict=False):
             assert max(found) <= 10.0 * allowed, name
         assert max(errors[2]) <= 2e-11, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tanh", "gelu", "softsign"])
+def test_raw_images_have_a_table(name: str) -> None:
+    """Pixels from 0 to 255 have variances up to 1e5, where a saturated function is all but a step."""
+    case = Case(nsd.activation(name), pairs=False, variances=(5.0, 1.2e5))
+    assert case.method.name == "table"
+    fields = case.evaluate()
+    for found, right in zip((fields.value, fields.slope), case.expected(), strict=True):
+        size = float(np.abs(right).max())
+        assert np.abs(found[case.inside] - right).max() <= 4e-11 * size
 
 
 def test_kinked_and_saturated_functions_have_no_series() -> None:

@@ -12,7 +12,14 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.variance import solve_variance
-from notsodeep.pairs import local_table, solution_table, table_family, table_lookup
+from notsodeep.pairs import (
+    block_series,
+    local_table,
+    pair_solver,
+    solution_table,
+    table_family,
+    table_lookup,
+)
 from notsodeep.pairs.local_table import DROPPED, DROPPED_SLOPE, LocalTable, TileColumns, TileSide
 from notsodeep.pairs.mehler_table import MehlerTable, terms_for
 from notsodeep.pairs.pair_problem import PairProblem
@@ -100,14 +107,26 @@ def test_groups_of_norms_meet(label: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert largest_error(phi, (ck, ntk), X, [0, 261]) <= RELATIVE
 
 
-def test_many_small_groups_of_norms_are_integrated() -> None:
-    """A centred table of unscaled columns: eleven groups of norms, and no table for the few pairs of each two."""
+def test_many_small_groups_of_norms_need_no_table() -> None:
+    """A centred table of unscaled columns: eleven groups of norms, and too few pairs of each two for a table."""
     X, phi = datasets.load_breast_cancer().data[::5], oracles.reference("hard_tanh")
+    X = (X - X.mean(axis=0)) / 1e3
+    ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
+    assert info.ways == ("integral", "series")
+    # The series has the pairs that it can bound.
+    assert 0 < info.careful_pairs < len(X) * (len(X) - 1) / 2
+    assert largest_error(phi, (ck, ntk), X, [0, 40, 100]) <= RELATIVE
+
+
+def test_few_pairs_without_a_table_are_integrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with so few pairs that coefficients of a series would not pay."""
+    monkeypatch.setattr(block_series, "WORTH", 1e9)
+    X, phi = datasets.load_breast_cancer().data[::12], oracles.reference("hard_tanh")
     X = (X - X.mean(axis=0)) / 1e3
     ck, ntk, info = nsd.kernels.both_kernels(nsd.DEQ(made(phi), 0.2), X, return_info=True)
     assert info.ways == ("integral",)
     assert info.careful_pairs == len(X) * (len(X) - 1) / 2
-    assert largest_error(phi, (ck, ntk), X, [0, 40, 100]) <= RELATIVE
+    assert largest_error(phi, (ck, ntk), X, [0, 20, 40]) <= RELATIVE
 
 
 def test_the_conjugate_kernel_alone_is_the_one_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +227,7 @@ def test_the_table_of_a_tile_is_the_whole_table_within_what_it_drops(
     z = (2.0 * places - table.start - table.stop) / (table.stop - table.start)
     basis = [np.polynomial.chebyshev.chebvander(2.0 * part, table.variances - 1) for part in logs]
     whole = np.einsum("pkmn,am,bn->pkab", table.series, *basis)
-    orders = np.moveaxis(np.polynomial.chebyshev.chebvander(z, table.angles - 1), -1, 0)
+    orders = np.moveaxis(np.polynomial.chebyshev.chebvander(z, table.series.shape[1] - 1), -1, 0)
     exact = (whole * orders).sum(axis=1)
     scales = [
         np.sqrt(np.outer(*(getattr(side, name) for side in sides))) for name in ("energy", "slope_energy")
@@ -217,7 +236,7 @@ def test_the_table_of_a_tile_is_the_whole_table_within_what_it_drops(
     assert np.max(np.abs(slope / scales[1] - exact[1])) <= error + table.error
     # Fewer orders than the table has in t and one norm.
     series = local._series(0, (table.start, table.stop), 0.0, DROPPED)
-    assert series.table.shape[1] < table.angles * table.variances
+    assert series.table.shape[1] < table.series.shape[1] * table.variances
 
 
 @pytest.mark.parametrize("name", ["softplus", "cos"])
@@ -231,8 +250,9 @@ def test_the_variance_of_a_centred_activation_at_small_scales(name: str) -> None
     assert abs(mean_derivative(model.activation, found.q, 0)) <= 1e-15
 
 
-def test_features_alone_come_from_the_tables_of_both_kernels() -> None:
+def test_features_alone_come_from_the_tables_of_both_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slope of a table is not looked at if only F is asked for."""
+    monkeypatch.setattr(pair_solver, "SERIES_WORTH", 20)
     X, _ = datasets.make_blobs(150, 5, centers=8, cluster_std=3.0, random_state=0)
     X = (X - X.mean(axis=0)) / X.std(axis=0) / np.sqrt(5.0)
     model = nsd.DEQ("erf", 0.8)

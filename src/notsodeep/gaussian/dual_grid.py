@@ -66,22 +66,28 @@ def _by_integral(
     shape: Shape, pieces: Pieces, rows: Array, columns: Array, rho: Array
 ) -> tuple[Array, Array]:
     """Price's integral, (3.17) and (3.18); what depends on one variance is computed once."""
-    form = len(rho), len(rows), len(columns)
-    sides = rows[:, None], columns[None, :]
+    # The integral is symmetric: of the same variances on both sides one half is enough.
+    same = rows is columns
+    i, j = np.tril_indices(len(rows)) if same else np.indices((len(rows), len(columns))).reshape(2, -1)
+    scales = [np.sqrt(side)[part] for side, part in ((rows, i), (columns, j))]
+    means = [shape.mean_derivative(side, k)[part] for k in (0, 1) for side, part in ((rows, i), (columns, j))]
 
     def everywhere(part: Array) -> Array:
-        return np.ascontiguousarray(np.broadcast_to(part, form)).reshape(-1)
+        return np.tile(part, len(rho))
 
-    scales = [np.sqrt(side) for side in sides]
-    means = [shape.mean_derivative(side.reshape(-1), k).reshape(side.shape) for k in (0, 1) for side in sides]
-    value, slope = price_integral(
+    found = price_integral(
         pieces,
         everywhere(scales[0]),
         everywhere(scales[1]),
-        everywhere(scales[0] * scales[1] * rho[:, None, None]),
+        np.multiply.outer(rho, scales[0] * scales[1]).reshape(-1),
         [everywhere(part) for part in means],
     )
-    return value.reshape(form), slope.reshape(form)
+    value, slope = np.empty((2, len(rho), len(rows), len(columns)))
+    for output, part in zip((value, slope), found, strict=True):
+        output[:, i, j] = part.reshape(len(rho), -1)
+        if same:
+            output[:, j, i] = output[:, i, j]
+    return value, slope
 
 
 def _by_series(shape: Shape, rows: Array, columns: Array, rho: Array) -> tuple[Array, Array]:

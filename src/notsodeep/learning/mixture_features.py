@@ -173,7 +173,26 @@ class _Inputs:
             core = flat @ flat.T
         return np.asarray(core + self.rest.T @ (self.multiplicity[:, None] * self.rest))
 
-    def products_with(self, a: int) -> tuple[Array, Array]:
+    def moments_times(self, vector: Array) -> Array:
+        """B_b times a vector for all b, B_b = E_b[xxᵀ] = C_b + m_b m_bᵀ, in the core, shape (K, d)."""
+        spread = np.stack([self.times(b, vector) for b in range(self.classes)])
+        return np.asarray(spread + (self.means @ vector)[:, None] * self.means)
+
+    def form_covariances(self, a: int) -> tuple[Array, Array]:
+        """Cov_a(s, xᵀB_b x) for all b, shape (K,), and Cov_a(xᵀB_b x, xᵀB_c x), shape (K, K), docs/theory.md (11.25).
+
+        The means m_b m_bᵀ in B_b are as large as the C_b here: of the forms, which add a trace, only the
+        fluctuations count.
+        """
+        traces, products = self._products_with(a)
+        seen = self.times(a, self.means)  # C_a m_b
+        mixed = np.array([np.sum(self.times(b, seen) * seen, axis=1) for b in range(self.classes)])
+        bent = self.moments_times(self.means[a])  # B_b m_a
+        with_norm = 2.0 * (traces + np.sum(seen**2, axis=1)) + 4.0 * bent @ seen[a]
+        squares = products + mixed + mixed.T + (self.means @ seen.T) ** 2
+        return np.asarray(with_norm), np.asarray(2.0 * squares + 4.0 * bent @ self.times(a, bent).T)
+
+    def _products_with(self, a: int) -> tuple[Array, Array]:
         """tr C_a C_b C_a for all b, shape (K,), and tr C_b C_a C_c C_a for all b and c, shape (K, K)."""
         scaled = self.rest * self.rest[:, [a]]  # (D, K)
         other = self.rest[:, a] @ (self.multiplicity[:, None] * scaled)
@@ -325,13 +344,13 @@ def _core(inputs: _Inputs, linear: Array, radial: _Radial, pairs: _Pairs) -> Cla
 
 
 def _links(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> tuple[Array, Array]:
-    """Cov_a(x, the other features) = Σ vector ⊗ slope: Cov_a(x, s) = 2 C_a m_a, Cov_a(x, xᵀB_b x) ≃ 2 C_a C_b m_a."""
+    """Cov_a(x, the other features) = Σ vector ⊗ slope: Cov_a(x, s) = 2 C_a m_a, Cov_a(x, xᵀB_b x) = 2 C_a B_b m_a."""
     mean = inputs.means[a]
     own = 2.0 * inputs.times(a, mean)[None]
     with_norm = np.hstack([radial.slopes[[a]], np.zeros((1, pairs.means.shape[1]))])
     if not pairs.means.shape[1]:
         return own, with_norm
-    forms = 2.0 * inputs.times(a, np.stack([inputs.times(b, mean) for b in range(inputs.classes)]))
+    forms = 2.0 * inputs.times(a, inputs.moments_times(mean))
     projection = np.hstack(
         [np.zeros((inputs.classes, radial.means.shape[1])), pairs.factors[a] * pairs.projection]
     )
@@ -339,15 +358,13 @@ def _links(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> tuple[Arr
 
 
 def _extras(a: int, inputs: _Inputs, radial: _Radial, pairs: _Pairs) -> Array:
-    """Cov_a of functions of the norm and of forms: Cov_a(s, xᵀB_b x) ≃ 2 tr C_a C_b C_a, B_b ≃ C_b."""
+    """Cov_a of functions of the norm and of the forms xᵀB_b x."""
     if not pairs.means.shape[1]:
         return np.asarray(radial.covariances[a])
-    norm_forms, form_forms = inputs.products_with(a)
+    norm_forms, form_forms = inputs.form_covariances(a)
     projection = pairs.factors[a] * pairs.projection
-    between = np.outer(radial.slopes[a], 2.0 * norm_forms @ projection)
-    return np.block(
-        [[radial.covariances[a], between], [between.T, 2.0 * projection.T @ form_forms @ projection]]
-    )
+    between = np.outer(radial.slopes[a], norm_forms @ projection)
+    return np.block([[radial.covariances[a], between], [between.T, projection.T @ form_forms @ projection]])
 
 
 def _orthonormal(rows: Array) -> Array:

@@ -87,7 +87,9 @@ class RowProgram:
     ) -> near_parallel.NearPairs | None:
         """The nearly parallel pairs of a tile."""
         left, right = self.sides[0].values[rows], self.sides[1].values[columns]
-        return near_parallel.find(c, left, right, diagonal=diagonal)
+        squares, others = self.squares
+        norms = np.sqrt(squares[rows]), np.sqrt((squares if others is None else others)[columns])
+        return near_parallel.find(c, left, right, norms, diagonal=diagonal)
 
 
 def order_by_norm(samples: Samples, activations: Iterable[Activation]) -> IntArray | None:

@@ -11,6 +11,9 @@ import numpy as np
 from numba import njit
 
 WIDTH = 64
+# What is known of the pairs of a strip stands in one array, so that the compiler need not ask at run time whether parts
+# of it overlap: ρ, r, then ρ or ρ² (and the last step), P and P'.
+SOURCE, POWER, VALUE, SLOPE, PARTS = 1, 2, 3, 4, 5
 MAX_STEPS = 40
 # Newton steps that are taken with half the terms.
 EARLY_STEPS = 2
@@ -36,9 +39,8 @@ def mehler_tile(  # type: ignore[no-untyped-def]
     Returns Newton steps, estimated residual, largest |ρ| and the number of pairs left.
     """
     rows, columns = c.shape
-    series = np.zeros((levels[-1], WIDTH))
-    r, rho, power = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
-    p, dp = np.zeros(WIDTH), np.zeros(WIDTH)
+    series, work = np.zeros(levels[-1] * WIDTH), np.zeros(PARTS * WIDTH)
+    rho = work[:WIDTH]
     steps, left_over = 0, 0
     residual, highest = 0.0, 0.0
     tolerance = 1e-13 if want_slope else 1e-9
@@ -47,73 +49,86 @@ def mehler_tile(  # type: ignore[no-untyped-def]
             columns = i
         for start in range(0, columns, WIDTH):
             width = min(WIDTH, columns - start)
+            stop = start + width
+            line, shifts, roots = c[i, start:stop], shift_right[start:stop], root_right[start:stop]
             for j in range(width):
-                target = kappa * c[i, start + j] + shift_left[i] + shift_right[start + j]
-                r[j] = target / (root_left[i] * root_right[start + j])
-                rho[j] = r[j]
+                work[j] = (kappa * line[j] + shift_left[i] + shifts[j]) / (root_left[i] * roots[j])
+            # Places without a pair have the equation ρ = 0.
+            for j in range(width, WIDTH):
+                work[j] = 0.0
+            for j in range(WIDTH):
+                work[j + SOURCE * WIDTH] = work[j]
             if feedback > 0.0:
-                _linear_guess(rho, left, right, top + i, side + start, width, feedback, parity)
+                _linear_guess(work, left, right, top + i, side + start, width, feedback, parity)
             filled, level, stuck = 0, -1, False
             while True:
-                needed = _level_for(rho, width, limits)
+                needed = _level_for(rho, limits)
                 if needed <= level:
                     break
                 level, terms = needed, levels[needed]
                 for k in range(filled, terms):
-                    factor = left[k, top + i]
+                    factor, others = left[k, top + i], right[k, side + start : side + stop]
+                    into = series[k * WIDTH : (k + 1) * WIDTH]
                     for j in range(width):
-                        series[k, j] = factor * right[k, side + start + j]
+                        into[j] = factor * others[j]
+                    for j in range(width, WIDTH):
+                        into[j] = 0.0
                 early = EARLY_STEPS if filled == 0 else 0
                 filled = max(filled, terms)
-                taken, left_residual = _newton(
-                    series, terms, r, rho, power, p, dp, feedback, parity, tolerance, early
-                )
+                taken, left_residual = _newton(series, terms, work, feedback, parity, tolerance, early)
                 stuck = taken == MAX_STEPS
                 steps = max(steps, taken)
                 residual = max(residual, 0.0 if stuck else left_residual)
+            found = value[i, start:stop]
             for j in range(width):
-                value[i, start + j] = p[j] * root_left[i] * root_right[start + j]
+                found[j] = work[j + VALUE * WIDTH] * root_left[i] * roots[j]
             if want_slope:
+                found = slope[i, start:stop]
                 for j in range(width):
-                    slope[i, start + j] = dp[j]
-            peak = _largest(rho, width)
+                    found[j] = work[j + SLOPE * WIDTH]
+            peak = _largest(rho)
             highest = max(highest, peak)
+            beyond = todo[i, start:stop]
             for j in range(width):
-                todo[i, start + j] = stuck
-            if peak > limits[level]:
-                for j in range(width):
-                    todo[i, start + j] = stuck or abs(rho[j]) > limits[level]
+                beyond[j] = stuck
             if stuck or peak > limits[level]:
                 for j in range(width):
-                    left_over += todo[i, start + j]
+                    beyond[j] = stuck or abs(work[j]) > limits[level]
+                    left_over += beyond[j]
     return steps, residual, highest, left_over
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _linear_guess(rho, left, right, i, start, width, feedback, parity):  # type: ignore[no-untyped-def]
-    """The solution of the equation cut after its linear term; `rho` holds r on entry."""
-    for j in range(width):
-        first = left[0, i] * right[0, start + j]
-        constant = 0.0 if parity == -1 else first
-        linear = first if parity == -1 else 0.0
+def _linear_guess(work, left, right, i, start, width, feedback, parity):  # type: ignore[no-untyped-def]
+    """The solution of the equation cut after its linear term; ρ holds r on entry."""
+    columns = right[0, start : start + width]
+    first = left[0, i]
+    if parity == -1:
+        for j in range(width):
+            work[j] /= max(1.0 - feedback * first * columns[j], STEEPEST)
+    else:
+        for j in range(width):
+            work[j] += feedback * first * columns[j]
         if parity == 0 and left.shape[0] > 1:
-            linear = left[1, i] * right[1, start + j]
-        guess = (rho[j] + feedback * constant) / max(1.0 - feedback * linear, STEEPEST)
-        rho[j] = min(max(guess, -1.0), 1.0)
+            second, columns = left[1, i], right[1, start : start + width]
+            for j in range(width):
+                work[j] /= max(1.0 - feedback * second * columns[j], STEEPEST)
+    for j in range(width):
+        work[j] = min(max(work[j], -1.0), 1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _largest(values, width):  # type: ignore[no-untyped-def]
+def _largest(values):  # type: ignore[no-untyped-def]
     top = 0.0
-    for j in range(width):
+    for j in range(WIDTH):
         top = max(top, abs(values[j]))
     return top
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
+def _level_for(rho, limits):  # type: ignore[no-untyped-def]
     """The first level whose limit covers the strip, or the last one."""
-    top = _largest(rho, width)
+    top = _largest(rho)
     needed = 0
     while needed < len(limits) - 1 and limits[needed] < top:
         needed += 1
@@ -121,7 +136,7 @@ def _level_for(rho, width, limits):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance, early_steps):  # type: ignore[no-untyped-def]
+def _newton(series, terms, work, feedback, parity, tolerance, early_steps):  # type: ignore[no-untyped-def]
     """Newton's method on a strip; leaves P(ρ), carried along the last step, and P'.  Returns steps and residual.
 
     Half the terms are enough for the first steps, from a guess: what they leave out is the root of what all of them
@@ -132,17 +147,17 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance, ea
     while steps < MAX_STEPS:
         steps += 1
         early = steps <= early_steps and terms >= 8 and feedback > 0.0
-        _horner(series, terms // 2 if early else terms, rho, power, p, dp, parity)
+        _horner(series, terms // 2 if early else terms, work, parity)
         if feedback == 0.0:
             return 0, 0.0
         for j in range(WIDTH):
-            move = (r[j] + feedback * p[j] - rho[j]) / max(1.0 - feedback * dp[j], STEEPEST)
-            fresh = min(max(rho[j] + move, -1.0), 1.0)
-            power[j] = fresh - rho[j]
-            rho[j] = fresh
-        for j in range(WIDTH):
-            p[j] += dp[j] * power[j]
-        before, largest = largest, _largest(power, WIDTH)
+            rho, slope = work[j], work[j + SLOPE * WIDTH]
+            gap = work[j + SOURCE * WIDTH] + feedback * work[j + VALUE * WIDTH] - rho
+            fresh = min(max(rho + gap / max(1.0 - feedback * slope, STEEPEST), -1.0), 1.0)
+            work[j] = fresh
+            work[j + POWER * WIDTH] = fresh - rho
+            work[j + VALUE * WIDTH] += slope * (fresh - rho)
+        before, largest = largest, _largest(work[POWER * WIDTH : (POWER + 1) * WIDTH])
         if steps == 1:
             first = largest
         elif steps == early_steps + 1 and terms >= 8:
@@ -155,23 +170,42 @@ def _newton(series, terms, r, rho, power, p, dp, feedback, parity, tolerance, ea
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _horner(series, terms, rho, power, p, dp, parity):  # type: ignore[no-untyped-def]
-    """P and P' on a strip; odd and even series are polynomials in ρ², with half as many terms."""
+def _horner(series, terms, work, parity):  # type: ignore[no-untyped-def]
+    """P and P' on a strip; odd and even series are polynomials in ρ², with half as many terms.
+
+    Four terms at a time, so that sums stay in registers.
+    """
     for j in range(WIDTH):
-        power[j] = rho[j] if parity == 0 else rho[j] * rho[j]
-        p[j] = series[terms - 1, j]
-        dp[j] = 0.0
-    for k in range(terms - 2, -1, -1):
+        work[j + POWER * WIDTH] = work[j] if parity == 0 else work[j] * work[j]
+        work[j + VALUE * WIDTH] = 0.0
+        work[j + SLOPE * WIDTH] = 0.0
+    whole = terms // 4 * 4
+    for k in range(terms - 1, whole - 1, -1):
+        s = series[k * WIDTH : (k + 1) * WIDTH]
         for j in range(WIDTH):
-            dp[j] = dp[j] * power[j] + p[j]
-            p[j] = p[j] * power[j] + series[k, j]
+            x, p, dp = work[j + POWER * WIDTH], work[j + VALUE * WIDTH], work[j + SLOPE * WIDTH]
+            work[j + SLOPE * WIDTH] = dp * x + p
+            work[j + VALUE * WIDTH] = p * x + s[j]
+    for k in range(whole - 4, -1, -4):
+        s = series[k * WIDTH : (k + 4) * WIDTH]
+        for j in range(WIDTH):
+            x, p, dp = work[j + POWER * WIDTH], work[j + VALUE * WIDTH], work[j + SLOPE * WIDTH]
+            dp = dp * x + p
+            p = p * x + s[j + 3 * WIDTH]
+            dp = dp * x + p
+            p = p * x + s[j + 2 * WIDTH]
+            dp = dp * x + p
+            p = p * x + s[j + WIDTH]
+            work[j + SLOPE * WIDTH] = dp * x + p
+            work[j + VALUE * WIDTH] = p * x + s[j]
     if parity == -1:
         for j in range(WIDTH):
-            dp[j] = p[j] + 2.0 * power[j] * dp[j]
-            p[j] = p[j] * rho[j]
+            p = work[j + VALUE * WIDTH]
+            work[j + SLOPE * WIDTH] = p + 2.0 * work[j + POWER * WIDTH] * work[j + SLOPE * WIDTH]
+            work[j + VALUE * WIDTH] = p * work[j]
     elif parity == 1:
         for j in range(WIDTH):
-            dp[j] = 2.0 * rho[j] * dp[j]
+            work[j + SLOPE * WIDTH] *= 2.0 * work[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)

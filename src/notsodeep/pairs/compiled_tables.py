@@ -339,23 +339,16 @@ def restriction(count, middle, half):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def cut_series(short, middle, half, rise, limit):  # type: ignore[no-untyped-def]
-    """The coefficients (m, K, m') of a tile, cut to what matters; also how many orders in t and what was dropped.
+def cut_series(local, rise, limit):  # type: ignore[no-untyped-def]
+    """How many of the orders in t of a tile's coefficients (m, K, m') matter; sets the others to zero.
 
-    Orders are counted for each of the m' orders of the columns; what was dropped is a bound.  `short` (m, K, m') has
-    the norms of the tile and is overwritten; it is cut to the range of t given by its middle and half length.  With a
-    rise the derivative V in t is cut, of which rise · V matters; else the series itself.
+    Returns the number for each of the m' orders of the columns, and a bound of what was dropped.  With a rise the
+    derivative V in t is cut, of which rise · V matters; else the series itself.
     """
-    count, orders, width = short.shape
-    local = np.zeros_like(short)
-    cut = restriction(orders, middle, half)
+    count, orders, width = local.shape
+    short = np.zeros_like(local) if rise > 0.0 else local
     for a in range(count):
         into = local[a]
-        for k in range(orders):
-            for j in range(k + 1):
-                factor = cut[k, j]
-                for b in range(width):
-                    into[j, b] += factor * short[a, k, b]
         if rise > 0.0:
             # v_j = v_{j+2} + 2 (j+1) c_{j+1}, v_0 halved; c_0 stays where it is, so that v_j stands at j + 1.
             first = into[0].copy()
@@ -397,4 +390,4 @@ def cut_series(short, middle, half, rise, limit):  # type: ignore[no-untyped-def
                     after = short[a, k + 2, b] if k + 2 < orders else 0.0
                     before = 2.0 * short[a, 1, b] if k == 1 else short[a, k, b]
                     local[a, k, b] = (before - after) / (2.0 * k)
-    return local, lengths, dropped
+    return lengths, dropped

@@ -24,8 +24,10 @@ from notsodeep.validation import Array
 
 # Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
 AIM, ACCEPTED = 1e-11, 4e-11
+# Distance of an angle from its ends, in units of the smallest angle over which F changes.
+OFF_ENDS = 1e-6
 # Nodes that are tried.
-ANGLES = (16, 24, 32, 48, 64, 96)
+ANGLES = (16, 24, 32, 48, 64, 96, 128, 192)
 VARIANCES = (8, 12, 16, 24, 32, 48, 64)
 # What F and F' may leave out at each level of accuracy: the first is for the first Newton step.
 LEVELS = ((1e-6, 1e-3), (1e-9, 3e-10), (0.0, 0.0))
@@ -109,7 +111,9 @@ class FieldTable:
 
     def _grid(self, rows: Array, columns: Array, place: Array) -> Array:
         """F/√(S S') and F'/√(E1 E1') at log variances and places, (2, places, rows, columns)."""
-        angles = np.clip(self.angle.at(place), 1e-7, np.pi - 1e-7)
+        # Off the ends, where quadrature has nothing to say, by so little that a saturated function does not see it.
+        off = min(1e-7, OFF_ENDS * self.shape.feature * float(np.exp(-0.5 * self.high)))
+        angles = np.clip(self.angle.at(place), off, np.pi - off)
         found = dual_grid(self.shape, np.exp(rows), np.exp(columns), angles)
         return np.stack(
             [
@@ -204,7 +208,6 @@ class FieldTable:
         rows, columns = self._logs(places[0]), self._logs(places[1])
         truth = self._grid(columns, rows, places[2]).swapaxes(2, 3)
         left, right = self.at(np.exp(rows)) * self.signs, self.at(np.exp(columns))
-        # The angle is kept a little off its ends, where quadrature has nothing to say.
         basis = chebyshev_basis(places[2], len(self.first))
         worst = 0.0
         for kind in range(2):

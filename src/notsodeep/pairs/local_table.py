@@ -211,7 +211,8 @@ def local_series(
     start, stop = max(span[0], whole[0]) - 1e-9 * length, min(span[1], whole[1]) + 1e-9 * length
     middle, half = (start + stop - whole[0] - whole[1]) / length, (stop - start) / length
     short = (rows.cut.T @ folded.reshape(len(folded), -1)).reshape(-1, *folded.shape[1:])
-    local, lengths, dropped = cut_series(short, middle, half, DROPPED / DROPPED_SLOPE * rise, limit)
+    local = restriction(short.shape[1], middle, half).T @ short
+    lengths, dropped = cut_series(local, DROPPED / DROPPED_SLOPE * rise, limit)
     flat, size, rounded = packed(local, lengths)
     return LocalSeries(rows.vectors @ flat, size, rounded, columns, start, stop, dropped)
 

@@ -146,24 +146,23 @@ def _along(shape: Pieces, s1: Array, s2: Array) -> tuple[Array, Array]:
     return level, (rise**2 * second + 2.0 * rise * step * first + step**2 * zeroth).sum(axis=1)
 
 
-def find(c: Array, left: Array, right: Array, *, diagonal: bool) -> NearPairs | None:
-    """The nearly parallel pairs of a tile with Gram entries c between the rows `left` and `right`."""
-    norms = np.sqrt(np.einsum("ij,ij->i", left, left)), np.sqrt(np.einsum("ij,ij->i", right, right))
+def find(
+    c: Array, left: Array, right: Array, norms: tuple[Array, Array], *, diagonal: bool
+) -> NearPairs | None:
+    """The nearly parallel pairs of a tile with Gram entries c between the rows `left` and `right` of these norms."""
     if not any_close(c, (1.0 - CLOSE) * norms[0], norms[1], diagonal):
         return None
     close = np.abs(c) >= (1.0 - CLOSE) * norms[0][:, None] * norms[1]
     if diagonal:
         close = np.tril(close, -1)
-    if not close.any():
-        return None
-    i, j = np.nonzero(close)
-    kept = (norms[0][i] > 0) & (norms[1][j] > 0)
-    i, j = i[kept], j[kept]
+    i, j = np.nonzero(close & (norms[0] > 0)[:, None] & (norms[1] > 0))
     if not len(i):
         return None
-    sign = np.sign(c[i, j])
-    gaps = left[i] - sign[:, None] * right[j]
-    turned = left[i] / norms[0][i, None] - sign[:, None] * right[j] / norms[1][j, None]
+    sign, rows, others = np.sign(c[i, j]), left[i], right[j]
+    gaps = rows - sign[:, None] * others
+    # To all their digits: the norms that were given may be off by the rounding of a product.
+    lengths = [np.sqrt(np.einsum("ij,ij->i", part, part))[:, None] for part in (rows, others)]
+    turned = rows / lengths[0] - sign[:, None] * others / lengths[1]
     # Rounding of the normalised rows is not an angle.
     square = np.einsum("ij,ij->i", turned, turned)
     square[square < 1e-30 * left.shape[1]] = 0.0

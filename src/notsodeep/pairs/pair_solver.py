@@ -28,9 +28,9 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 # Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
-SERIES_WORTH = 20
+SERIES_WORTH = 32
 # Kinks away from zero have larger tables.
-SERIES_WORTH_KINKED = 32
+SERIES_WORTH_KINKED = 64
 # Fewer pairs than this are not worth a table.
 TABLE_WORTH = 64
 # A tile with more than this share of pairs beyond the series is left to the tables, and so are the next ones.

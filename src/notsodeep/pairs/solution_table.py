@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebder
@@ -21,17 +20,24 @@ from numpy.typing import NDArray
 from notsodeep.gaussian.dual_grid import aligned, dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes, clenshaw
+from notsodeep.pairs.compiled_nodes import solve_at_nodes
+from notsodeep.pairs.table_orders import AIM, lebesgue, more_orders, orders_needed, sizes_along, tail_of
+from notsodeep.pairs.table_proof import Ellipse, ellipse_of, ellipse_of_range
 from notsodeep.pairs.table_range import Range, coordinate, distance_at, slope_of_coordinate
 from notsodeep.validation import Array
 
-# Interpolation errors aimed at, relative to √(S_i S_j) and √(E1_i E1_j), and accepted.
-AIM = 5e-12
+# Interpolation error accepted, relative to √(S_i S_j) and √(E1_i E1_j).
 ACCEPTED = 4e-11
 # Nodes tried to see how fast coefficients fall; as many are then used as that asks for.
 ANGLE_PROBES = (32, 64, 128)
 VARIANCE_PROBES = (8, 16, 32, 56)
 MOST_KINKED = 48
+# Orders more than a few probes ask for: where the derivative of F's series is not accurate enough for F', it needs
+# coefficients of its own, which doubles the time of a tile.
+SPARE = 3
 ATTEMPTS = 3
+# Nodes that a table may have, in all, in order that the number of those in t is one that is proved to be enough.
+AFFORDABLE = 40_000
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
 NEAR = -8
@@ -41,34 +47,12 @@ LEAST_SHARE = 0.3
 NEAREST_ROOT, MORE_ORDERS = -12, 6
 # F' comes from the derivative of F's series as long as it is not more than this many times as sensitive as F.
 STEEPEST_RISE = 300.0
-# Ranks of `row_tables` are multiples of this.
-RANK_STEP = 8
 # What rounding leaves of r, (κ c + shifts)/(s_i s_j).
 ROUNDING = 4e-16
+# Coefficients below this say nothing: values at the nodes are off by as much.
+LOST_IN_ROUNDING = 1e-15
 # About how many angles are integrated for a table, and the seconds from which on that is announced.
 ANGLES_IN_ALL, PATIENCE = 300, 10.0
-
-
-def _sizes(coefficients: Array, axis: int) -> Array:
-    """Largest coefficient of each order along an axis."""
-    moved = np.moveaxis(np.abs(coefficients), axis, 0)
-    return np.asarray(moved.reshape(len(moved), -1).max(axis=1))
-
-
-def _needed(sizes: Array) -> int | None:
-    """How many coefficients leave less than AIM; None if they have not died out."""
-    rest = np.cumsum(sizes[::-1])[::-1]
-    count = int(np.argmax(rest < AIM)) if np.any(rest < AIM) else len(sizes)
-    return None if count > len(sizes) - 3 else count
-
-
-def _tail(sizes: Array) -> float:
-    """Estimate of the sum of all coefficients that were left out: the last ones continued at their own rate."""
-    if len(sizes) < 7:
-        return 0.0
-    last, before = float(sizes[-2:].max()), float(sizes[-6:-4].max())
-    rate = float(min((last / max(before, 1e-300)) ** 0.25, 0.9))
-    return last * rate / (1.0 - rate)
 
 
 class SolutionTable:
@@ -83,6 +67,7 @@ class SolutionTable:
         end_series: (2, M, M) coefficients of 1 - R₊ and 1 + R₋.
         error: estimated error of any value, relative as above, for r as it is given.
         rounding: how much more the rounding of r may change values.
+        proved: proved bound of the part of the error that comes from interpolation in t, (3.37); infinite without one.
     """
 
     def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
@@ -94,10 +79,14 @@ class SolutionTable:
         self.start, self.stop = extent.ends(self.epsilon)
         if shape.features_anywhere:
             self._announce()
+        self.ellipse: Ellipse | None = None
         self.angles = self._angle_count()
         if extent.near >= NEAREST_ROOT and self.angles:
             self._prefer_roots()
         self.variances = self._variance_count()
+        self.ellipse = self._ellipse()
+        self.proved = np.inf
+        self._prefer_proof()
         self.resolved = False
         self.error = self.rounding = np.inf
         # The counts come from a few probes; where the whole table shows a larger error it gets more nodes.
@@ -105,8 +94,13 @@ class SolutionTable:
             self._build()
             if self.resolved:
                 break
-            self.angles += 2 + self.angles // 4
-            self.variances += 2 + self.variances // 3 if self.variances > 1 else 0
+            sizes = [sizes_along(self.series, axis) for axis in (1, 2, 3)]
+            more = more_orders(sizes[0]), max(more_orders(sizes[1]), more_orders(sizes[2]))
+            if not any(more):
+                # The error is not one of orders that were left out as far as coefficients show.
+                more = 2 + self.angles // 4, 2 + self.variances // 3
+            self.angles += more[0]
+            self.variances += more[1] if self.variances > 1 else 0
 
     def _may_have_plain_ends(self) -> bool:
         """Whether r may have other ends than those at which |ρ| = 1: F is smooth there, or that end is far.
@@ -147,14 +141,16 @@ class SolutionTable:
         rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
         for count in ANGLE_PROBES:
             series = chebyshev_coefficients(self._solutions(rows, columns, count)[0], 1)
-            needed = _needed(_sizes(series, 1))
+            needed = orders_needed(sizes_along(series, 1))
             if needed is not None:
                 # And the derivative of F's series, if F' can come from there.
                 rise = self._steepest_rise(rows, columns)
                 steeper = (
-                    _needed(rise * _sizes(chebder(series[0], axis=0), 0)) if rise <= STEEPEST_RISE else None
+                    orders_needed(rise * sizes_along(chebder(series[0], axis=0), 0))
+                    if rise <= STEEPEST_RISE
+                    else None
                 )
-                return max(needed, steeper or 0) + 2
+                return max(needed, steeper or 0) + SPARE + 1
         return 0
 
     def _steepest_rise(self, rows: Array, columns: Array) -> float:
@@ -175,6 +171,24 @@ class SolutionTable:
         if not 0 < self.angles <= before[-1] + MORE_ORDERS:
             self.epsilon, self.start, self.stop, self.angles = before
 
+    def _ellipse(self) -> Ellipse | None:
+        """The ellipse in t within which the solution is known to be analytic for all norms of the table, (3.36)."""
+        rows, columns = (np.exp(np.linspace(*part, 33)) for part in (self.extent.rows, self.extent.columns))
+        steepest = float(self._scales(rows, columns)[1].max())
+        if self.feedback > 0.0 and not (self.plain_ends and self.feedback * steepest < 1.0):
+            return None
+        return ellipse_of_range(self.extent, self.start, self.stop, self.epsilon)
+
+    def _prefer_proof(self) -> None:
+        """Take as many nodes in t as (3.37) asks for, if that is affordable."""
+        if self.ellipse is None or not (self.angles and self.variances):
+            return
+        rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
+        rise = self._steepest_rise(rows, columns)
+        enough = self.ellipse.orders(AIM, rise if rise <= STEEPEST_RISE else 0.0)
+        if enough is not None and enough * self.variances**2 <= AFFORDABLE:
+            self.angles = max(self.angles, enough)
+
     def _variance_count(self) -> int:
         """How many variances resolve F and F' at a few angles of Λ; 0 if too many."""
         extent = self.extent
@@ -185,13 +199,13 @@ class SolutionTable:
         for count in VARIANCE_PROBES:
             rows, columns = self._nodes(extent.rows, count), self._nodes(extent.columns, count)
             stacked = np.stack(self._on_grid(rows, columns, angles)[0])
-            counts = [_needed(_sizes(chebyshev_coefficients(stacked, axis), axis)) for axis in (-1, -2)]
+            counts = [
+                orders_needed(sizes_along(chebyshev_coefficients(stacked, axis), axis)) for axis in (-1, -2)
+            ]
             if None not in counts:
                 needed = max(part for part in counts if part is not None)
                 # The nearest pairs of a kinked function can go another way, and that is cheaper than many nodes.
-                return (
-                    0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else max(needed + 1, 2)
-                )
+                return 0 if self.shape.kinked_pieces is not None and needed > MOST_KINKED else needed + SPARE
         return 0
 
     def _distances(self, t: Array) -> tuple[Array, Array]:
@@ -257,7 +271,9 @@ class SolutionTable:
         if self.feedback == 0.0:
             found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far)))
         else:
-            found, error = self._solve(rows, columns, near, far, ends, count + 8)
+            # Kinks away from zero have layers in the angle of Λ that those in r need not have.
+            inner = count + 8 if self.shape.kinked_pieces is None else 2 * count
+            found, error = self._solve(rows, columns, near, far, ends, inner)
         return np.stack(found), *ends, error
 
     def _solve(
@@ -274,54 +290,63 @@ class SolutionTable:
         least = max(float(near.min() * width.min() / most / 2.0), 1e-15)
         last = max(float(far.min() * width.min() / most / 2.0), 1e-15)
         first, final = coordinate(np.array([least, 1.0 - last]), np.array([1.0 - least, last]), epsilon)
+        first, final, proved = float(first), float(final), 0.0
+        if self.ellipse is not None and self.proved <= AIM:
+            # And F in the angle of Λ by as many nodes as are proved to be enough.
+            inner = ellipse_of(first, final, epsilon)
+            count = max(count, (inner and inner.orders(0.003 * AIM)) or 0)
+            proved = np.inf if inner is None else inner.error(count)
+            self.proved = max(self.proved, proved)
         places = first + (final - first) * 0.5 * (1.0 + chebyshev_nodes(count))
         parts = distance_at(places, epsilon)
         found, error = self._on_grid(rows, columns, 2.0 * np.arctan2(*np.sqrt(parts)))
-        series = [chebyshev_coefficients(part, 0)[:, None] for part in found]
-        gain = self.feedback * energy / product
-        top = above / np.where(gain > 0, gain, 1.0)
-        goal, opposite = near[:, None, None] * width, far[:, None, None] * width
-        half = np.clip(goal / (goal + opposite), least, 1.0 - last)
-        for _ in range(60):
-            t = coordinate(half, 1.0 - half, epsilon)
-            z = (2.0 * t - first - final) / (final - first)
-            f, df = (clenshaw(part, z) for part in series)
-            gap = 2.0 * half - gain * (top - f) - goal
-            step = gap / (2.0 * np.maximum(1.0 - self.feedback * steep * df, 1e-4))
-            moved = np.clip(
-                half - step, np.maximum(0.1 * half, least), 1.0 - np.maximum(0.1 * (1.0 - half), last)
-            )
-            change = np.abs(moved - half).max()
-            half = moved
-            if change <= 1e-15:
-                break
-        t = coordinate(half, 1.0 - half, epsilon)
-        z = (2.0 * t - first - final) / (final - first)
-        return (clenshaw(series[0], z), clenshaw(series[1], z)), error
+        error += proved if proved <= AIM else 0.0
+        values, slopes = (
+            np.ascontiguousarray(chebyshev_coefficients(part, 0).transpose(1, 2, 0)) for part in found
+        )
+        value, slope = np.empty((2, *width.shape, len(near)))
+        solve_at_nodes(
+            values, slopes, self.feedback * energy / product, self.feedback * steep, above, width[:, :, None] * near,
+            width[:, :, None] * far, epsilon, first, final, least, last, rows is columns, value, slope,
+        )  # fmt: skip
+        return (value.transpose(2, 0, 1), slope.transpose(2, 0, 1)), error
 
     # --- the table ------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        rows, columns = (
-            self._nodes(part, self.variances) for part in (self.extent.rows, self.extent.columns)
-        )
+        rows = columns = self._nodes(self.extent.rows, self.variances)
+        if self.extent.columns != self.extent.rows:
+            columns = self._nodes(self.extent.columns, self.variances)
+        self.proved = np.inf if self.ellipse is None else self.ellipse.error(self.angles)
         table, *ends, node_error = self._solutions(rows, columns, self.angles)
+        node_error *= lebesgue(self.angles) * lebesgue(self.variances) ** 2
         series = chebyshev_coefficients(table, 1)
         self.series = chebyshev_coefficients(chebyshev_coefficients(series, 2), 3)
         self.end_series = chebyshev_coefficients(chebyshev_coefficients(np.stack(ends), 1), 2)
+        lost = self._cut_rounding()
         # Bounds of the coefficients of each order in log q_i and in log q_j.
         self.order_sizes = [
             np.abs(self.series).max(axis=0).sum(axis=(0, 2 - axis))
             + np.abs(self.end_series).max(axis=0).sum(axis=1 - axis)
             for axis in (0, 1)
         ]
-        sizes = [_sizes(self.series, axis) for axis in (1, 2, 3)]
+        sizes = [sizes_along(self.series, axis) for axis in (1, 2, 3)]
         missed, self._checked, self.rounding = self._missed()
-        tails = [_tail(part) for part in sizes]
-        self.error = sum(tails) + node_error + missed
-        self._rise_tail = _tail(_sizes(chebder(self.series[0], axis=0), 0))
+        tails = [tail_of(part) for part in sizes]
+        self._rise_tail = tail_of(sizes_along(chebder(self.series[0], axis=0), 0))
+        if self.ellipse is not None and self.proved <= AIM:
+            tails[0], self._rise_tail = self.proved, self.ellipse.slope_error(self.angles)
+        self.error = sum(tails) + node_error + missed + lost
         self._other_errors = tails[1] + tails[2] + node_error
         self.resolved = self.error <= ACCEPTED
+
+    def _cut_rounding(self) -> float:
+        """Leave out the last orders in t, which are nothing but rounding; returns a bound of what they add up to."""
+        above = np.flatnonzero(sizes_along(self.series, 1) > LOST_IN_ROUNDING)
+        kept = min(int(above[-1]) + SPARE if len(above) else SPARE, self.series.shape[1])
+        lost = float(np.abs(self.series[:, kept:]).sum(axis=(1, 2, 3)).max())
+        self.series = np.ascontiguousarray(self.series[:, :kept])
+        return lost
 
     def slope_error(self, rise: float) -> float:
         """Estimated error of F' by (3.33), relative to √(E1_i E1_j), where F' is up to `rise` times dF/dz.
@@ -383,33 +408,6 @@ class SolutionTable:
         """t at distances d."""
         near = np.clip(inside, 0.0, 1.0)
         return coordinate(near, 1.0 - near, self.epsilon, both_ends=self.extent.both_ends)
-
-    @cached_property
-    def _factors(self) -> tuple[Array, Array]:
-        """The coefficients of F and F' as products of what rows and columns contribute, by their singular values.
-
-        Of the shapes (variance nodes, 2K, rank) and (variance nodes, rank).
-        """
-        count = len(self.series[0, 0, 0])
-        stacked = self.series.reshape(-1, count, count)
-        left, singular, right = np.linalg.svd(stacked.reshape(-1, count), full_matrices=False)
-        rank = max(1, int(np.sum(singular > 0.1 * AIM)))
-        padding = -rank % RANK_STEP
-        factors = (left[:, :rank] * singular[:rank]).reshape(*stacked.shape[:2], rank)
-        return (
-            np.pad(factors.transpose(1, 0, 2), ((0, 0), (0, 0), (0, padding))),
-            np.pad(right[:rank].T, ((0, 0), (0, padding))),
-        )
-
-    def row_tables(self, logs: Array) -> Array:
-        """For each sample its coefficients of F and then of F', (samples, 2K, rank)."""
-        factors = self._factors[0]
-        vectors = self._vectors(logs, self.extent.rows)
-        return np.asarray((vectors @ factors.reshape(len(factors), -1)).reshape(-1, *factors.shape[1:]))
-
-    def column_vectors(self, logs: Array) -> Array:
-        """What they are multiplied with, (samples, rank)."""
-        return np.asarray(self._vectors(logs, self.extent.columns) @ self._factors[1])
 
     def _vectors(self, logs: Array, ends: tuple[float, float]) -> Array:
         """Chebyshev polynomials at log q of the samples, (samples, variance nodes)."""

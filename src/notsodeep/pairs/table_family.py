@@ -67,6 +67,13 @@ class TableFamily:
         half = 0.5 if self.right is self.left and key[0] == key[1] else 1.0
         return half * float(self.left.sizes[key[0]] * self.right.sizes[key[1]])
 
+    def pairs_in_small_groups(self, few: float) -> float:
+        """How many pairs are of two groups that have fewer pairs than this."""
+        counts = np.multiply.outer(self.left.sizes, self.right.sizes).astype(np.float64)
+        if self.right is self.left:
+            counts = np.tril(counts, -1) + 0.5 * np.diag(np.diag(counts))
+        return float(counts[counts < few].sum())
+
     def known(self, key: tuple[int, int]) -> SolutionTable | None:
         """The table of two groups, if there is one already."""
         return self._tables.get(key)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs import compiled_tables as compiled
+from notsodeep.pairs.block_series import BlockSeries
 from notsodeep.pairs.local_table import LocalTable, TileColumns, TileSide
 from notsodeep.pairs.pair_problem import PairProblem, Where, all_but
 from notsodeep.pairs.single_pairs import SinglePairs
 from notsodeep.pairs.solution_table import SolutionTable
 from notsodeep.pairs.table_family import TableFamily
 from notsodeep.results import KernelInfo
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Price's integral costs about thirty times as much as a table: up to this share it takes what others leave.
 SHARE_INTEGRATED = 0.003
@@ -38,6 +40,9 @@ class TableLookup:
     def __init__(self, problem: PairProblem, single: SinglePairs) -> None:
         self.problem, self.single = problem, single
         self.tables = TableFamily(problem.phi.shape, problem.feedback, problem.left, problem.right)
+        self._kinked = problem.phi.shape.kinked_pieces is not None
+        self._few = INTEGRATED if len(self.tables.left.sizes) == 1 else INTEGRATED_GROUPS
+        self._series = BlockSeries(problem, single, self.tables.pairs_in_small_groups(self._few))
         self._rows: dict[tuple[int, int, int], TileSide] = {}
         self._columns: dict[tuple[int, int, int], TileColumns] = {}
         self._lock = threading.Lock()
@@ -71,9 +76,9 @@ class TableLookup:
                         return None
                     info = info.merge(part)
                     continue
-                i, j = np.flatnonzero(groups[0] == first), np.flatnonzero(groups[1] == second)
-                block = np.ix_(i, j)
-                where, cross = (rows.start + i, columns.start + j), c[block]
+                i, j = _members(groups[0], first), _members(groups[1], second)
+                block, turned_block = _block_of(i, j), _block_of(j, i)
+                where, cross = (_moved(i, rows.start), _moved(j, columns.start)), c[block]
                 # Of one set of samples the table of two groups serves both ways.
                 turned = first < second and symmetric
                 if turned:
@@ -88,7 +93,7 @@ class TableLookup:
                     if output.size:
                         output[block] = result.T if turned else result
                         if lower and not same:
-                            output[np.ix_(j, i)] = result.T
+                            output[turned_block] = result.T
                 info = info.merge(part)
         self._set_still(rows, columns, value, slope)
         return info
@@ -106,13 +111,11 @@ class TableLookup:
     ) -> KernelInfo | None:
         """Pairs of two groups of norms from the table of these groups."""
         problem, tables = self.problem, self.tables
-        kinked = problem.phi.shape.kinked_pieces is not None
-        table = tables.known(key)
+        kinked, table = self._kinked, tables.known(key)
         todo = np.zeros(c.shape, dtype=np.bool_)
         # Coordinates stand where values and slopes will be.
         delay = slope if problem.want_slope else np.empty_like(c)
-        few = INTEGRATED if len(tables.left.sizes) == 1 else INTEGRATED_GROUPS
-        rare = kinked and tables.pairs(key) < few
+        rare = kinked and tables.pairs(key) < self._few
         if table is None and not rare:
             table = tables.extended(key, self._first_look(c, rows, columns, lower))
         while table is not None:
@@ -134,14 +137,10 @@ class TableLookup:
             table = tables.extended(key, distances)
         if not kinked:
             return None
-        # Price's integral takes all pairs; one sample of a group has none with itself.
-        wanted = np.ones(c.shape, dtype=np.bool_)
-        pairs = np.nonzero(np.tril(wanted, -1) if lower else wanted)
-        return (
-            self.single.solve(c, rows, columns, value, slope, pairs)
-            if len(pairs[0])
-            else KernelInfo(0, 0.0, 0.0, 0)
-        )
+        # One sample of a group has no pair with itself.
+        if lower and len(c) == 1:
+            return KernelInfo(0, 0.0, 0.0, 0)
+        return self._series.solve(c, rows, columns, value, slope, lower=lower)
 
     def _local(
         self, table: SolutionTable, key: tuple[int, int], start: tuple[int, int], rows: Where, columns: Where
@@ -184,3 +183,24 @@ class TableLookup:
             # The cone at angle zero is dear in a table and rare in data.
             high = all_but(cosines, SHARE_NEAREST)
         return 0.5 * (1.0 - high), 0.5 * (1.0 - low), 0.5 * (1.0 + low)
+
+
+def _members(groups: IntArray, group: int) -> Where:
+    """Which samples are of a group: a slice where they are neighbours, which is what sorted samples are."""
+    found = np.flatnonzero(groups == group)
+    first, last = int(found[0]), int(found[-1]) + 1
+    return slice(first, last) if last - first == len(found) else found
+
+
+def _moved(where: Where, start: int) -> Where:
+    return slice(where.start + start, where.stop + start) if isinstance(where, slice) else where + start
+
+
+def _block_of(rows: Where, columns: Where) -> Any:
+    """The index of a block of a tile."""
+    if isinstance(rows, slice) and isinstance(columns, slice):
+        return rows, columns
+    places = [
+        np.arange(part.start, part.stop) if isinstance(part, slice) else part for part in (rows, columns)
+    ]
+    return np.ix_(*places)

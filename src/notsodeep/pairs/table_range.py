@@ -14,6 +14,8 @@ END = 36
 LOG_STEP = 0.125
 # Up to this log2 of d/(1 - d) the far end of r needs no place in the coordinate.
 FARTHEST = 1
+# And if it does not need one, as much as this is taken beyond what was seen.
+FURTHER = 2
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Range:
         smallest, largest, opposite = seen
         near = _exponent(smallest, 1.0 - smallest) - 1
         far = _exponent(largest, opposite) + 2
+        # The next tiles will reach a little further: that costs a few orders, another table as much as this one.
+        far = far + FURTHER if far + FURTHER <= FARTHEST else far
         if known is not None:
             near, far = min(near, known.near), max(far, known.far)
         both_ends = far > FARTHEST
