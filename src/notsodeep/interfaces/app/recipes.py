@@ -8,7 +8,13 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from notsodeep.interfaces.app.choice import FORMULA, MODES, Choice, Data
-from notsodeep.interfaces.app.computations import IMAGES_TO_FIT, ROWS_TO_FIT, error_sizes, fits_rows, samples_of
+from notsodeep.interfaces.app.computations import (
+    IMAGES_TO_FIT,
+    ROWS_TO_FIT,
+    error_sizes,
+    fits_rows,
+    samples_of,
+)
 from notsodeep.interfaces.app.images import SIDE
 
 _EXACT = {
