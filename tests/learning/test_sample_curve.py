@@ -10,6 +10,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
+from notsodeep.learning.extrapolation import Extrapolation
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.learning.scores import right
 from notsodeep.learning.trained_kernel import TrainedKernel
@@ -130,6 +131,25 @@ def test_within_the_pool_and_four_times_beyond():
     assert np.all(np.diff(curve.mse) < 0.0)
     widths = curve.interval[:, 1] - curve.interval[:, 0]
     assert np.all(widths > 0.0)
+
+
+def test_beyond_the_pool_two_ways_meet_for_a_kernel():
+    # y = f(x) + noise, predicted from 200 rows and trained with 800 others.
+    rng = np.random.default_rng(0)
+    target = np.tanh(3.0 * X @ rng.standard_normal(X.shape[1]))
+    y = target + 0.3 * rng.standard_normal(len(X))
+    model, ridge = nsd.DEQ("relu", 0.2), 0.03
+    pool = Pool(model, X[:200], y[:200], "ck")
+    ahead = Extrapolation(pool, 800, ridge, None)
+    assert ahead.mse**2 == pytest.approx(ahead.mse_by_theory * ahead.mse_by_power)
+    kernel = nsd.conjugate_kernel(model, X)
+    train, test = slice(200, 1000), slice(1000, None)
+    solved = np.linalg.solve(kernel[train, train] + ridge * np.eye(800), y[train] - y[train].mean())
+    measured = np.mean((kernel[test, train] @ solved + y[train].mean() - y[test]) ** 2)
+    assert ahead.mse == pytest.approx(measured, rel=0.2)
+    # The power of n means nothing near the peak of a network's error.
+    narrow = Extrapolation(pool, 800, ridge, 64)
+    assert narrow.mse == narrow.mse_by_theory
 
 
 def test_regression_has_no_accuracy():

@@ -1,7 +1,8 @@
 """Beyond the number of labelled samples: squared error by theory, error rate in two ways.
 
-The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17). The error rate is
-continued in two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
+The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17); for the kernel also
+from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate is continued in
+two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
 scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, (11.22),
 and their distance says how sure it is.
 """
@@ -48,6 +49,13 @@ class Extrapolation:
 
     @cached_property
     def mse(self) -> float:
+        """Squared error: by theory for a network; for the kernel the geometric mean with a power of n, (11.26)."""
+        if self.width is not None:
+            return self.mse_by_theory
+        return float(np.sqrt(self.mse_by_theory * self.mse_by_power))
+
+    @cached_property
+    def mse_by_theory(self) -> float:
         """Squared error by theory, scaled so that it agrees with the pool at n = N."""
         curves, size = self.pool.curves, self.pool.size
         seen = self.pool.inside(size, self.ridge, self.width).mse
@@ -57,7 +65,7 @@ class Extrapolation:
 
     @cached_property
     def mse_by_power(self) -> float:
-        """Squared error by a power of n fitted within the pool: how sure `mse` is."""
+        """Squared error by a power of n fitted within the pool."""
         slope = _slope(np.log(self._sizes), np.log(self._errors))
         return float(self._errors[-1] * (self.n / self.pool.size) ** slope)
 
@@ -70,19 +78,21 @@ class Extrapolation:
 
     @property
     def doubt(self) -> float:
-        """Half the distance between the two ways, as a standard deviation of the rate."""
-        first, second = self._two_rates
-        return abs(first - second) / 2.0
+        """Half the distance between two ways that share little, as a standard deviation of the rate."""
+        return abs(self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
 
     @cached_property
     def _two_rates(self) -> tuple[float, float]:
-        last = self._rates[-1]
-        by_error = float(last * (self.mse / self._errors[-1]) ** self._exponent)
+        by_error = self._rate_at(self.mse)
         if self.width is None:
             slope = _slope(np.log(self._sizes), np.log(self._rates))
-            return float(last * (self.n / self.pool.size) ** slope), by_error
+            return float(self._rates[-1] * (self.n / self.pool.size) ** slope), by_error
         noise = self._score_noise
         return noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent, by_error
+
+    def _rate_at(self, mse: float) -> float:
+        """The error rate that belongs to a squared error, (11.18)."""
+        return float(self._rates[-1] * (mse / self._errors[-1]) ** self._exponent)
 
     @cached_property
     def _sizes(self) -> Array:

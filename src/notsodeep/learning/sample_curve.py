@@ -75,7 +75,7 @@ def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
     rows = last.samples_variance(last.figures)
     others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
     if pool.labelled.codes is None:
-        doubt = (ahead.mse - ahead.mse_by_power) / 2.0
+        doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
         variance = rows * (ahead.mse / last.mse) ** 2 + others + doubt**2
         return _Point(np.nan, ahead.mse, float(np.sqrt(variance)), ahead.ridge)
     deviation = float(np.sqrt(rows + others + ahead.doubt**2))
