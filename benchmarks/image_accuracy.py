@@ -220,8 +220,8 @@ def published() -> str:
     """A table for each set of images: kernels in rows, CK and NTK at every n in columns."""
     parts = []
     rows = read()
-    for images in sorted({str(row["images"]) for row in rows}):
-        mine = [row for row in rows if row["images"] == images]
+    for images, test in sorted({(str(row["images"]), int(row["test"])) for row in rows}):  # type: ignore[call-overload]
+        mine = [row for row in rows if row["images"] == images and row["test"] == test]
         sizes = sorted({row["n"] for row in mine})  # type: ignore[type-var]
         table = []
         for name in models("flatten"):
@@ -232,8 +232,7 @@ def published() -> str:
                 line[f"NTK, n = {n}"] = shown(row.get("NTK"))  # type: ignore[arg-type]
             if any(value for key, value in line.items() if key != "kernel"):
                 table.append(line)
-        tests = ", ".join(str(count) for count in sorted({row["test"] for row in mine}))  # type: ignore[type-var]
-        parts.append(f"{images}, {tests} test images:\n\n{markdown_table(table)}")
+        parts.append(f"{images}, {test} test images:\n\n{markdown_table(table)}")
     return "\n".join(parts)
 
 
