@@ -29,6 +29,8 @@ from notsodeep.validation import Array
 
 # Beyond this many terms that do not vanish a table is cheaper than the series, where there is one.
 SERIES_WORTH = 32
+# The table of one norm, which unit rows have, is much shorter.
+SERIES_WORTH_ONE_NORM = 14
 # Kinks away from zero have larger tables.
 SERIES_WORTH_KINKED = 64
 # Fewer pairs than this are not worth a table.
@@ -72,6 +74,9 @@ class PairSolver:
         elif len(self.left.root) * len(self.right.root) > TABLE_WORTH and has_table(shape):
             self._lookup = TableLookup(self.problem, self._single)
             worth = SERIES_WORTH if shape.kinked_pieces is None else SERIES_WORTH_KINKED
+            inner = np.concatenate([self.left.inner, self.right.inner])
+            if inner.max() <= (1.0 + 1e-9) * inner.min():
+                worth = SERIES_WORTH_ONE_NORM
             self._most_terms = worth * (2 if shape.parity else 1)
 
     def tile(
