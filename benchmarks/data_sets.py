@@ -63,8 +63,8 @@ Fashion-MNIST and CIFAR-10 (there in part), and relu, hard_tanh, hard_sigmoid, p
 sin on all data; at σ_a² = 0.1 and 0.97 as many as the column has; a dash was not measured. The machine was shared (load
 4 to 15), which is why times are those of the processor; digits, whose product takes 8 ms, are off by up to a quarter.
 Each line of `results/kernels-data.jsonl` has its commit: 397 of 1341 were measured after series and tables were made
-quicker (9b2d0a7, 6b62ada, before they were rebased, and later), among them every row that missed its limit; the others are
-older. `python benchmarks/run.py --only data --resume` goes on from here; the date below is that of the summary.
+quicker (9b2d0a7, 6b62ada, before they were rebased, and later), among them every row that missed its limit; the others
+are older. `python benchmarks/run.py --only data --resume` goes on from here; the date below is that of the summary.
 
 What was above its limit before, and now (in products, or seconds of the first call): piecewise_linear on VGG features
 at norm 1 32 and hard_sigmoid 8.6, now all ≤ 5.8 at σ_a² = 0.5 (groups of norms with few rows take the series before
