@@ -112,9 +112,13 @@ def _eigenvectors(net: Any, rows: torch.Tensor) -> tuple[Array, Array]:
     """Of the kernel that training follows, with its eigenvalues: that of the features, or of all gradients."""
     if net.train_mode == "readout":
         features = np.asarray(compute_features(net, rows).double().cpu())
-        vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
-        return vectors, roots**2
-    kernel = np.asarray(empirical_kernels(net, rows).ntk.double().cpu())
+        if 2 * features.shape[1] <= len(features):
+            vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
+            return vectors, roots**2
+        # Much quicker than singular values, and the smallest ridge is far above what squaring loses.
+        kernel = features @ features.T
+    else:
+        kernel = np.asarray(empirical_kernels(net, rows).ntk.double().cpu())
     # In single precision it is not quite symmetric or positive.
     values, vectors = np.linalg.eigh((kernel + kernel.T) / 2.0)
     return vectors, np.maximum(values, 0.0)
