@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import shape_dual
@@ -118,3 +119,33 @@ def test_a_table_of_one_norm_is_proved(name: str) -> None:
     z = (2.0 * t - table.start - table.stop) / (table.stop - table.start)
     found = np.polynomial.chebyshev.chebval(z, table.series[0, :, 0, 0])
     assert np.max(np.abs(found - truth)) <= table.error + 1e-11
+
+
+def coefficients(shape: Shape, q: complex, count: int) -> NDArray[np.complex128]:
+    """a_k(q) = E[φ(√q ξ) h_k(ξ)] at a complex variance, by sums over a fine grid of u = √q ξ."""
+    reach = 12.0 * np.sqrt(abs(q) / np.cos(np.angle(q)))
+    u = np.linspace(-reach, reach, 20_001)
+    x = u / np.sqrt(q)
+    weighted = shape(u) * np.exp(-(u**2) / (2.0 * q)) / np.sqrt(2.0 * np.pi * q) * (u[1] - u[0])
+    before, now = np.ones_like(x), x
+    found = [weighted.sum(), (weighted * x).sum()]
+    for k in range(1, count - 1):
+        before, now = now, (x * now - np.sqrt(k) * before) / np.sqrt(k + 1.0)
+        found.append((weighted * now).sum())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", ["tanh", "gelu", "hard_tanh", "piecewise_linear"])
+def test_mehler_coefficients_at_complex_norms_are_bounded(name: str) -> None:
+    """(3.39), beside the coefficients themselves: at real norms those of the package, at complex ones below the bound."""
+    shape = nsd.activation(name, **KINKED.get(name, {})).shape
+    real = coefficients(shape, 1.3 + 0j, 40)
+    np.testing.assert_allclose(real, shape.mehler(np.array([1.3]), 40)[0], atol=1e-6)
+    for theta, radius in ((0.1, 0.8), (0.4, 0.8), (0.2, 0.95)):
+        found = coefficients(shape, 1.3 * np.exp(1j * theta), 40)
+        norm = float(np.sum(np.abs(found) ** 2 * radius ** np.arange(40)))
+        room = np.cos(theta) ** 2 - radius**2
+        variance = 1.3 * (1.0 - radius**2) * np.cos(theta) / room
+        bound = np.sqrt((1.0 - radius**2) / room) * shape.second_moment(np.array([variance]))[0]
+        at_real_norms = float(np.sum(np.abs(real) ** 2 * radius ** np.arange(40)))
+        assert at_real_norms < norm <= bound

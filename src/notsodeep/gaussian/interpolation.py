@@ -20,6 +20,8 @@ COUNTS = (16, 32, 64, 128)
 # Segments in log q: over a longer one, an error small against the largest value would be large against the smallest.
 SEGMENT = np.log(16.0)
 TOLERANCE = 2e-15
+# Last orders that add up to less than this, relative to the largest coefficient, are left out.
+NOTHING = 1e-16
 
 
 # log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
@@ -39,24 +41,29 @@ def at_many(function: Callable[[Array], Array], points: Array, key: Hashable = N
     if len(points) <= 2 * COUNTS[0]:
         return function(points)
     logs = np.log(points)
-    segment = np.floor((logs - logs.min()) / SEGMENT).astype(np.intp)
-    result: Array | None = None
-    for number in np.unique(segment):
-        members = np.flatnonzero(segment == number)
-        try:
-            rows = _one_segment(function, points[members], logs[members], key)
-        except (ConvergenceError, InputError):
-            # The rounded range may reach where the function does not exist; the points themselves decide.
-            if key is None:
-                raise
-            rows = _one_segment(function, points[members], logs[members], None)
-        if result is None:
-            result = np.empty((len(points), *rows.shape[1:]))
-        result[members] = rows
-    return function(points) if result is None else result
+    low, high = float(logs.min()), float(logs.max())
+    if high - low < SEGMENT:
+        return _one_segment(function, points, logs, key)
+    segment = np.floor((logs - low) / SEGMENT).astype(np.intp)
+    parts = {int(number): np.flatnonzero(segment == number) for number in np.unique(segment)}
+    rows = [_one_segment(function, points[members], logs[members], key) for members in parts.values()]
+    result = np.empty((len(points), *rows[0].shape[1:]))
+    for members, values in zip(parts.values(), rows, strict=True):
+        result[members] = values
+    return result
 
 
 def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array, key: Hashable) -> Array:
+    try:
+        return _interpolated(function, points, logs, key)
+    except (ConvergenceError, InputError):
+        # The rounded range may reach where the function does not exist; the points themselves decide.
+        if key is None:
+            raise
+        return _interpolated(function, points, logs, None)
+
+
+def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array, key: Hashable) -> Array:
     low, high = float(logs.min()), float(logs.max())
     if high - low < 1e-15:
         return np.repeat(function(points[:1]), len(points), axis=0)
@@ -70,9 +77,9 @@ def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array,
         series = chebyshev_coefficients(function(LogInterval(low, high).nodes(count)))
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.
         if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
-            coefficients = series
+            coefficients = _without_rounding(series)
             if key is not None:
-                _keep((key, low, high), series)
+                _keep((key, low, high), coefficients)
             break
     if coefficients is None:
         return function(points)
@@ -82,6 +89,13 @@ def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array,
         return clenshaw(coefficients, np.clip(place, -1.0, 1.0))[:, None]
     basis = chebyshev_basis(place, len(coefficients))
     return np.tensordot(basis, coefficients, axes=1)
+
+
+def _without_rounding(series: Array) -> Array:
+    """The series without its last orders, as far as these are nothing but rounding."""
+    sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
+    rest = np.cumsum(sizes[::-1])[::-1]
+    return series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]
 
 
 def _kept(key: Hashable) -> Array | None:

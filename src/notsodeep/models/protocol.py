@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -124,9 +125,15 @@ class RowModel:
         return self
 
 
+@cache
+def _has_methods(kind: type) -> bool:
+    """Whether all instances of a class are models; what an instance has of its own is not seen."""
+    return issubclass(kind, Model)
+
+
 def as_model(model: Any, depth: int | None = None) -> Model:
     """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
-    if not isinstance(model, Model):
+    if not _has_methods(type(model)) and not isinstance(model, Model):
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."

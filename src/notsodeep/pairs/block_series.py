@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,9 +25,9 @@ WORTH = 3000
 class BlockSeries:
     """Blocks of pairs that have no table: the series where its bound (3.15) holds, single pairs for the rest."""
 
-    def __init__(self, problem: PairProblem, single: SinglePairs, pairs: float) -> None:
-        """Prepare for this many pairs in all blocks."""
-        self.problem, self.single, self.worth = problem, single, pairs >= WORTH
+    def __init__(self, problem: PairProblem, single: SinglePairs, pairs: Callable[[], float]) -> None:
+        """Prepare; `pairs` counts the pairs of all blocks."""
+        self.problem, self.single, self._pairs = problem, single, pairs
         self._table: MehlerTable | None = None
         self._lock = threading.Lock()
 
@@ -34,7 +35,7 @@ class BlockSeries:
         self, c: Array, rows: Where, columns: Where, value: Array, slope: Array, *, lower: bool
     ) -> KernelInfo:
         """F and F' of the pairs of some rows and columns; only those below the diagonal with `lower`."""
-        if not self.worth:
+        if self._pairs() < WORTH:
             wanted = np.ones(c.shape, dtype=np.bool_)
             listed = np.nonzero(np.tril(wanted, -1) if lower else wanted)
             return self.single.solve(c, rows, columns, value, slope, listed)

@@ -52,7 +52,8 @@ class PairSolver:
         """Prepare for samples with variances `left` (rows) and `right` (columns; None for the same samples)."""
         # A constant joins the forcing of the equation exactly; hard_sigmoid without it is odd.
         shape, level = phi.shape.without_level()
-        phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
+        if shape is not phi.shape:
+            phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
         self.phi, self.equation = phi, equation
         self.left = Side(phi, left, equation)
         self.right = self.left if right is None else Side(phi, right, equation)
@@ -182,7 +183,8 @@ class PairSolver:
                 return info.merge(found)
             self._without_table()
             return self._series(c, rows, columns, value, slope, lower=lower)
-        return info.merge(self._single.solve(c, rows, columns, value, slope, np.nonzero(todo)))
+        # The series left about F of these pairs where they stand.
+        return info.merge(self._single.solve(c, rows, columns, value, slope, np.nonzero(todo), guessed=True))
 
     def _without_table(self) -> None:
         """No table can be resolved: the series takes as many terms as there may be."""

@@ -137,8 +137,8 @@ class SolutionTable:
     # --- how many nodes -------------------------------------------------------------------------------------------
 
     def _angle_count(self) -> int:
-        """How many angles resolve the solution at the extreme variances; 0 if too many."""
-        rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
+        """How many angles resolve the solution at a few variances; 0 if too many."""
+        rows, columns = (self._probed(part) for part in (self.extent.rows, self.extent.columns))
         for count in ANGLE_PROBES:
             series = chebyshev_coefficients(self._solutions(rows, columns, count)[0], 1)
             needed = orders_needed(sizes_along(series, 1))
@@ -152,6 +152,11 @@ class SolutionTable:
                 )
                 return max(needed, steeper or 0) + SPARE + 1
         return 0
+
+    def _probed(self, ends: tuple[float, float]) -> Array:
+        """Variances at which coefficients are looked at: the extreme ones; kinks away from zero matter between them."""
+        places = ends if self.shape.kinked_pieces is None else (*ends, 0.5 * (ends[0] + ends[1]))
+        return np.exp(np.unique(places))
 
     def _steepest_rise(self, rows: Array, columns: Array) -> float:
         """The largest F'/(dF/dz), relative to √(E1_i E1_j), at the near end of the table."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class TableLookup:
         self.tables = TableFamily(problem.phi.shape, problem.feedback, problem.left, problem.right)
         self._kinked = problem.phi.shape.kinked_pieces is not None
         self._few = INTEGRATED if len(self.tables.left.sizes) == 1 else INTEGRATED_GROUPS
-        self._series = BlockSeries(problem, single, self.tables.pairs_in_small_groups(self._few))
+        self._series = BlockSeries(problem, single, partial(self.tables.pairs_in_small_groups, self._few))
         self._rows: dict[tuple[int, int, int], TileSide] = {}
         self._columns: dict[tuple[int, int, int], TileColumns] = {}
         self._lock = threading.Lock()
@@ -173,9 +174,11 @@ class TableLookup:
         """About the smallest and the largest d of a tile, and the smallest 1 - d: from the angles of what enters."""
         shape = self.problem.phi.shape
         cosines = self.problem.cosines(c, rows, columns)
-        cosines = cosines[np.tril_indices(len(cosines), -1)] if lower else cosines.reshape(-1)
-        if not len(cosines):
+        if lower and len(cosines) == 1:
             return 0.5, 0.5, 0.5
+        if lower:
+            # Both halves are there, and a pair of a sample with itself is none.
+            np.fill_diagonal(cosines, cosines[1, 0])
         if shape.parity == -1:
             cosines = np.abs(cosines)
         low, high = float(cosines.min()), float(cosines.max())
