@@ -137,7 +137,7 @@ def coefficients(shape: Shape, q: complex, count: int) -> NDArray[np.complex128]
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "hard_tanh", "piecewise_linear"])
 def test_mehler_coefficients_at_complex_norms_are_bounded(name: str) -> None:
-    """(3.39), beside the coefficients themselves: at real norms those of the package, at complex ones below the bound."""
+    """(3.39): at real norms the coefficients of the package, at complex ones a norm below the bound."""
     shape = nsd.activation(name, **KINKED.get(name, {})).shape
     real = coefficients(shape, 1.3 + 0j, 40)
     np.testing.assert_allclose(real, shape.mehler(np.array([1.3]), 40)[0], atol=1e-6)
