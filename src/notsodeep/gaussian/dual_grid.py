@@ -133,6 +133,7 @@ def _edges(shape: Shape, scales: Array, first: float, reach: float) -> Array:
     """Panels over ±reach, no longer than `first` at zero, than φ(s·) is smooth at any scale s, or than 2."""
     some = np.unique(np.round(np.log2(scales) * 4.0)) / 4.0
     some = np.minimum(2.0**some, scales.max())
+    panels = shape.breakpoints(reach * float(some.max()) + 1.0) if shape.features_anywhere else np.empty(0)
     sides = []
     for sign in (1.0, -1.0):
         edges = [0.0]
@@ -140,7 +141,8 @@ def _edges(shape: Shape, scales: Array, first: float, reach: float) -> Array:
             place = edges[-1]
             step = min(max(first, place), 2.0)
             if shape.features_anywhere:
-                step = min(step, min(shape.local_length(sign * s * place) / s for s in some))
+                panel = np.searchsorted(panels, sign * place * some, side="right").clip(1, len(panels) - 1)
+                step = min(step, float(((panels[panel] - panels[panel - 1]) / some).min()))
             edges.append(min(place + step, reach))
         sides.append(np.array(edges))
     return np.concatenate([-sides[1][:0:-1], sides[0]])
