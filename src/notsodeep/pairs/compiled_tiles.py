@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from notsodeep.pairs.compiled_series import FAST
 
 # Side of the squares by which a tile is turned: both of its images are in the cache.
 SQUARE = 16
+# Side of the squares by which a tile is written into its mirror image: one of their lines is one of the cache.
+TURNED = 8
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -20,12 +23,18 @@ def put_tile(tile, output, top, left, mirrored):  # type: ignore[no-untyped-def]
             line[j] = tile[i, j]
     if not mirrored:
         return
-    for begin in range(0, columns, SQUARE):
-        for first in range(0, rows, SQUARE):
-            last = min(first + SQUARE, rows)
-            for j in range(begin, min(begin + SQUARE, columns)):
-                for i in range(first, last):
-                    output[left + j, top + i] = tile[i, j]
+    turned = np.empty((TURNED, TURNED))
+    for begin in range(0, columns, TURNED):
+        width = min(TURNED, columns - begin)
+        for first in range(0, rows, TURNED):
+            height = min(TURNED, rows - first)
+            for i in range(height):
+                for j in range(width):
+                    turned[j, i] = tile[first + i, begin + j]
+            for j in range(width):
+                line = output[left + begin + j, top + first : top + first + height]
+                for i in range(height):
+                    line[i] = turned[j, i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
