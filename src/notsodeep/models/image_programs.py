@@ -18,9 +18,10 @@ from notsodeep.pairs.careful_fields import seconds_for_pairs
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_methods import method_for
 from notsodeep.pairs.field_recursion import FieldRecursion
-from notsodeep.pairs.field_solver import TOLERANCE, FieldSolver
+from notsodeep.pairs.field_solver import TOLERANCE, FieldSolver, not_converged, spectrum
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import MomentTable, Positions, energy
+from notsodeep.pairs.single_precision import ROUNDED, SinglePrecision, SingleSide, SingleTile, serves
 from notsodeep.pairs.tiles import threads
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
@@ -111,6 +112,7 @@ class ImageProgram:
         left: samples (n, channels, …) of the rows.
         right: samples of the columns; None for the same.
         kernels: which kernels are wanted.
+        tolerance: residual of an equilibrium, or error of a layer, that is accepted.
     """
 
     evaluations = 1
@@ -123,8 +125,9 @@ class ImageProgram:
         left: Samples,
         right: Samples | None,
         kernels: tuple[Kernel, ...],
+        tolerance: float = TOLERANCE,
     ) -> None:
-        self.layers, self.mixing, self.kernels = layers, mixing, kernels
+        self.layers, self.mixing, self.kernels, self.tolerance = layers, mixing, kernels, tolerance
         pool = readout == "pool"
         self.layout = Layout(mixing.positions, mixing.filter_size // 2, mixing.padding == "circular", pool)
         self.weight = mixing.count ** (-2.0 if pool else -1.0)
@@ -146,6 +149,9 @@ class ImageProgram:
         prepared = max(1, sum(method.sample_bytes() for method in self.methods))
         self.columns = int(np.clip(PREPARED // prepared, self.others, TILE_SIDE))
         self._announce(right is None)
+        # Where few digits are wanted of a closed form that is simple enough.
+        activations = [layer.phi for layer in layers]
+        self.single = SinglePrecision(self.layout, activations) if serves(activations, tolerance) else None
 
     def _announce(self, symmetric: bool) -> None:
         """Say beforehand when positions that are integrated one by one will take long."""
@@ -198,8 +204,48 @@ class ImageProgram:
         return Part(self.layout.side(side.values[part]), side.keys[part], positions, made)
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
-        """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
-        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        """The kernels of these pairs."""
+        values, tangents, info = (self._single_tile if self.single else self._double_tile)(
+            rows, columns, diagonal=diagonal
+        )
+        if diagonal:
+            # A few entries beyond the diagonal may have been computed as well.
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, info)
+
+    def _single_tile(
+        self, rows: slice, columns: slice, *, diagonal: bool
+    ) -> tuple[Array, Array, KernelInfo]:
+        """CK and NTK in single precision, on and below the diagonal if these pairs are about it."""
+        left = self._single_side(0, rows)
+        right = left if diagonal else self._single_side(1, columns)
+        tile = self.solve_single(left, right, lower=diagonal)
+        return (
+            self.weight * tile.features,
+            self.weight * (tile.tangents if self.tangent else tile.features),
+            self.single_evidence(tile),
+        )
+
+    def _single_side(self, number: int, part: slice) -> SingleSide:
+        side = self.sides[number]
+        variances = [one[part] for one in side.variances]
+        return SingleSide.of(side.values[part], variances, self.layout, self.alone(side.forcing[part]))
+
+    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+        """Sums over positions of the kernels of pairs, in single precision."""
+        raise NotImplementedError
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """How kernels were obtained in single precision."""
+        raise NotImplementedError
+
+    def _double_tile(
+        self, rows: slice, columns: slice, *, diagonal: bool
+    ) -> tuple[Array, Array, KernelInfo]:
+        """CK and NTK, some samples of the rows with some of the columns at a time."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        values, tangents = np.zeros(shape), np.zeros(shape)
         info = KernelInfo(0, 0.0, 0.0, 0)
         worker = self.worker(self._fields())
         for chunk in _chunks(columns.start, columns.stop, self.columns):
@@ -216,11 +262,7 @@ class ImageProgram:
                     )
                     values[place], tangents[place] = self.weight * features, self.weight * tangent
                     info = info.merge(found)
-        if diagonal:
-            # A few entries beyond the diagonal were computed as well.
-            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
-        named = {Kernel.CK: values, Kernel.NTK: tangents}
-        return ImageTile({name: named[name] for name in self.kernels}, info)
+        return values, tangents, info
 
     def _fields(self) -> list[PairFields]:
         """Room for the fields of all layers."""
@@ -251,9 +293,8 @@ class ImageEquilibrium(ImageProgram):
 
     evaluations = 4
 
-    def __init__(self, *args: Any, tolerance: float = TOLERANCE) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.tolerance = tolerance
         layer, steepest = self.layers[0], 0.0
         for side in self.sides[: 1 if self.sides[0] is self.sides[1] else 2]:
             for part in _chunks(0, len(side.values), TILE_SIDE):
@@ -262,6 +303,8 @@ class ImageEquilibrium(ImageProgram):
         self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
+        if self.rate >= 1.0:
+            self.single = None
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
@@ -309,6 +352,23 @@ class ImageEquilibrium(ImageProgram):
             self._evidence(steps, residual, rate, self.methods[0].levels[worker.level]),
         )
 
+    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+        """G by (10.2) and Θ by (10.3), in single precision."""
+        layer, single = self.layers[0], self.single
+        assert single is not None
+        even = layer.phi.shape.parity == 1
+        tile = single.equilibria(
+            left, right, (layer.weight, layer.inject, layer.constant), self.rate, spectrum(self.rate, even),
+            self.tolerance, lower=lower, tangent=self.tangent,
+        )  # fmt: skip
+        if tile.residual > self.tolerance:
+            raise not_converged(tile.residual, tile.sweeps)
+        return tile
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """The residual and rounding, as the fixed point carries them on."""
+        return self._evidence(tile.sweeps, tile.residual, self.rate, ROUNDED)
+
     def _evidence(self, steps: int, residual: float, rate: float, left_out: float) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on."""
         method, phi = self.methods[0], self.layers[0].phi
@@ -352,6 +412,16 @@ class ImageFeedforward(ImageProgram):
             lambda layer: self.meet(worker.fields, left, right, others, layer),
         )
         return features, worker.tangents() if self.tangent else features, self._evidence()
+
+    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+        """G and Θ after the last layer, in single precision."""
+        assert self.single is not None
+        layers = np.array([(layer.weight, layer.inject, layer.constant) for layer in self.layers])
+        return self.single.recursion(left, right, layers, lower=lower, tangent=self.tangent)
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """Rounding in all layers."""
+        return KernelInfo(0, 0.0, ROUNDED * len(self.layers), 0, (self.methods[0].name,))
 
     def _evidence(self) -> KernelInfo:
         """The errors of F of all layers."""

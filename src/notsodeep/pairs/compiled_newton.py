@@ -105,7 +105,7 @@ def predict(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def _sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no-untyped-def]
+def sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no-untyped-def]
     """Chebyshev's iteration in the precision of `fast`, until the mean square of the weighted residual is `goal`².
 
     In `fast` stand, after the two rows of `average`, slopes, what is wanted, weights, the solution and the last move.
@@ -199,7 +199,7 @@ def _resolve(wanted, size, gains, result, geometry, feedback, residual, goal, ca
             break
         for k in range(count):
             remaining[k] = mixed[k]
-        _sweep(count, middle, half, share, max(goal, QUICK * left), geometry, fast)
+        sweep(count, middle, half, share, max(goal, QUICK * left), geometry, fast)
         for k in range(count):
             result[k] += correction[k]
         if goal >= QUICK * left:
@@ -319,4 +319,4 @@ def carry(step, over, bend, starts, systems, slope, value):  # type: ignore[no-u
             rises[k] += bent[k]
 
 
-__all__ = ["FAST_ROWS", "carry", "left_out", "newton", "predict", "resolve"]
+__all__ = ["FAST_ROWS", "carry", "left_out", "newton", "predict", "resolve", "sweep"]

@@ -26,6 +26,22 @@ TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.02, 0.1, 0.002
 GUESSED, MOST_GUESSES = 0.01, 12
 
 
+def spectrum(rate: float, even: bool) -> tuple[float, float]:
+    """Where the eigenvalues of I - σ_a² 𝒜F' are, with |σ_a² F'| ≤ rate: the middle and half of the length.
+
+    If φ is even, slopes have both signs, and nothing is known of them but their size.
+    """
+    return (1.0, 0.0) if even else (1.0 - rate / 3.0, 2.0 * rate / 3.0)
+
+
+def not_converged(residual: float, steps: int) -> ConvergenceError:
+    """The error of covariances that did not converge."""
+    return ConvergenceError(
+        f"The covariances of two samples did not converge: residual {residual:.2g} after {steps} steps.",
+        "Lower sigma_a2: the map is close to losing its contraction.",
+    )
+
+
 class FieldSolver:
     """Solves Λ = 𝒜(σ_a² F(Λ) + σ_b² x·x') + σ_c² for one sample with others.
 
@@ -85,15 +101,11 @@ class FieldSolver:
         """Where the eigenvalues of the linear equation are, and how many sweeps the first guess takes."""
         if self.cautious:
             return (1.0, 0.0), 0
-        if even:
-            # Slopes have both signs, and nothing is known of them but their size.
-            spectrum, factor = (1.0, 0.0), self.rate
-        else:
-            spectrum = 1.0 - self.rate / 3.0, 2.0 * self.rate / 3.0
-            z = spectrum[0] / max(spectrum[1], 1e-9)
-            factor = 1.0 / (z + math.sqrt(z * z - 1.0))
+        middle, half = spectrum(self.rate, even)
+        z = middle / max(half, 1e-9)
+        factor = 1.0 / (z + math.sqrt(z * z - 1.0)) if half else self.rate
         sweeps = math.ceil(math.log(GUESSED) / math.log(max(factor, 1e-9)))
-        return spectrum, min(sweeps, MOST_GUESSES)
+        return (middle, half), min(sweeps, MOST_GUESSES)
 
     def solve(self) -> tuple[int, float]:
         """Newton steps of the slowest system, and the largest residual."""
@@ -129,10 +141,7 @@ class FieldSolver:
             carried = self._carried(active, carried) if number >= last else carried
         residual = float(residuals.max())
         if residual > self.tolerance:
-            raise ConvergenceError(
-                f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
-                "Lower sigma_a2: the map is close to losing its contraction.",
-            )
+            raise not_converged(residual, number)
         return number, residual
 
     def _carried(self, active: IntArray, before: IntArray) -> IntArray:
@@ -166,4 +175,4 @@ class FieldSolver:
         return self.features() + fields.inner_products(self.step, self.covariance)
 
 
-__all__ = ["TOLERANCE", "FieldSolver"]
+__all__ = ["TOLERANCE", "FieldSolver", "not_converged", "spectrum"]
