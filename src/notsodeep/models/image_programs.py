@@ -18,7 +18,7 @@ from notsodeep.pairs.careful_fields import seconds_for_pairs
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_methods import method_for
 from notsodeep.pairs.field_recursion import FieldRecursion
-from notsodeep.pairs.field_solver import TOLERANCE, FieldSolver, not_converged, spectrum
+from notsodeep.pairs.field_solver import TOLERANCE, TRUNCATED, FieldSolver, not_converged, spectrum
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import MomentTable, Positions, energy
 from notsodeep.pairs.single_precision import ROUNDED, SinglePrecision, SingleSide, SingleTile, serves
@@ -29,8 +29,8 @@ from notsodeep.validation import Array, IntArray
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile, at most and where they are few: more share what is prepared for each, fewer keep threads busy.
-TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 4
+# Samples of a tile, at most: more share what is prepared for each.
+TILE_SIDE, TILE_SIDE_POOL = 64, 8
 # Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
@@ -141,9 +141,11 @@ class ImageProgram:
             flat = np.concatenate([side.variances[number].reshape(-1) for side in distinct])
             flat = flat[flat > 0.0]
             self.moments.append(MomentTable(layer.phi, flat))
-            self.methods.append(method_for(layer.phi, flat, self.layout))
+            self.methods.append(method_for(layer.phi, flat, self.layout, TRUNCATED * tolerance))
         self.shape = len(left.values), len((right or left).values)
-        self.tile_side = int(np.clip(-(-max(self.shape) // TILES), 1, TILE_SIDE_POOL if pool else TILE_SIDE))
+        # Where samples are few, so many of a tile that all threads have one.
+        few = -(-max(self.shape) // threads())
+        self.tile_side = int(np.clip(few, 1, TILE_SIDE_POOL if pool else TILE_SIDE))
         self.rows = 1 if pool else ROWS
         self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
         prepared = max(1, sum(method.sample_bytes() for method in self.methods))
@@ -374,7 +376,7 @@ class ImageEquilibrium(ImageProgram):
         method, phi = self.methods[0], self.layers[0].phi
         wrong = max(method.error, left_out)
         error = (residual + self.layers[0].weight * wrong) / (1.0 - rate) + wrong
-        info = KernelInfo(steps, residual, error, 0, (method.name,))
+        info = KernelInfo(steps, residual, error, 0, method.ways)
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 
     def _too_steep(self, what: str, rate: float) -> ConvergenceError:
@@ -421,13 +423,14 @@ class ImageFeedforward(ImageProgram):
 
     def single_evidence(self, tile: SingleTile) -> KernelInfo:
         """Rounding in all layers."""
-        return KernelInfo(0, 0.0, ROUNDED * len(self.layers), 0, (self.methods[0].name,))
+        return KernelInfo(0, 0.0, ROUNDED * len(self.layers), 0, self.methods[0].ways)
 
     def _evidence(self) -> KernelInfo:
         """The errors of F of all layers."""
         info = KernelInfo(0, 0.0, 0.0, 0)
         for method, layer in zip(self.methods, self.layers, strict=True):
-            one = KernelInfo(0, 0.0, info.error_bound + method.error, 0, (method.name,))
+            wrong = max(method.error, method.levels[-1])
+            one = KernelInfo(0, 0.0, info.error_bound + wrong, 0, method.ways)
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         return info
 

@@ -175,4 +175,4 @@ class FieldSolver:
         return self.features() + fields.inner_products(self.step, self.covariance)
 
 
-__all__ = ["TOLERANCE", "FieldSolver", "not_converged", "spectrum"]
+__all__ = ["TOLERANCE", "TRUNCATED", "FieldSolver", "not_converged", "spectrum"]
