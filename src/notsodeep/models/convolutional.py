@@ -198,7 +198,12 @@ class ConvDEQ(ImageModel):
     ) -> ConvExplicit:
         """An explicit network of these layers for the same samples: with the same filter, padding, readout and bias."""
         return ConvExplicit(
-            layers, weights=weights, inject=inject, bias2=self.bias2, **self._geometry(), tolerance=self.tolerance
+            layers,
+            weights=weights,
+            inject=inject,
+            bias2=self.bias2,
+            **self._geometry(),
+            tolerance=self.tolerance,
         )
 
     @property
@@ -251,8 +256,8 @@ class ConvExplicit(ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
-        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); from 1e-5 on, ReLU and other functions with one
-            kink at zero are computed in single precision.
+        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); from 1e-5 on, ReLU and other functions with
+            one kink at zero are computed in single precision.
     """
 
     layers: tuple[Activation, ...]

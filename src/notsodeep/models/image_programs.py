@@ -216,9 +216,7 @@ class ImageProgram:
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, info)
 
-    def _single_tile(
-        self, rows: slice, columns: slice, *, diagonal: bool
-    ) -> tuple[Array, Array, KernelInfo]:
+    def _single_tile(self, rows: slice, columns: slice, *, diagonal: bool) -> tuple[Array, Array, KernelInfo]:
         """CK and NTK in single precision, on and below the diagonal if these pairs are about it."""
         left = self._single_side(0, rows)
         right = left if diagonal else self._single_side(1, columns)
@@ -242,9 +240,7 @@ class ImageProgram:
         """How kernels were obtained in single precision."""
         raise NotImplementedError
 
-    def _double_tile(
-        self, rows: slice, columns: slice, *, diagonal: bool
-    ) -> tuple[Array, Array, KernelInfo]:
+    def _double_tile(self, rows: slice, columns: slice, *, diagonal: bool) -> tuple[Array, Array, KernelInfo]:
         """CK and NTK, some samples of the rows with some of the columns at a time."""
         shape = rows.stop - rows.start, columns.stop - columns.start
         values, tangents = np.zeros(shape), np.zeros(shape)
@@ -298,11 +294,17 @@ class ImageEquilibrium(ImageProgram):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         layer, steepest = self.layers[0], 0.0
+        scale = (layer.phi.amplitude * layer.phi.gain) ** 2
+        # The largest q E1/S: by how much a relative error of Λ may be larger as one of F.
+        self.sensitivity = 0.0
         for side in self.sides[: 1 if self.sides[0] is self.sides[1] else 2]:
             for part in _chunks(0, len(side.values), TILE_SIDE):
-                *_, steep = self.moments[0](side.variances[0][part])
-                steepest = max(steepest, float(steep.max()) ** 2)
-        self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
+                variances = side.variances[0][part]
+                slopes = self.moments[0](variances)[3] ** 2
+                steepest = max(steepest, float(slopes.max()))
+                whole = np.maximum(energy(layer.phi, variances), 1e-300)
+                self.sensitivity = max(self.sensitivity, float((scale * variances * slopes / whole).max()))
+        self.rate = layer.weight * scale * steepest
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
         if self.rate >= 1.0:
@@ -372,10 +374,13 @@ class ImageEquilibrium(ImageProgram):
         return self._evidence(tile.sweeps, tile.residual, self.rate, ROUNDED)
 
     def _evidence(self, steps: int, residual: float, rate: float, left_out: float) -> KernelInfo:
-        """The error of F and the residual, both as the fixed point carries them on."""
+        """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
+
+        An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').
+        """
         method, phi = self.methods[0], self.layers[0].phi
         wrong = max(method.error, left_out)
-        error = (residual + self.layers[0].weight * wrong) / (1.0 - rate) + wrong
+        error = self.sensitivity * (residual + wrong) / (1.0 - rate) + wrong
         info = KernelInfo(steps, residual, error, 0, method.ways)
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 

@@ -36,18 +36,13 @@ def method_for(phi: Activation, variances: Array, layout: Layout, allowed: float
     return SeriesFields(phi, series, layout, series.sample_terms(inner), otherwise)
 
 
-def _without_series(
-    phi: Activation, variances: Array, layout: Layout, allowed: float
-) -> MaskedMethod | None:
+def _without_series(phi: Activation, variances: Array, layout: Layout, allowed: float) -> MaskedMethod | None:
     """The way that serves every correlation of an activation whose series does not, if there is one."""
     shape, segments = phi.shape, LogTable(variances)
     if shape.pieces is not None:
         return WedgeFields(phi, shape.pieces, segments, layout)
     table = None if any(shape.kinks) else _table(shape, segments)
-    if table is None:
-        return None
-    level = next((k for k, left_out in enumerate(TableFields.levels) if left_out <= allowed), -1)
-    return TableFields(phi, table, segments, layout, level)
+    return TableFields(phi, table, segments, layout, allowed) if table is not None else None
 
 
 def _table(shape: Shape, segments: LogTable) -> FieldTable | None:

@@ -12,7 +12,6 @@ from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
-
 # Which strips are meant: (strips, systems), or (strips, positions of the other sample) over pairs of positions.
 Mask = NDArray[np.bool_]
 

@@ -89,7 +89,7 @@ class SeriesFields(FieldMethod):
         self.name, self.error, self.levels = "series", TRUNCATION, LEVELS
         if otherwise is not None:
             self.name, self.error = otherwise.name, max(TRUNCATION, otherwise.error)
-            self.levels = tuple(map(max, LEVELS, otherwise.levels))
+            self.levels = tuple(map(max, LEVELS, otherwise.levels))  # as many as the other method has
 
     @property
     def ways(self) -> tuple[str, ...]:

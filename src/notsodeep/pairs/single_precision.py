@@ -273,7 +273,8 @@ def _solve(count, linear, bent, share, rate, spectrum, aim, geometry, room):  # 
         move[k] = ZERO
     clear(room, count, guard)
     residual, done, longest = 1.0, 0, 0.0
-    for done in range(1, MOST_SWEEPS + 1):
+    while done < MOST_SWEEPS:
+        done += 1
         _value(guess, over, scale, linear, bent, mixed)
         average(room, count, geometry)
         for k in range(count):
@@ -380,7 +381,11 @@ def _recursion(  # type: ignore[no-untyped-def]
                     weight = np.float32(layers[number, 0] * share)
                     inject, constant = np.float32(layers[number, 1] * share), np.float32(layers[number, 2])
                     _outer(
-                        left_roots[number : number + 1, i], right_roots[number : number + 1, j], met, geometry, scale
+                        left_roots[number : number + 1, i],
+                        right_roots[number : number + 1, j],
+                        met,
+                        geometry,
+                        scale,
                     )
                     _outer(
                         left_inverses[number : number + 1, i], right_inverses[number : number + 1, j], met, geometry,

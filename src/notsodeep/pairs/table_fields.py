@@ -34,17 +34,18 @@ class TableFields(MaskedMethod):
         table: the table of its shape.
         segments: where variances are.
         layout: the layout of fields.
-        level: the highest level of accuracy that will be asked for.
+        allowed: what F' may leave out at the last level of accuracy.
     """
 
     name, carries = "table", True
-    levels = tuple(allowed for _, allowed in LEVELS)
 
     def __init__(
-        self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout, level: int
+        self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout, allowed: float = 0.0
     ) -> None:
         self.table, self.segments, self.layout, self.error = table, segments, layout, table.error
-        kept, self.first = table.terms_for(level)
+        self.levels = tuple(slopes for _, slopes in LEVELS)
+        self.levels = self.levels[: self.level_for(allowed) + 1]
+        kept, self.first = table.terms_for(len(self.levels) - 1)
         self.signs = table.signs[kept]
         scale = np.where(table.kinds == 0, phi.amplitude, phi.amplitude * phi.gain)[kept]
         self.coefficients = segments.of(lambda q: table.factors(q)[:, kept] * scale)
@@ -82,7 +83,9 @@ class TableFields(MaskedMethod):
             wanted = self.everywhere(fields, right.shape[1])
         if self.layout.pairs:
             places = self.layout.meeting_places(systems)
-            _look_up_pairs(*whole, left[0, :, :, 0], right[0], shape, angle, places, self.layout.geometry, wanted)
+            _look_up_pairs(
+                *whole, left[0, :, :, 0], right[0], shape, angle, places, self.layout.geometry, wanted
+            )
         else:
             _look_up(*whole, left, right, shape, angle, systems, fields.starts, wanted)
 

@@ -354,7 +354,21 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
 
 @njit(**OPTIONS)
 def _wedges(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, own, right, other, products, ratio, zero, systems, places, wanted
+    covariance,
+    over,
+    value,
+    slope,
+    bend,
+    left,
+    own,
+    right,
+    other,
+    products,
+    ratio,
+    zero,
+    systems,
+    places,
+    wanted,
 ):
     """F, F' and dF'/dρ where positions of some samples meet the same positions of others."""
     rho, whole, rises, bends, buffers = (
@@ -389,7 +403,21 @@ def _wedges(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _wedges_of_pairs(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, own, right, other, products, ratio, zero, places, geometry, wanted
+    covariance,
+    over,
+    value,
+    slope,
+    bend,
+    left,
+    own,
+    right,
+    other,
+    products,
+    ratio,
+    zero,
+    places,
+    geometry,
+    wanted,
 ):
     """F, F' and dF'/dρ where positions of one sample meet all of another."""
     rho, whole, rises, bends, buffers = (
@@ -400,7 +428,9 @@ def _wedges_of_pairs(  # type: ignore[no-untyped-def]
         for k in range(left.shape[1]):
             fill(strip[k], left[position, k])
         for p in range(len(right)):
-            if wanted[p, position] and correlations_of_pairs(covariance, over, places, position, p, geometry, rho):
+            if wanted[p, position] and correlations_of_pairs(
+                covariance, over, places, position, p, geometry, rho
+            ):
                 _strip(
                     rho,
                     strip,
