@@ -67,9 +67,9 @@ def measure(name: str, readout: str, images: np.ndarray) -> dict[str, object]:
         cpu.append(time.process_time() - start)
     info = found[-1]
     return {
-        "readout": readout, "φ": name, "side": images.shape[-1], "n": n, "core seconds": min(cpu), "way": " and ".join(info.ways),
-        "steps": info.iterations, "residual": info.residual, "bound": info.error_bound, "megabytes": memory,
-        "load": load_average(),
+        "readout": readout, "φ": name, "side": images.shape[-1], "n": n, "core seconds": min(cpu),
+        "way": " and ".join(info.ways), "steps": info.iterations, "residual": info.residual, "bound": info.error_bound,
+        "megabytes": memory, "load": load_average(),
     }  # fmt: skip
 
 
