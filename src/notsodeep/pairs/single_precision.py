@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.pairs.bent_fields import bent_polynomial, bent_slopes
-from notsodeep.pairs.compiled_mixing import OPTIONS, average, clear, taps
+from notsodeep.pairs.compiled_mixing import OPTIONS, average, clear, outer, taps
 from notsodeep.pairs.compiled_newton import sweep
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.validation import Array, IntArray
@@ -204,33 +204,6 @@ def _slope(covariance, over, linear, bent, found):  # type: ignore[no-untyped-de
 
 
 @njit(**OPTIONS)
-def _outer(left, right, lines, geometry, found):  # type: ignore[no-untyped-def]
-    """Σ_c left[c, s] right[c, s'] over a system, zero at borders; positions as `Layout.side` has them."""
-    width, wide, line, pairs = geometry[0], geometry[1], geometry[2], geometry[7]
-    if not pairs:
-        for c in range(len(left)):
-            one, other = left[c], right[c]
-            if c == 0:
-                for k in range(len(found)):
-                    found[k] = one[k] * other[k]
-            else:
-                for k in range(len(found)):
-                    found[k] += one[k] * other[k]
-        return
-    for k in range(len(found)):
-        found[k] = ZERO
-    for number in range(len(lines)):
-        top, bottom = lines[number, 0] * width, lines[number, 1] * width
-        for x in range(width):
-            begin = number * line + x * wide
-            row = found[begin : begin + width]
-            for c in range(len(left)):
-                own, others = left[c, top + x], right[c, bottom : bottom + width]
-                for k in range(width):
-                    row[k] += own * others[k]
-
-
-@njit(**OPTIONS)
 def _total(field, line):  # type: ignore[no-untyped-def]
     """The sum over a system, line by line, so that no digits are lost."""
     total = 0.0
@@ -318,12 +291,12 @@ def _equilibria(  # type: ignore[no-untyped-def]
                     room[OVER, :count], room[SCALE, :count], room[GUESS, :count], room[SOURCE, :count],
                 )  # fmt: skip
                 mixed = room[0, guard : guard + count]
-                _outer(left[i], right[j], met, geometry, mixed)
+                outer(left[i], right[j], met, geometry, mixed)
                 clear(room, count, guard)
                 average(room, count, geometry)
-                _outer(left_roots[:, i], right_roots[:, j], met, geometry, scale)
-                _outer(left_inverses[:, i], right_inverses[:, j], met, geometry, over)
-                _outer(left_growth[i : i + 1], right_growth[j : j + 1], met, geometry, guess)
+                outer(left_roots[:, i], right_roots[:, j], met, geometry, scale)
+                outer(left_inverses[:, i], right_inverses[:, j], met, geometry, over)
+                outer(left_growth[i : i + 1], right_growth[j : j + 1], met, geometry, guess)
                 for k in range(count):
                     entering = gain * mixed[k] + constant
                     source[k] = entering if over[k] > ZERO else ZERO
@@ -371,7 +344,7 @@ def _recursion(  # type: ignore[no-untyped-def]
                 mixed, value, rises, product = (
                     room[0, guard : guard + count], room[2, :count], room[3, :count], room[4, :count],
                 )  # fmt: skip
-                _outer(left[i], right[j], met, geometry, mixed)
+                outer(left[i], right[j], met, geometry, mixed)
                 clear(room, count, guard)
                 average(room, count, geometry)
                 for k in range(count):
@@ -380,14 +353,14 @@ def _recursion(  # type: ignore[no-untyped-def]
                     linear, bent = np.float32(slopes[number, 0]), np.float32(slopes[number, 1])
                     weight = np.float32(layers[number, 0] * share)
                     inject, constant = np.float32(layers[number, 1] * share), np.float32(layers[number, 2])
-                    _outer(
+                    outer(
                         left_roots[number : number + 1, i],
                         right_roots[number : number + 1, j],
                         met,
                         geometry,
                         scale,
                     )
-                    _outer(
+                    outer(
                         left_inverses[number : number + 1, i], right_inverses[number : number + 1, j], met, geometry,
                         over,
                     )  # fmt: skip
