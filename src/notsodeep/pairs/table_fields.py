@@ -20,10 +20,13 @@ from notsodeep.pairs.compiled_strips import (
 )
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_table import LEVELS, FieldTable
-from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block
+from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block, shortened
 from notsodeep.pairs.pair_fields import Mask, MaskedMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
+
+# What the interpolation in the variance may leave out, in parts of what the table itself does.
+SHORTENED = 0.01
 
 
 class TableFields(MaskedMethod):
@@ -48,7 +51,8 @@ class TableFields(MaskedMethod):
         kept, self.first = table.terms_for(len(self.levels) - 1)
         self.signs = table.signs[kept]
         scale = np.where(table.kinds == 0, phi.amplitude, phi.amplitude * phi.gain)[kept]
-        self.coefficients = segments.of(lambda q: table.factors(q)[:, kept] * scale)
+        coefficients = segments.of(lambda q: table.factors(q)[:, kept] * scale)
+        self.coefficients = shortened(coefficients, SHORTENED * max(self.levels[-1], table.error))
 
     def side(self, positions: Positions, *, right: bool) -> Array:
         """The functions of the variances at all positions: (samples, strips, terms, positions of a strip)."""
