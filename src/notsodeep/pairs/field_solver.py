@@ -21,7 +21,7 @@ ROUNDING = 1e-14
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: what F' may leave out, what it may leave out on average where it is carried along a step,
 # how well the adjoint, whose entries are about 1, is solved, and the linear equations of Newton's steps.
-TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.1, 0.1, 0.002
+TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.3, 0.1, 0.002
 # How much the first guess takes from the distance between its start and its own limit, and in how many sweeps at most.
 GUESSED, MOST_GUESSES = 3e-4, 16
 

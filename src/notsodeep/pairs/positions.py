@@ -21,7 +21,7 @@ GROWTH = {"mean": 0.5, "rise": 0.0, "energy": 1.0, "slope_energy": 0.0}
 # Distance from a kink at which slopes are compared, and a difference that is a jump.
 NEAR, JUMP = 1e-6, 1e-4
 # Orders of Mehler's series that a first guess takes as they are, by the parity of the activation.
-ORDERS = {-1: (1, 3, 5, 7, 9, 11), 0: (0, 1, 2, 3, 4, 5, 6, 7), 1: (0, 2, 4, 6, 8, 10)}
+ORDERS = {-1: tuple(range(1, 17, 2)), 0: tuple(range(8)), 1: tuple(range(0, 16, 2))}
 
 
 def _moments(phi: Activation) -> dict[str, Callable[[Array], Array]]:
