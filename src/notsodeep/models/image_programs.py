@@ -29,8 +29,8 @@ from notsodeep.validation import Array, IntArray
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile, at most: more share what is prepared for each.
-TILE_SIDE, TILE_SIDE_POOL = 64, 8
+# Samples of a tile, at most: more share what is prepared for each; and tiles along a side, at least, for progress.
+TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 3
 # Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
@@ -143,8 +143,8 @@ class ImageProgram:
             self.moments.append(MomentTable(layer.phi, flat))
             self.methods.append(method_for(layer.phi, flat, self.layout, TRUNCATED * tolerance))
         self.shape = len(left.values), len((right or left).values)
-        # Where samples are few, so many of a tile that all threads have one.
-        few = -(-max(self.shape) // threads())
+        # Where samples are few, all threads have a tile.
+        few = -(-max(self.shape) // max(threads(), TILES))
         self.tile_side = int(np.clip(few, 1, TILE_SIDE_POOL if pool else TILE_SIDE))
         self.rows = 1 if pool else ROWS
         self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
