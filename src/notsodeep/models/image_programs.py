@@ -207,20 +207,23 @@ class ImageProgram:
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
         """The kernels of these pairs."""
-        values, tangents, info = (self._single_tile if self.single else self._double_tile)(
-            rows, columns, diagonal=diagonal
-        )
+        if self.single is None:
+            values, tangents, info = self._double_tile(rows, columns, diagonal=diagonal)
+        else:
+            values, tangents, info = self._single_tile(self.single, rows, columns, diagonal=diagonal)
         if diagonal:
             # A few entries beyond the diagonal may have been computed as well.
             values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
         named = {Kernel.CK: values, Kernel.NTK: tangents}
         return ImageTile({name: named[name] for name in self.kernels}, info)
 
-    def _single_tile(self, rows: slice, columns: slice, *, diagonal: bool) -> tuple[Array, Array, KernelInfo]:
+    def _single_tile(
+        self, single: SinglePrecision, rows: slice, columns: slice, *, diagonal: bool
+    ) -> tuple[Array, Array, KernelInfo]:
         """CK and NTK in single precision, on and below the diagonal if these pairs are about it."""
         left = self._single_side(0, rows)
         right = left if diagonal else self._single_side(1, columns)
-        tile = self.solve_single(left, right, lower=diagonal)
+        tile = self.solve_single(single, left, right, lower=diagonal)
         return (
             self.weight * tile.features,
             self.weight * (tile.tangents if self.tangent else tile.features),
@@ -232,7 +235,9 @@ class ImageProgram:
         variances = [one[part] for one in side.variances]
         return SingleSide.of(side.values[part], variances, self.layout, self.alone(side.forcing[part]))
 
-    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
         """Sums over positions of the kernels of pairs, in single precision."""
         raise NotImplementedError
 
@@ -356,10 +361,11 @@ class ImageEquilibrium(ImageProgram):
             self._evidence(steps, residual, rate, self.methods[0].levels[worker.level]),
         )
 
-    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
         """G by (10.2) and Θ by (10.3), in single precision."""
-        layer, single = self.layers[0], self.single
-        assert single is not None
+        layer = self.layers[0]
         even = layer.phi.shape.parity == 1
         tile = single.equilibria(
             left, right, (layer.weight, layer.inject, layer.constant), self.rate, spectrum(self.rate, even),
@@ -420,11 +426,12 @@ class ImageFeedforward(ImageProgram):
         )
         return features, worker.tangents() if self.tangent else features, self._evidence()
 
-    def solve_single(self, left: SingleSide, right: SingleSide, *, lower: bool) -> SingleTile:
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
         """G and Θ after the last layer, in single precision."""
-        assert self.single is not None
         layers = np.array([(layer.weight, layer.inject, layer.constant) for layer in self.layers])
-        return self.single.recursion(left, right, layers, lower=lower, tangent=self.tangent)
+        return single.recursion(left, right, layers, lower=lower, tangent=self.tangent)
 
     def single_evidence(self, tile: SingleTile) -> KernelInfo:
         """Rounding in all layers."""
