@@ -211,7 +211,7 @@ def _total(field, line):  # type: ignore[no-untyped-def]
         part, some = field[begin : begin + line], ZERO
         for k in range(len(part)):
             some += part[k]
-        total += some
+        total += float(some)
     return total
 
 
