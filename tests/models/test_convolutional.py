@@ -389,6 +389,13 @@ def test_single_precision_of_samples_that_are_zero_or_equal() -> None:
                 assert np.all(one[1] == 0.0)
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "tanh", "gelu", "softsign"])
+def test_the_first_guess_spares_newton_steps(name: str) -> None:
+    model = nsd.ConvDEQ(name, FEEDBACK, readout="pool", tolerance=1e-8)
+    _, _, info = nsd.both_kernels(model, images(3, 2, 6, 6), return_info=True)
+    assert info.iterations <= 2
+
+
 def test_a_tolerance_of_layers() -> None:
     samples = images(4, 2, 5, 4)
     for name in ("tanh", "softsign", "hard_tanh"):

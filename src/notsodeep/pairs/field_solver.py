@@ -85,7 +85,7 @@ class FieldSolver:
 
         The rest of the energy of φ is given to the next power of ρ that φ may have.
         """
-        fields, layout, parity = self.fields, self.fields.layout, left.phi.shape.parity
+        fields, layout, parity = self.fields, self.fields.layout, left.parity
         self.kinked = left.kinked
         layout.combine(left.growth[fields.some], right.growth[fields.others], self.covariance)
         predict(

@@ -72,6 +72,8 @@ class MomentTable:
         elif len(variances):
             self.table = LogTable(phi.gain**2 * variances)
             self.coefficients = self.table.of(lambda q: np.stack([f(q) for f in functions.values()], axis=1))
+        # An odd shape with an offset is not odd.
+        self.parity = 0 if phi.offset and phi.shape.parity == -1 else phi.shape.parity
         self._series: Array | None = None
         kinks = np.array(phi.shape.kinks, dtype=float)
         beside = NEAR * (1.0 + np.abs(kinks))
@@ -80,8 +82,8 @@ class MomentTable:
         self.kinked = bool(np.any(np.abs(jumps) > JUMP))
 
     def series(self, variances: Array) -> Array:
-        """Mehler coefficients of the shape of the ORDERS of its parity, (orders, …)."""
-        orders, shape = ORDERS[self.phi.shape.parity], self.phi.shape
+        """Mehler coefficients of the shape of the ORDERS of the parity of the activation, (orders, …)."""
+        orders, shape = ORDERS[self.parity], self.phi.shape
         flat = np.maximum(self.phi.gain**2 * variances.reshape(-1), SMALLEST)
         if shape.is_homogeneous:
             found = shape.mehler(np.ones(1), orders[-1] + 1)[:, orders] * np.sqrt(flat)[:, None]
@@ -126,6 +128,7 @@ class Positions:
         still: there are such positions.
         lifted: the activation has an offset.
         kinked: its slope jumps somewhere.
+        parity: of the activation, +1 even, -1 odd, 0 neither.
     """
 
     def __init__(
@@ -137,7 +140,7 @@ class Positions:
         root = np.sqrt(np.where(dead, 0.0, variances))
         self.root = layout.side(root)
         self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~dead))
-        self.kinked = moments.kinked
+        self.kinked, self.parity = moments.kinked, moments.parity
         self.still, self.lifted = bool(dead.any()), moments.phi.offset != 0.0
 
     @property
@@ -183,7 +186,7 @@ class Positions:
         found = self._table.series(self._variances)
         rest = np.sqrt(np.maximum(self._moments[2] ** 2 - np.sum(found**2, axis=0), 0.0))
         terms = self.phi.amplitude * np.concatenate([found, rest[None]])
-        if self.phi.offset and self.phi.shape.parity != -1:
+        if self.phi.offset:
             terms[0] += self.phi.offset
         return np.ascontiguousarray(self.layout.side(terms.swapaxes(0, 1)), dtype=np.float32)
 
