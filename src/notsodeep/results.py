@@ -18,6 +18,8 @@ class KernelInfo(Shown):
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series (proved), fit
             error (measured), error of a table (estimated and measured, docs/theory.md (3.31)) and residual.  The
             Gram matrix is taken as it is: what its rounding does to nearly parallel rows of large norm is not in it.
+            Of images it bounds the conjugate kernel, relative to √(H_ii H_jj) with the conjugate kernel H of the same
+            model with the readout "flatten": pooling leaves less on the diagonal.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
         ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with
             the bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "closed form" (sin and cos),

@@ -21,12 +21,18 @@ class Case:
     """Two samples with variances of many sizes, and correlations that include -1, 0 and 1."""
 
     def __init__(
-        self, phi: nsd.Activation, *, pairs: bool, variances: tuple[float, float] = (0.01, 3.0)
+        self,
+        phi: nsd.Activation,
+        *,
+        pairs: bool,
+        variances: tuple[float, float] = (0.01, 3.0),
+        most: float = 1.2,
+        allowed: float = 0.0,
     ) -> None:
         rng = np.random.default_rng(0)
         self.phi, self.layout = phi, Layout(POSITIONS, radius=1, circular=False, pairs=pairs)
         self.variances = np.exp(rng.uniform(*np.log(variances), (2, 12)))
-        method = method_for(phi, self.variances.reshape(-1), self.layout)
+        method = method_for(phi, self.variances.reshape(-1), self.layout, allowed)
         self.method, moments = method, MomentTable(phi, self.variances.reshape(-1))
         left, right = (Positions(moments, self.variances[i : i + 1], self.layout) for i in (0, 1))
         self.fields = PairFields(self.layout, method, 1)
@@ -34,7 +40,7 @@ class Case:
         sides = method.side(left, right=False), method.side(right, right=True)
         self.fields.between(sides, (left, right), one, one, np.zeros((0, 2), dtype=np.int64))
         self.inside = np.flatnonzero(self.layout.valid)
-        rho = np.clip(rng.uniform(-1.2, 1.2, len(self.fields.scale)), -1.0, 1.0)
+        rho = np.clip(rng.uniform(-most, most, len(self.fields.scale)), -1.0, 1.0)
         rho[self.inside[0]] = 0.0
         self.rho, self.covariance = rho[self.inside], rho * self.fields.scale
 
@@ -85,6 +91,29 @@ def test_fields_against_quadrature(name: str, way: str, pairs: bool) -> None:
             Oracle.FINITE_DIFFERENCE,
             scale=1.0,
         )
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", ["hard_tanh", "hard_sigmoid", "softsign", "elu"])
+def test_moderate_correlations_of_every_activation_have_a_series(name: str, pairs: bool) -> None:
+    case = Case(nsd.activation(name), pairs=pairs, most=0.6)
+    fields, wanted = case.evaluate(), case.expected()
+    assert set(case.method.ways) == {"series", case.method.name} != {"series"}
+    assert fields.left.other is None, "the closed form or the table was not needed"
+    for found, expected in zip((fields.value, fields.slope), wanted, strict=True):
+        assert_close(found[case.inside], expected, Oracle.QUADRATURE)
+    close = Case(nsd.activation(name), pairs=pairs)
+    assert close.evaluate().left.other is not None
+
+
+@pytest.mark.parametrize("name", ["hard_tanh", "softsign"])
+def test_only_what_is_allowed_is_left_out(name: str) -> None:
+    for most in (0.7, 1.2):
+        case = Case(nsd.activation(name), pairs=True, most=most, allowed=1e-9)
+        left_out, fields, wanted = case.method.levels[-1], case.evaluate(), case.expected()
+        assert left_out <= 1e-9
+        for found, expected in zip((fields.value, fields.slope), wanted, strict=True):
+            assert np.abs(found[case.inside] - expected).max() <= max(left_out, 1e-12) * 3.0
 
 
 def test_an_activation_with_amplitude_gain_and_offset() -> None:

@@ -18,9 +18,10 @@ from notsodeep.pairs.careful_fields import seconds_for_pairs
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_methods import method_for
 from notsodeep.pairs.field_recursion import FieldRecursion
-from notsodeep.pairs.field_solver import TOLERANCE, FieldSolver
+from notsodeep.pairs.field_solver import TOLERANCE, TRUNCATED, FieldSolver, not_converged, spectrum
 from notsodeep.pairs.pair_fields import FieldMethod, PairFields
 from notsodeep.pairs.positions import MomentTable, Positions, energy
+from notsodeep.pairs.single_precision import ROUNDED, SinglePrecision, SingleSide, SingleTile, serves
 from notsodeep.pairs.tiles import threads
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
@@ -28,8 +29,8 @@ from notsodeep.validation import Array, IntArray
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile, at most and where they are few: more share what is prepared for each, fewer keep threads busy.
-TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 4
+# Samples of a tile, at most: more share what is prepared for each; and tiles along a side, at least, for progress.
+TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 3
 # Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
 # the rows among them, which share what is read of the others.
 ENTRIES, ROWS = 1 << 15, 4
@@ -111,6 +112,7 @@ class ImageProgram:
         left: samples (n, channels, …) of the rows.
         right: samples of the columns; None for the same.
         kernels: which kernels are wanted.
+        tolerance: residual of an equilibrium, or error of a layer, that is accepted.
     """
 
     evaluations = 1
@@ -123,8 +125,9 @@ class ImageProgram:
         left: Samples,
         right: Samples | None,
         kernels: tuple[Kernel, ...],
+        tolerance: float = TOLERANCE,
     ) -> None:
-        self.layers, self.mixing, self.kernels = layers, mixing, kernels
+        self.layers, self.mixing, self.kernels, self.tolerance = layers, mixing, kernels, tolerance
         pool = readout == "pool"
         self.layout = Layout(mixing.positions, mixing.filter_size // 2, mixing.padding == "circular", pool)
         self.weight = mixing.count ** (-2.0 if pool else -1.0)
@@ -138,14 +141,19 @@ class ImageProgram:
             flat = np.concatenate([side.variances[number].reshape(-1) for side in distinct])
             flat = flat[flat > 0.0]
             self.moments.append(MomentTable(layer.phi, flat))
-            self.methods.append(method_for(layer.phi, flat, self.layout))
+            self.methods.append(method_for(layer.phi, flat, self.layout, TRUNCATED * tolerance))
         self.shape = len(left.values), len((right or left).values)
-        self.tile_side = int(np.clip(-(-max(self.shape) // TILES), 1, TILE_SIDE_POOL if pool else TILE_SIDE))
+        # Where samples are few, all threads have a tile.
+        few = -(-max(self.shape) // max(threads(), TILES))
+        self.tile_side = int(np.clip(few, 1, TILE_SIDE_POOL if pool else TILE_SIDE))
         self.rows = 1 if pool else ROWS
         self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
         prepared = max(1, sum(method.sample_bytes() for method in self.methods))
         self.columns = int(np.clip(PREPARED // prepared, self.others, TILE_SIDE))
         self._announce(right is None)
+        # Where few digits are wanted of a closed form that is simple enough.
+        activations = [layer.phi for layer in layers]
+        self.single = SinglePrecision(self.layout, activations) if serves(activations, tolerance) else None
 
     def _announce(self, symmetric: bool) -> None:
         """Say beforehand when positions that are integrated one by one will take long."""
@@ -198,8 +206,49 @@ class ImageProgram:
         return Part(self.layout.side(side.values[part]), side.keys[part], positions, made)
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
-        """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
-        values, tangents = np.zeros(start.shape), np.zeros(start.shape)
+        """The kernels of these pairs."""
+        if self.single is None:
+            values, tangents, info = self._double_tile(rows, columns, diagonal=diagonal)
+        else:
+            values, tangents, info = self._single_tile(self.single, rows, columns, diagonal=diagonal)
+        if diagonal:
+            # A few entries beyond the diagonal may have been computed as well.
+            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
+        named = {Kernel.CK: values, Kernel.NTK: tangents}
+        return ImageTile({name: named[name] for name in self.kernels}, info)
+
+    def _single_tile(
+        self, single: SinglePrecision, rows: slice, columns: slice, *, diagonal: bool
+    ) -> tuple[Array, Array, KernelInfo]:
+        """CK and NTK in single precision, on and below the diagonal if these pairs are about it."""
+        left = self._single_side(0, rows)
+        right = left if diagonal else self._single_side(1, columns)
+        tile = self.solve_single(single, left, right, lower=diagonal)
+        return (
+            self.weight * tile.features,
+            self.weight * (tile.tangents if self.tangent else tile.features),
+            self.single_evidence(tile),
+        )
+
+    def _single_side(self, number: int, part: slice) -> SingleSide:
+        side = self.sides[number]
+        variances = [one[part] for one in side.variances]
+        return SingleSide.of(side.values[part], variances, self.layout, self.alone(side.forcing[part]))
+
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
+        """Sums over positions of the kernels of pairs, in single precision."""
+        raise NotImplementedError
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """How kernels were obtained in single precision."""
+        raise NotImplementedError
+
+    def _double_tile(self, rows: slice, columns: slice, *, diagonal: bool) -> tuple[Array, Array, KernelInfo]:
+        """CK and NTK, some samples of the rows with some of the columns at a time."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        values, tangents = np.zeros(shape), np.zeros(shape)
         info = KernelInfo(0, 0.0, 0.0, 0)
         worker = self.worker(self._fields())
         for chunk in _chunks(columns.start, columns.stop, self.columns):
@@ -216,11 +265,7 @@ class ImageProgram:
                     )
                     values[place], tangents[place] = self.weight * features, self.weight * tangent
                     info = info.merge(found)
-        if diagonal:
-            # A few entries beyond the diagonal were computed as well.
-            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
-        named = {Kernel.CK: values, Kernel.NTK: tangents}
-        return ImageTile({name: named[name] for name in self.kernels}, info)
+        return values, tangents, info
 
     def _fields(self) -> list[PairFields]:
         """Room for the fields of all layers."""
@@ -251,17 +296,24 @@ class ImageEquilibrium(ImageProgram):
 
     evaluations = 4
 
-    def __init__(self, *args: Any, tolerance: float = TOLERANCE) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.tolerance = tolerance
         layer, steepest = self.layers[0], 0.0
+        scale = (layer.phi.amplitude * layer.phi.gain) ** 2
+        # The largest q E1/S: by how much a relative error of Λ may be larger as one of F.
+        self.sensitivity = 0.0
         for side in self.sides[: 1 if self.sides[0] is self.sides[1] else 2]:
             for part in _chunks(0, len(side.values), TILE_SIDE):
-                *_, steep = self.moments[0](side.variances[0][part])
-                steepest = max(steepest, float(steep.max()) ** 2)
-        self.rate = layer.weight * (layer.phi.amplitude * layer.phi.gain) ** 2 * steepest
+                variances = side.variances[0][part]
+                slopes = self.moments[0](variances)[3] ** 2
+                steepest = max(steepest, float(slopes.max()))
+                whole = np.maximum(energy(layer.phi, variances), 1e-300)
+                self.sensitivity = max(self.sensitivity, float((scale * variances * slopes / whole).max()))
+        self.rate = layer.weight * scale * steepest
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
+        if self.rate >= 1.0:
+            self.single = None
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
@@ -309,12 +361,33 @@ class ImageEquilibrium(ImageProgram):
             self._evidence(steps, residual, rate, self.methods[0].levels[worker.level]),
         )
 
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
+        """G by (10.2) and Θ by (10.3), in single precision."""
+        layer = self.layers[0]
+        even = layer.phi.shape.parity == 1
+        tile = single.equilibria(
+            left, right, (layer.weight, layer.inject, layer.constant), self.rate, spectrum(self.rate, even),
+            self.tolerance, lower=lower, tangent=self.tangent,
+        )  # fmt: skip
+        if tile.residual > self.tolerance:
+            raise not_converged(tile.residual, tile.sweeps)
+        return tile
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """The residual and rounding, as the fixed point carries them on."""
+        return self._evidence(tile.sweeps, tile.residual, self.rate, ROUNDED)
+
     def _evidence(self, steps: int, residual: float, rate: float, left_out: float) -> KernelInfo:
-        """The error of F and the residual, both as the fixed point carries them on."""
+        """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
+
+        An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').
+        """
         method, phi = self.methods[0], self.layers[0].phi
         wrong = max(method.error, left_out)
-        error = (residual + self.layers[0].weight * wrong) / (1.0 - rate) + wrong
-        info = KernelInfo(steps, residual, error, 0, (method.name,))
+        error = self.sensitivity * (residual + wrong) / (1.0 - rate) + wrong
+        info = KernelInfo(steps, residual, error, 0, method.ways)
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 
     def _too_steep(self, what: str, rate: float) -> ConvergenceError:
@@ -353,11 +426,23 @@ class ImageFeedforward(ImageProgram):
         )
         return features, worker.tangents() if self.tangent else features, self._evidence()
 
+    def solve_single(
+        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
+    ) -> SingleTile:
+        """G and Θ after the last layer, in single precision."""
+        layers = np.array([(layer.weight, layer.inject, layer.constant) for layer in self.layers])
+        return single.recursion(left, right, layers, lower=lower, tangent=self.tangent)
+
+    def single_evidence(self, tile: SingleTile) -> KernelInfo:
+        """Rounding in all layers."""
+        return KernelInfo(0, 0.0, ROUNDED * len(self.layers), 0, self.methods[0].ways)
+
     def _evidence(self) -> KernelInfo:
         """The errors of F of all layers."""
         info = KernelInfo(0, 0.0, 0.0, 0)
         for method, layer in zip(self.methods, self.layers, strict=True):
-            one = KernelInfo(0, 0.0, info.error_bound + method.error, 0, (method.name,))
+            wrong = max(method.error, method.levels[-1])
+            one = KernelInfo(0, 0.0, info.error_bound + wrong, 0, method.ways)
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         return info
 

@@ -19,10 +19,7 @@ class BentFields(FieldMethod):
     name, error = "closed form", 1e-14
 
     def __init__(self, phi: Activation) -> None:
-        slopes = phi.shape.pieces.slopes  # type: ignore[union-attr]
-        scale = (phi.amplitude * phi.gain) ** 2
-        self.linear = scale * ((slopes[-1] + slopes[0]) / 2.0) ** 2
-        self.bent = scale * ((slopes[-1] - slopes[0]) / 2.0) ** 2 * 2.0 / np.pi
+        self.linear, self.bent = bent_slopes(phi)
 
     def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
         """F and F' of these systems."""
@@ -30,6 +27,14 @@ class BentFields(FieldMethod):
             covariance, fields.over, fields.scale, fields.starts, systems, self.linear, self.bent,
             fields.value, fields.slope,
         )  # fmt: skip
+
+
+def bent_slopes(phi: Activation) -> tuple[float, float]:
+    """The factors of the linear and of the bent part of F."""
+    slopes = phi.shape.pieces.slopes  # type: ignore[union-attr]
+    scale = (phi.amplitude * phi.gain) ** 2
+    linear, bent = (slopes[-1] + slopes[0]) / 2.0, (slopes[-1] - slopes[0]) / 2.0
+    return scale * linear**2, scale * bent**2 * 2.0 / np.pi
 
 
 def _arccos_series(y: Array, integrated: bool) -> Array:
@@ -42,14 +47,15 @@ def _arccos_series(y: Array, integrated: bool) -> Array:
     return np.asarray(np.sqrt(2.0) * total)
 
 
-def _polynomial(degree: int, integrated: bool) -> tuple[float, ...]:
+def bent_polynomial(degree: int, integrated: bool) -> tuple[float, ...]:
+    """A polynomial for y from 0 to 1 in the place of that series."""
     fit = Chebyshev.interpolate(lambda y: _arccos_series(y, integrated), degree, domain=[0.0, 1.0])
     return tuple(float(c) for c in fit.convert(kind=Polynomial).coef)
 
 
 # Both are right to 3e-15 on [0, 1].
-ANGLE = _polynomial(16, False)
-LAG = _polynomial(15, True)
+ANGLE = bent_polynomial(16, False)
+LAG = bent_polynomial(15, True)
 
 
 @njit(**OPTIONS, inline="always")
@@ -118,4 +124,4 @@ def _evaluate(covariance, over, scale, starts, systems, linear, bent, value, slo
             found[k] += linear * entry[k]
 
 
-__all__ = ["BentFields", "arccos_over_root"]
+__all__ = ["BentFields", "arccos_over_root", "bent_polynomial", "bent_slopes"]

@@ -163,6 +163,33 @@ def descend(adjoint, slope, starts, geometry, weight, work):  # type: ignore[no-
 
 
 @njit(**OPTIONS)
+def outer(left, right, lines, geometry, found):  # type: ignore[no-untyped-def]
+    """Σ_c left[c, s] right[c, s'] over a system, zero at borders; positions as `Layout.side` has them."""
+    width, wide, line, pairs = geometry[0], geometry[1], geometry[2], geometry[7]
+    if not pairs:
+        for c in range(len(left)):
+            one, other = left[c], right[c]
+            if c == 0:
+                for k in range(len(found)):
+                    found[k] = one[k] * other[k]
+            else:
+                for k in range(len(found)):
+                    found[k] += one[k] * other[k]
+        return
+    for k in range(len(found)):
+        found[k] = 0.0
+    for number in range(len(lines)):
+        top, bottom = lines[number, 0] * width, lines[number, 1] * width
+        for x in range(width):
+            begin = number * line + x * wide
+            row = found[begin : begin + width]
+            for c in range(len(left)):
+                own, others = left[c, top + x], right[c, bottom : bottom + width]
+                for k in range(width):
+                    row[k] += own * others[k]
+
+
+@njit(**OPTIONS)
 def inner_products(left, right, parts):  # type: ignore[no-untyped-def]
     """Σ left · right over each of so many equal parts of two flat fields."""
     found = np.empty(parts)
@@ -196,6 +223,7 @@ __all__ = [
     "inner_products",
     "largest",
     "mix",
+    "outer",
     "shifted_sum",
     "taps",
 ]

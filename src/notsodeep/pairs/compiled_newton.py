@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from notsodeep.pairs.compiled_mixing import OPTIONS, along_rows, average, clear, largest, shifted_sum, taps
+from notsodeep.pairs.compiled_mixing import (
+    OPTIONS,
+    along_rows,
+    average,
+    clear,
+    largest,
+    outer,
+    shifted_sum,
+    taps,
+)
 
 # Sweeps of one linear equation, at most.
 MOST_SWEEPS = 1200
@@ -22,34 +31,50 @@ ROUNDING_OF_ONE = 1e-14
 # Numbers of the first guess, which is in single precision, are kept within this.
 VAST = 1e18
 # Rows of single precision that the loops need.
-FAST_ROWS = 9
+FAST_ROWS = 17
+
+
+@njit(**OPTIONS)
+def _polynomial(rho, terms, odd, x, found):  # type: ignore[no-untyped-def]
+    """Σ terms x^k, times ρ if odd; an odd number of terms, two at a time."""
+    last, count = len(terms) - 1, len(found)
+    top = terms[last, :count]
+    for k in range(count):
+        found[k] = top[k]
+    for t in range(last - 2, -1, -2):
+        one, two = terms[t, :count], terms[t + 1, :count]
+        for k in range(count):
+            found[k] = one[k] + x[k] * (two[k] + x[k] * found[k])
+    if odd:
+        for k in range(count):
+            found[k] *= rho[k]
 
 
 @njit(**OPTIONS)
 def predict(  # type: ignore[no-untyped-def]
-    base,
-    lean,
-    rest,
+    left,
+    right,
     entering,
     over,
     scale,
+    lines,
     starts,
     geometry,
     feedback,
-    power,
+    powers,
     spectrum,
     sweeps,
     fast,
     covariance,
 ):
-    """A first guess of Λ: (10.1) with F = base + lean ρ + rest ρ^power, by a few sweeps of Chebyshev's iteration.
+    """A first guess of Λ: (10.1) with a polynomial in ρ in the place of F, by a few sweeps of Chebyshev's iteration.
 
-    `spectrum` has the middle of the eigenvalues of I - σ_a² 𝒜F' and half of the length of their interval;
-    `covariance` comes with the factors by which `entering` is to be multiplied to begin with.
+    `left` and `right` (samples, terms, positions) have the factors of its coefficients, `powers` the first power of ρ
+    and the step to the next, `spectrum` the middle of the eigenvalues of I - σ_a² 𝒜F' and half of the length of their
+    interval; `covariance` comes with the factors by which `entering` is to be multiplied to begin with.
     """
-    line, step, vertical, horizontal = geometry[2], geometry[3], geometry[4], geometry[5]
-    guard, factors = vertical * line + horizontal * step, np.empty(2, dtype=fast.dtype)
-    share = feedback / taps(geometry)
+    line, step, vertical, horizontal, pairs = geometry[2], geometry[3], geometry[4], geometry[5], geometry[7]
+    guard, factors = vertical * line + horizontal * step, np.empty(3, dtype=fast.dtype)
     middle, half = spectrum
     for number in range(len(starts) - 1):
         begin, end = starts[number], starts[number + 1]
@@ -62,37 +87,42 @@ def predict(  # type: ignore[no-untyped-def]
         )
         for k in range(count):
             known[k] = min(max(known[k] * enters[k], -most[k]), most[k])
-        mixed, source, size, guess, move = (
-            fast[0, guard : guard + count], fast[2, :count], fast[3, :count], fast[7, :count], fast[8, :count],
+        if sweeps == 0:
+            continue
+        mixed, source, size, guess, move, rho, x = (
+            fast[0, guard : guard + count], fast[2, :count], fast[3, :count], fast[4, :count], fast[5, :count],
+            fast[6, :count], fast[7, :count],
         )  # fmt: skip
-        constant, slope, bent = fast[4, :count], fast[5, :count], fast[6, :count]
+        terms = fast[8 : 8 + left.shape[1]]
         for k in range(count):
             source[k] = min(max(enters[k], -VAST), VAST)
             guess[k] = min(max(known[k], -VAST), VAST)
         for k in range(count):
             size[k] = min(inverse[k], VAST)
-        for row, field in ((constant, base[begin:end]), (slope, lean[begin:end]), (bent, rest[begin:end])):
-            for k in range(count):
-                row[k] = min(max(share * field[k], -VAST), VAST)
-        if sweeps == 0:
-            continue
+        i, j = (0, 0) if pairs else (number % len(left), number // len(left))
+        met = lines[begin // line : end // line] if pairs else lines
+        for t in range(len(terms)):
+            outer(left[i, t : t + 1], right[j, t : t + 1], met, geometry, terms[t, :count])
         clear(fast, count, guard)
         last = half / middle
-        factors[0], factors[1] = 0.0, 1.0 / middle
+        factors[0], factors[1], factors[2] = 0.0, 1.0 / middle, feedback / taps(geometry)
         for k in range(count):
             move[k] = 0.0
         for _ in range(sweeps):
-            if power == 2:
+            for k in range(count):
+                rho[k] = guess[k] * size[k]
+            if powers[1] == 1:
                 for k in range(count):
-                    rho = guess[k] * size[k]
-                    mixed[k] = constant[k] + rho * (slope[k] + bent[k] * rho)
+                    x[k] = rho[k]
             else:
                 for k in range(count):
-                    rho = guess[k] * size[k]
-                    mixed[k] = constant[k] + rho * (slope[k] + bent[k] * rho * rho)
+                    x[k] = rho[k] * rho[k]
+            _polynomial(rho, terms, powers[0] == 1, x, mixed)
             average(fast, count, geometry)
             for k in range(count):
-                moved = factors[0] * move[k] + factors[1] * (source[k] + mixed[k] - guess[k])
+                mixed[k] = source[k] + factors[2] * mixed[k] - guess[k]
+            for k in range(count):
+                moved = factors[0] * move[k] + factors[1] * mixed[k]
                 move[k] = moved
                 guess[k] += moved
             factor = 1.0 / (2.0 * middle - half * last)
@@ -105,7 +135,7 @@ def predict(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def _sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no-untyped-def]
+def sweep(count, middle, half, share, goal, geometry, fast):  # type: ignore[no-untyped-def]
     """Chebyshev's iteration in the precision of `fast`, until the mean square of the weighted residual is `goal`².
 
     In `fast` stand, after the two rows of `average`, slopes, what is wanted, weights, the solution and the last move.
@@ -199,7 +229,7 @@ def _resolve(wanted, size, gains, result, geometry, feedback, residual, goal, ca
             break
         for k in range(count):
             remaining[k] = mixed[k]
-        _sweep(count, middle, half, share, max(goal, QUICK * left), geometry, fast)
+        sweep(count, middle, half, share, max(goal, QUICK * left), geometry, fast)
         for k in range(count):
             result[k] += correction[k]
         if goal >= QUICK * left:
@@ -281,10 +311,10 @@ def newton(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def left_out(step, over, covariance, starts, systems, scratch, result):  # type: ignore[no-untyped-def]
+def left_out(step, over, covariance, starts, systems, kinked, scratch, result):  # type: ignore[no-untyped-def]
     """What Taylor's formula of first order leaves out of F', on average over a system.
 
-    Δρ²/(1 - |ρ|)^{3/2}: with a kink F' has a root at ρ = ±1, and nothing that occurs is worse.
+    Δρ²/(1 - |ρ|)^{3/2} with a kink, where F' has a root at ρ = ±1; Δρ²/(1 - |ρ|)^{1/2} if φ' does not jump.
     """
     for number in systems:
         begin, end = starts[number], starts[number + 1]
@@ -300,7 +330,8 @@ def left_out(step, over, covariance, starts, systems, scratch, result):  # type:
         total = 0.0
         for k in range(count):
             change = moved[k] * inverse[k]
-            total += change * change / (room[k] * np.sqrt(room[k]))
+            sharp = room[k] if kinked else 1.0
+            total += change * change / (sharp * np.sqrt(room[k]))
         result[number] = total / count
 
 
@@ -319,4 +350,4 @@ def carry(step, over, bend, starts, systems, slope, value):  # type: ignore[no-u
             rises[k] += bent[k]
 
 
-__all__ = ["FAST_ROWS", "carry", "left_out", "newton", "predict", "resolve"]
+__all__ = ["FAST_ROWS", "carry", "left_out", "newton", "predict", "resolve", "sweep"]

@@ -14,7 +14,7 @@ from numba import njit
 from notsodeep.pairs.compiled_mixing import OPTIONS
 
 # Positions of a strip.
-LANES = 64
+LANES = 32
 INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
 # The bits of √½, and those of a number that are not its exponent.
 ROOT, MANTISSA = 0x3FE6A09E667F3BCD, 0x000FFFFFFFFFFFFF

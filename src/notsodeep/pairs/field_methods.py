@@ -8,32 +8,41 @@ from notsodeep.gaussian.shapes import Shape
 from notsodeep.pairs.bent_fields import BentFields
 from notsodeep.pairs.careful_fields import CarefulFields
 from notsodeep.pairs.field_layout import Layout
-from notsodeep.pairs.field_series import field_series
+from notsodeep.pairs.field_series import FieldSeries, field_series
 from notsodeep.pairs.field_table import FieldTable, field_table
 from notsodeep.pairs.log_table import LogTable
-from notsodeep.pairs.pair_fields import FieldMethod
+from notsodeep.pairs.pair_fields import FieldMethod, MaskedMethod
 from notsodeep.pairs.series_fields import SeriesFields
 from notsodeep.pairs.table_fields import TableFields
 from notsodeep.pairs.wedge_fields import WedgeFields
 from notsodeep.validation import Array
 
 
-def method_for(phi: Activation, variances: Array, layout: Layout) -> FieldMethod:
-    """The fastest way to evaluate fields of this activation over these variances (flat, positive)."""
-    shape = phi.shape
+def method_for(phi: Activation, variances: Array, layout: Layout, allowed: float = 0.0) -> FieldMethod:
+    """The fastest way to evaluate fields of this activation over these variances (flat, positive).
+
+    `allowed` is what F' may leave out.
+    """
+    shape, inner = phi.shape, phi.gain**2 * variances
     if shape.is_homogeneous and shape.pieces is not None:
         return BentFields(phi)
-    series = field_series(shape, phi.gain**2 * variances)
+    series = field_series(shape, inner)
     if series is not None:
-        return SeriesFields(phi, series, layout, series.sample_terms(phi.gain**2 * variances))
-    segments = LogTable(phi.gain**2 * variances) if len(variances) else None
-    if segments is not None and shape.pieces is not None:
+        return SeriesFields(phi, series, layout, series.sample_terms(inner))
+    otherwise = _without_series(phi, inner, layout, allowed) if len(inner) else None
+    if otherwise is None:
+        return CarefulFields(phi, layout)
+    series = FieldSeries(shape, inner, partial=True)
+    return SeriesFields(phi, series, layout, series.sample_terms(inner), otherwise)
+
+
+def _without_series(phi: Activation, variances: Array, layout: Layout, allowed: float) -> MaskedMethod | None:
+    """The way that serves every correlation of an activation whose series does not, if there is one."""
+    shape, segments = phi.shape, LogTable(variances)
+    if shape.pieces is not None:
         return WedgeFields(phi, shape.pieces, segments, layout)
-    if segments is not None and not any(shape.kinks):
-        table = _table(shape, segments)
-        if table is not None:
-            return TableFields(phi, table, segments, layout)
-    return CarefulFields(phi, layout)
+    table = None if any(shape.kinks) else _table(shape, segments)
+    return TableFields(phi, table, segments, layout, allowed) if table is not None else None
 
 
 def _table(shape: Shape, segments: LogTable) -> FieldTable | None:

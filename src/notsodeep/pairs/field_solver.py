@@ -21,9 +21,25 @@ ROUNDING = 1e-14
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: what F' may leave out, what it may leave out on average where it is carried along a step,
 # how well the adjoint, whose entries are about 1, is solved, and the linear equations of Newton's steps.
-TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.02, 0.1, 0.002
+TRUNCATED, CARRIED, ADJOINT, SWEPT = 0.1, 0.3, 0.1, 0.002
 # How much the first guess takes from the distance between its start and its own limit, and in how many sweeps at most.
-GUESSED, MOST_GUESSES = 0.01, 12
+GUESSED, MOST_GUESSES = 3e-4, 16
+
+
+def spectrum(rate: float, even: bool) -> tuple[float, float]:
+    """Where the eigenvalues of I - σ_a² 𝒜F' are, with |σ_a² F'| ≤ rate: the middle and half of the length.
+
+    If φ is even, slopes have both signs, and nothing is known of them but their size.
+    """
+    return (1.0, 0.0) if even else (1.0 - rate / 3.0, 2.0 * rate / 3.0)
+
+
+def not_converged(residual: float, steps: int) -> ConvergenceError:
+    """The error of covariances that did not converge."""
+    return ConvergenceError(
+        f"The covariances of two samples did not converge: residual {residual:.2g} after {steps} steps.",
+        "Lower sigma_a2: the map is close to losing its contraction.",
+    )
 
 
 class FieldSolver:
@@ -41,9 +57,10 @@ class FieldSolver:
         self, fields: PairFields, feedback: float, rate: float, tolerance: float = TOLERANCE
     ) -> None:
         self.fields, self.feedback, self.rate, self.tolerance = fields, feedback, rate, tolerance
-        # The first step is taken with F at its coarsest level, the others at the level that the tolerance asks for.
+        # The first guess is so good that F is evaluated at once at the level that the tolerance asks for, but for the
+        # last, before which a step is taken with F at its coarsest level.
         self.level = fields.method.level_for(TRUNCATED * tolerance)
-        self.cautious = rate >= 1.0
+        self.cautious, self.kinked = rate >= 1.0, True
         self.most = CAUTIOUS_STEPS if self.cautious else MAX_STEPS
         self.memory = np.zeros((4, fields.memory.shape[1]))
         self.work = fields.layout.workspace(3)
@@ -64,19 +81,17 @@ class FieldSolver:
         return self.entering
 
     def start(self, left: Positions, right: Positions) -> None:
-        """A first guess: the correlations that the input alone gives, then F with three terms in the place of F.
+        """A first guess: the correlations that the input alone gives, then the first terms of Mehler's series of F.
 
-        Mean and linear part of φ are kept, and the rest of its energy is given to the next power of ρ that φ may have.
+        The rest of the energy of φ is given to the next power of ρ that φ may have.
         """
-        fields, layout = self.fields, self.fields.layout
-        for names, field in (
-            ("growth", self.covariance), ("mean", fields.value), ("lean", fields.slope), ("rest", self.step),
-        ):  # fmt: skip
-            layout.combine(getattr(left, names)[fields.some], getattr(right, names)[fields.others], field)
-        odd, even = (left.phi.shape.parity == sign for sign in (-1, 1))
+        fields, layout, parity = self.fields, self.fields.layout, left.parity
+        self.kinked = left.kinked
+        layout.combine(left.growth[fields.some], right.growth[fields.others], self.covariance)
         predict(
-            fields.value, fields.slope, self.step, self.entering, fields.over, fields.scale, fields.starts,
-            layout.geometry, self.feedback, 3 if odd else 2, *self._guessing(even), self.fast, self.covariance,
+            left.series[fields.some], right.series[fields.others], self.entering, fields.over, fields.scale,
+            layout.lines, fields.starts, layout.geometry, self.feedback, (int(parity == -1), 1 if parity == 0 else 2),
+            *self._guessing(parity == 1), self.fast, self.covariance,
         )  # fmt: skip
         for places, *_ in fields.own:
             self.covariance[places] = fields.scale[places]
@@ -85,21 +100,17 @@ class FieldSolver:
         """Where the eigenvalues of the linear equation are, and how many sweeps the first guess takes."""
         if self.cautious:
             return (1.0, 0.0), 0
-        if even:
-            # Slopes have both signs, and nothing is known of them but their size.
-            spectrum, factor = (1.0, 0.0), self.rate
-        else:
-            spectrum = 1.0 - self.rate / 3.0, 2.0 * self.rate / 3.0
-            z = spectrum[0] / max(spectrum[1], 1e-9)
-            factor = 1.0 / (z + math.sqrt(z * z - 1.0))
+        middle, half = spectrum(self.rate, even)
+        z = middle / max(half, 1e-9)
+        factor = 1.0 / (z + math.sqrt(z * z - 1.0)) if half else self.rate
         sweeps = math.ceil(math.log(GUESSED) / math.log(max(factor, 1e-9)))
-        return spectrum, min(sweeps, MOST_GUESSES)
+        return (middle, half), min(sweeps, MOST_GUESSES)
 
     def solve(self) -> tuple[int, float]:
         """Newton steps of the slowest system, and the largest residual."""
         fields = self.fields
         starts, geometry = fields.starts, fields.layout.geometry
-        last, aim = min(self.level, 1), AIM * self.tolerance
+        last, aim = max(0, self.level - 1), AIM * self.tolerance
         residuals = np.zeros(len(starts) - 1)
         active, carried = np.arange(len(residuals)), np.arange(0)
         held = np.concatenate([np.arange(0), *(places for places, *_ in fields.fixed)])
@@ -129,10 +140,7 @@ class FieldSolver:
             carried = self._carried(active, carried) if number >= last else carried
         residual = float(residuals.max())
         if residual > self.tolerance:
-            raise ConvergenceError(
-                f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
-                "Lower sigma_a2: the map is close to losing its contraction.",
-            )
+            raise not_converged(residual, number)
         return number, residual
 
     def _carried(self, active: IntArray, before: IntArray) -> IntArray:
@@ -140,7 +148,9 @@ class FieldSolver:
         fields, errors = self.fields, np.full(len(self.fields.starts) - 1, np.inf)
         if fields.method.carries:
             fresh = np.setdiff1d(active, before, assume_unique=True)
-            left_out(self.step, fields.over, self.covariance, fields.starts, fresh, self.gap, errors)
+            left_out(
+                self.step, fields.over, self.covariance, fields.starts, fresh, self.kinked, self.gap, errors
+            )
         return np.flatnonzero(errors <= CARRIED * self.tolerance)
 
     def largest_gain(self) -> float:
@@ -166,4 +176,4 @@ class FieldSolver:
         return self.features() + fields.inner_products(self.step, self.covariance)
 
 
-__all__ = ["TOLERANCE", "FieldSolver"]
+__all__ = ["TOLERANCE", "TRUNCATED", "FieldSolver", "not_converged", "spectrum"]

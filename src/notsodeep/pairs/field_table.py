@@ -20,7 +20,7 @@ from notsodeep.gaussian.dual_grid import dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes
 from notsodeep.pairs.table_range import coordinate, distance_at
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
 AIM, ACCEPTED = 1e-11, 4e-11
@@ -189,6 +189,13 @@ class FieldTable:
     def terms(self) -> int:
         """Number of terms of F and F'."""
         return len(self.signs)
+
+    def terms_for(self, level: int) -> tuple[IntArray, IntArray]:
+        """The terms that count up to a level, and the number among them of the first of each order, (orders, 2)."""
+        counts = self.counts[level].reshape(-1)
+        first = np.cumsum(counts) - counts
+        kept = np.repeat(self.first.reshape(-1) - first, counts) + np.arange(counts.sum())
+        return kept.astype(np.intp), first.reshape(self.first.shape).astype(np.intp)
 
     def at(self, variances: Array) -> Array:
         """The functions f_kr of F/√S and F'/√E1 at some variances, (variances, terms)."""

@@ -77,15 +77,27 @@ class LogTable:
         return values
 
 
+def shortened(coefficients: Array, allowed: float) -> Array:
+    """Fewer polynomials, where the others add less than is allowed to the sum of the products of all functions."""
+    sizes = np.abs(coefficients)
+    # Each product has two factors; numbers of polynomials that are added up three at a time.
+    for count in range(4, coefficients.shape[1], 3):
+        added = sizes[:, count:].sum(axis=1).max(axis=0) * sizes.max(axis=(0, 1))
+        if 2.0 * float(added.sum()) <= allowed:
+            return np.ascontiguousarray(coefficients[:, :count])
+    return coefficients
+
+
 @njit(**OPTIONS)
 def _at(coefficients, count, place, result):  # type: ignore[no-untyped-def]
-    """The first `count` functions of a segment, (NODES, functions), at one place; the others are zero."""
+    """The first `count` functions of a segment, (polynomials, functions), at one place; the others are zero."""
+    nodes = len(coefficients)
     for k in range(count, len(result)):
         result[k] = 0.0
     for k in range(count):
         result[k] = coefficients[0, k]
     before, now = 1.0, place
-    for node in range(1, NODES - 2, 3):
+    for node in range(1, nodes - 2, 3):
         # Three polynomials at a time: what was summed up is read and written less often.
         after = 2.0 * place * now - before
         later = 2.0 * place * after - now
@@ -93,7 +105,7 @@ def _at(coefficients, count, place, result):  # type: ignore[no-untyped-def]
         for k in range(count):
             result[k] += now * one[k] + after * two[k] + later * three[k]
         before, now = later, 2.0 * place * later - after
-    for node in range(NODES - (NODES - 1) % 3, NODES):
+    for node in range(nodes - (nodes - 1) % 3, nodes):
         row = coefficients[node]
         for k in range(count):
             result[k] += now * row[k]
@@ -124,4 +136,4 @@ def _interpolate(coefficients, segment, place, values):  # type: ignore[no-untyp
         _at(coefficients[segment[i]], values.shape[1], place[i], values[i])
 
 
-__all__ = ["BLOCK", "SMALLEST", "LogTable", "interpolated_block"]
+__all__ = ["BLOCK", "SMALLEST", "LogTable", "interpolated_block", "shortened"]

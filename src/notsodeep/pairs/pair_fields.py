@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from notsodeep.pairs.compiled_mixing import add, inner_products
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
+# Which strips are meant: (strips, systems), or (strips, positions of the other sample) over pairs of positions.
+Mask = NDArray[np.bool_]
+
 
 class FieldMethod:
     """A way to evaluate F and F' of an activation over fields.
 
     Attributes:
-        name: the way, as in `KernelInfo.ways`.
+        name: the way that serves every correlation, as in `KernelInfo.ways`.
         error: error of F relative to √(S S').
         levels: what F' leaves out at each level of accuracy, relative to √(E1 E1'), the most accurate last.
         carries: dF'/dρ is evaluated as well, so that F and F' can be carried along a small step.
@@ -28,6 +32,11 @@ class FieldMethod:
     levels: tuple[float, ...] = (0.0,)
     carries: bool = False
     one_by_one: bool = False
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """All ways that are taken."""
+        return (self.name,)
 
     def side(self, positions: Positions, *, right: bool) -> Any:
         """What the positions of these samples contribute, on the left or on the right."""
@@ -45,6 +54,26 @@ class FieldMethod:
         return next(
             (k for k, left_out in enumerate(self.levels) if left_out <= allowed), len(self.levels) - 1
         )
+
+
+class MaskedMethod(FieldMethod):
+    """A way to evaluate only some strips of fields."""
+
+    def evaluate(
+        self,
+        fields: PairFields,
+        systems: IntArray,
+        covariance: Array,
+        level: int,
+        wanted: Mask | None = None,
+    ) -> None:
+        """Write F, F' and dF'/dρ of the wanted strips of these systems; of all if nothing is said."""
+        raise NotImplementedError
+
+    def everywhere(self, fields: PairFields, strips: int) -> Mask:
+        """The mask of all strips."""
+        count = fields.layout.height * fields.layout.width if fields.layout.pairs else len(fields.starts) - 1
+        return np.ones((strips, count), dtype=np.bool_)
 
 
 class PairFields:
@@ -154,4 +183,4 @@ class PairFields:
         return np.asarray(found.reshape(self.columns, self.rows).T)
 
 
-__all__ = ["FieldMethod", "PairFields"]
+__all__ = ["FieldMethod", "Mask", "MaskedMethod", "PairFields"]

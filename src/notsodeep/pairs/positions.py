@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
@@ -17,6 +18,10 @@ from notsodeep.validation import Array
 CHUNK = 1 << 16
 # Powers of the scale s with which moments of a homogeneous shape grow: E[φ(s ξ)^k] = s^k E[φ(ξ)^k].
 GROWTH = {"mean": 0.5, "rise": 0.0, "energy": 1.0, "slope_energy": 0.0}
+# Distance from a kink at which slopes are compared, and a difference that is a jump.
+NEAR, JUMP = 1e-6, 1e-4
+# Orders of Mehler's series that a first guess takes as they are, by the parity of the activation.
+ORDERS = {-1: tuple(range(1, 17, 2)), 0: tuple(range(8)), 1: tuple(range(0, 16, 2))}
 
 
 def _moments(phi: Activation) -> dict[str, Callable[[Array], Array]]:
@@ -67,6 +72,28 @@ class MomentTable:
         elif len(variances):
             self.table = LogTable(phi.gain**2 * variances)
             self.coefficients = self.table.of(lambda q: np.stack([f(q) for f in functions.values()], axis=1))
+        # An odd shape with an offset is not odd.
+        self.parity = 0 if phi.offset and phi.shape.parity == -1 else phi.shape.parity
+        self._series: Array | None = None
+        kinks = np.array(phi.shape.kinks, dtype=float)
+        beside = NEAR * (1.0 + np.abs(kinks))
+        jumps = phi.shape(kinks + beside, 1) - phi.shape(kinks - beside, 1)
+        # Where only a higher derivative jumps, the slope changes by about the distance of the two places.
+        self.kinked = bool(np.any(np.abs(jumps) > JUMP))
+
+    def series(self, variances: Array) -> Array:
+        """Mehler coefficients of the shape of the ORDERS of the parity of the activation, (orders, …)."""
+        orders, shape = ORDERS[self.parity], self.phi.shape
+        flat = np.maximum(self.phi.gain**2 * variances.reshape(-1), SMALLEST)
+        if shape.is_homogeneous:
+            found = shape.mehler(np.ones(1), orders[-1] + 1)[:, orders] * np.sqrt(flat)[:, None]
+        elif self.table is None:
+            found = np.zeros((len(flat), len(orders)))
+        else:
+            if self._series is None:
+                self._series = self.table.of(lambda q: shape.mehler(q, orders[-1] + 1)[:, orders])
+            found = self.table.evaluate(self._series, flat)
+        return np.asarray(found.T.reshape(len(orders), *variances.shape))
 
     def __call__(self, variances: Array) -> tuple[Array, ...]:
         """M_0, M_1, √S and √E1 of the shape at variances of any form; a position without signal is at rest."""
@@ -100,6 +127,8 @@ class Positions:
         root, inverse: √q and 1/√q; both zero for a position without any signal.
         still: there are such positions.
         lifted: the activation has an offset.
+        kinked: its slope jumps somewhere.
+        parity: of the activation, +1 even, -1 odd, 0 neither.
     """
 
     def __init__(
@@ -111,6 +140,7 @@ class Positions:
         root = np.sqrt(np.where(dead, 0.0, variances))
         self.root = layout.side(root)
         self.inverse = layout.side(np.divide(1.0, root, out=np.zeros_like(root), where=~dead))
+        self.kinked, self.parity = moments.kinked, moments.parity
         self.still, self.lifted = bool(dead.any()), moments.phi.offset != 0.0
 
     @property
@@ -151,15 +181,14 @@ class Positions:
         return self.layout.side(self.phi.amplitude * self.phi.gain * self._moments[3])
 
     @cached_property
-    def lean(self) -> Array:
-        """√q M_1, the root of what the linear part of φ contributes to √S."""
-        return self.root * self.rise
-
-    @cached_property
-    def rest(self) -> Array:
-        """The root of what is left of S without mean and linear part."""
-        mean = self.layout.side(self.phi.amplitude * self._moments[0])
-        return np.sqrt(np.maximum(self.energy**2 - mean**2 - self.lean**2, 0.0))
+    def series(self) -> NDArray[np.float32]:
+        """The first terms of Mehler's series, the root of what is left of S after them behind, (samples, terms, …)."""
+        found = self._table.series(self._variances)
+        rest = np.sqrt(np.maximum(self._moments[2] ** 2 - np.sum(found**2, axis=0), 0.0))
+        terms = self.phi.amplitude * np.concatenate([found, rest[None]])
+        if self.phi.offset:
+            terms[0] += self.phi.offset
+        return np.ascontiguousarray(self.layout.side(terms.swapaxes(0, 1)), dtype=np.float32)
 
     @cached_property
     def lift(self) -> Array:

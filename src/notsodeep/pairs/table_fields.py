@@ -20,13 +20,16 @@ from notsodeep.pairs.compiled_strips import (
 )
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.field_table import LEVELS, FieldTable
-from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block
-from notsodeep.pairs.pair_fields import FieldMethod, PairFields
+from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block, shortened
+from notsodeep.pairs.pair_fields import Mask, MaskedMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
+# What the interpolation in the variance may leave out, in parts of what the table itself does.
+SHORTENED = 0.01
 
-class TableFields(FieldMethod):
+
+class TableFields(MaskedMethod):
     """F, F' and F'' from a table.
 
     Args:
@@ -34,43 +37,61 @@ class TableFields(FieldMethod):
         table: the table of its shape.
         segments: where variances are.
         layout: the layout of fields.
+        allowed: what F' may leave out at the last level of accuracy.
     """
 
     name, carries = "table", True
-    levels = tuple(allowed for _, allowed in LEVELS)
 
-    def __init__(self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout) -> None:
+    def __init__(
+        self, phi: Activation, table: FieldTable, segments: LogTable, layout: Layout, allowed: float = 0.0
+    ) -> None:
         self.table, self.segments, self.layout, self.error = table, segments, layout, table.error
-        scale = np.where(table.kinds == 0, phi.amplitude, phi.amplitude * phi.gain)
-        self.coefficients = segments.of(lambda q: table.factors(q) * scale)
+        self.levels = tuple(slopes for _, slopes in LEVELS)
+        self.levels = self.levels[: self.level_for(allowed) + 1]
+        kept, self.first = table.terms_for(len(self.levels) - 1)
+        self.signs = table.signs[kept]
+        scale = np.where(table.kinds == 0, phi.amplitude, phi.amplitude * phi.gain)[kept]
+        coefficients = segments.of(lambda q: table.factors(q)[:, kept] * scale)
+        self.coefficients = shortened(coefficients, SHORTENED * max(self.levels[-1], table.error))
 
     def side(self, positions: Positions, *, right: bool) -> Array:
         """The functions of the variances at all positions: (samples, strips, terms, positions of a strip)."""
         width = 1 if self.layout.pairs and not right else LANES
         places = self.layout.strips(width)
         variances = positions.inner
-        found = np.empty((len(variances), len(places) // width, self.table.terms, width))
-        signs = np.ones(self.table.terms) if right else self.table.signs
+        found = np.empty((len(variances), len(places) // width, len(self.signs), width))
+        signs = np.ones(len(self.signs)) if right else self.signs
         for i, one in enumerate(variances):
             _pack(self.coefficients, signs, *self.segments.place(one), places, found[i])
         return found
 
     def sample_bytes(self) -> int:
         """All terms at all positions."""
-        return 8 * self.table.terms * self.layout.height * self.layout.wide
+        return 8 * len(self.signs) * self.layout.height * self.layout.wide
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
+    def evaluate(
+        self,
+        fields: PairFields,
+        systems: IntArray,
+        covariance: Array,
+        level: int,
+        wanted: Mask | None = None,
+    ) -> None:
         """F, F' and F'' of these systems."""
         table = self.table
         whole = covariance, fields.over, fields.value, fields.slope, fields.bend
-        shape = table.first, table.counts[level], table.lengths[level], level > 0
+        shape = self.first, table.counts[level], table.lengths[level], level > 0
         angle = (table.angle.epsilon, *table.angle.ends, table.angle.odd)
         left, right = fields.left[fields.some], fields.right[fields.others]
+        if wanted is None:
+            wanted = self.everywhere(fields, right.shape[1])
         if self.layout.pairs:
             places = self.layout.meeting_places(systems)
-            _look_up_pairs(*whole, left[0, :, :, 0], right[0], shape, angle, places, self.layout.geometry)
+            _look_up_pairs(
+                *whole, left[0, :, :, 0], right[0], shape, angle, places, self.layout.geometry, wanted
+            )
         else:
-            _look_up(*whole, left, right, shape, angle, systems, fields.starts)
+            _look_up(*whole, left, right, shape, angle, systems, fields.starts, wanted)
 
 
 @njit(**OPTIONS)
@@ -176,7 +197,7 @@ def _finish(rho, odd, z, rate, v1, v2, d1, d2, e1, e2):  # type: ignore[no-untyp
 
 @njit(**OPTIONS)
 def _look_up(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, right, shape, angle, systems, places
+    covariance, over, value, slope, bend, left, right, shape, angle, systems, places, wanted
 ):
     """F, F' and F'' where positions of some samples meet the same positions of others."""
     first, counts, orders, bends = shape
@@ -193,6 +214,8 @@ def _look_up(  # type: ignore[no-untyped-def]
     bits = ratio.view(np.int64)
     for p in range(left.shape[1]):
         for system in systems:
+            if not wanted[p, system]:
+                continue
             begin = places[system] + p * LANES
             count = min(LANES, places[system + 1] - begin)
             own, other = left[system % len(left), p].reshape(-1), right[system // len(left), p].reshape(-1)
@@ -219,7 +242,7 @@ def _look_up(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _look_up_pairs(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, right, shape, angle, places, geometry
+    covariance, over, value, slope, bend, left, right, shape, angle, places, geometry, wanted
 ):
     """F, F' and F'' where positions of one sample meet all of another."""
     first, counts, orders, bends = shape
@@ -238,6 +261,8 @@ def _look_up_pairs(  # type: ignore[no-untyped-def]
         other = right[p].reshape(-1)
         for position in range(len(left)):
             own = left[position]
+            if not wanted[p, position]:
+                continue
             if not correlations_of_pairs(covariance, over, places, position, p, geometry, rho):
                 continue
             _start(rho, angle, z, twice, rate, ratio, bits, v1, v2, d1, d2, e1, e2)

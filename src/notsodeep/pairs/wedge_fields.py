@@ -31,7 +31,7 @@ from notsodeep.pairs.compiled_strips import (
 )
 from notsodeep.pairs.field_layout import Layout
 from notsodeep.pairs.log_table import BLOCK, LogTable, interpolated_block
-from notsodeep.pairs.pair_fields import FieldMethod, PairFields
+from notsodeep.pairs.pair_fields import Mask, MaskedMethod, PairFields
 from notsodeep.pairs.positions import Positions
 from notsodeep.validation import Array, IntArray
 
@@ -61,7 +61,7 @@ def _mills_polynomial() -> tuple[float, ...]:
 MILLS = _mills_polynomial()
 
 
-class WedgeFields(FieldMethod):
+class WedgeFields(MaskedMethod):
     """F, F' and dF'/dρ of a piecewise-linear activation with kinks anywhere.
 
     Args:
@@ -142,7 +142,14 @@ class WedgeFields(FieldMethod):
         """All rows at all positions."""
         return 8 * int(self.coefficients.shape[2]) * self.layout.height * self.layout.wide
 
-    def evaluate(self, fields: PairFields, systems: IntArray, covariance: Array, level: int) -> None:
+    def evaluate(
+        self,
+        fields: PairFields,
+        systems: IntArray,
+        covariance: Array,
+        level: int,
+        wanted: Mask | None = None,
+    ) -> None:
         """F, F' and dF'/dρ of these systems."""
         whole = covariance, fields.over, fields.value, fields.slope, fields.bend
         (left, own), (right, other) = fields.left, fields.right
@@ -151,14 +158,16 @@ class WedgeFields(FieldMethod):
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
         # In the value the scale carries the amplitude, and the kinks are in units of the bare shape.
         ratio, zero = 1.0 / (self.phi.gain * self.phi.amplitude) ** 2, bool(self.sizes[0] == 0.0)
+        if wanted is None:
+            wanted = self.everywhere(fields, right.shape[1])
         if self.layout.pairs:
             places = self.layout.meeting_places(systems)
             _wedges_of_pairs(
                 *whole, left[0, :, :, 0], own[0], right[0], other[0], products, ratio, zero, places,
-                self.layout.geometry,
+                self.layout.geometry, wanted,
             )  # fmt: skip
         else:
-            _wedges(*whole, left, own, right, other, products, ratio, zero, systems, fields.starts)
+            _wedges(*whole, left, own, right, other, products, ratio, zero, systems, fields.starts, wanted)
 
 
 def _owen_series(h: Array, coordinate: Array) -> Array:
@@ -345,7 +354,21 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
 
 @njit(**OPTIONS)
 def _wedges(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, own, right, other, products, ratio, zero, systems, places
+    covariance,
+    over,
+    value,
+    slope,
+    bend,
+    left,
+    own,
+    right,
+    other,
+    products,
+    ratio,
+    zero,
+    systems,
+    places,
+    wanted,
 ):
     """F, F' and dF'/dρ where positions of some samples meet the same positions of others."""
     rho, whole, rises, bends, buffers = (
@@ -353,6 +376,8 @@ def _wedges(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     for p in range(left.shape[1]):
         for system in systems:
+            if not wanted[p, system]:
+                continue
             i, j = system % len(left), system // len(left)
             begin = places[system] + p * LANES
             count = min(LANES, places[system + 1] - begin)
@@ -378,7 +403,21 @@ def _wedges(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _wedges_of_pairs(  # type: ignore[no-untyped-def]
-    covariance, over, value, slope, bend, left, own, right, other, products, ratio, zero, places, geometry
+    covariance,
+    over,
+    value,
+    slope,
+    bend,
+    left,
+    own,
+    right,
+    other,
+    products,
+    ratio,
+    zero,
+    places,
+    geometry,
+    wanted,
 ):
     """F, F' and dF'/dρ where positions of one sample meet all of another."""
     rho, whole, rises, bends, buffers = (
@@ -389,7 +428,9 @@ def _wedges_of_pairs(  # type: ignore[no-untyped-def]
         for k in range(left.shape[1]):
             fill(strip[k], left[position, k])
         for p in range(len(right)):
-            if correlations_of_pairs(covariance, over, places, position, p, geometry, rho):
+            if wanted[p, position] and correlations_of_pairs(
+                covariance, over, places, position, p, geometry, rho
+            ):
                 _strip(
                     rho,
                     strip,
