@@ -8,7 +8,7 @@ memory, on disk, on a cluster, as an operator, as an estimator. A model that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
@@ -126,9 +126,9 @@ class RowModel:
 
 
 @cache
-def _has_methods(kind: type) -> bool:
+def _has_methods(kind: Hashable) -> bool:
     """Whether all instances of a class are models; what an instance has of its own is not seen."""
-    return issubclass(kind, Model)
+    return isinstance(kind, type) and issubclass(kind, Model)
 
 
 def as_model(model: Any, depth: int | None = None) -> Model:
@@ -138,8 +138,9 @@ def as_model(model: Any, depth: int | None = None) -> Model:
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."
         )
+    whole: Model = model
     if depth is None:
-        return model
+        return whole
     if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
         raise InputError(f"depth must be a whole number from 1 on, got {depth}.")
     if not isinstance(model, Unrollable):
