@@ -22,8 +22,8 @@ import numpy as np
 from harness import Row, markdown_table
 
 from learning.journal import Part, gaps
-from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
-from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
+from learning.real_data import CUTS, DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
+from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, widths
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
@@ -31,27 +31,36 @@ from notsodeep.models import DEQ
 
 # Half of the width of a band of 90 %, in standard deviations.
 NINETY = 1.645
-# What is predicted from a pool of 4000, which takes half a minute each.
-LARGE = (("relu", "ck"),)
+# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU alone is predicted there.
+FURTHER = {
+    "mnist": [(0, number) for number in (1, 2, 3)],
+    "fashion_mnist": [(0, number) for number in (1, 2, 3)],
+    "cifar10_vgg19": [(0, number) for number in (1, 2, 3)],
+    "cifar10": [(0, 1), (1, 0), (2, 0)],
+}
 
 
 def tasks() -> list[Row]:
-    """The smaller pools of every data set first, then larger and further ones."""
-    rounds = [(data, False, 0) for data in DATA] + [("digits", True, 0)]
-    rounds += [("cifar10_vgg19", False, number) for number in (1, 2, 3)] + [("fashion_mnist", False, 1)]
-    rounds += [(data, True, 0) for data in ("cifar10_vgg19", "mnist", "cifar10", "fashion_mnist")]
-    found = []
-    for activation, kernel in product(ACTIVATIONS, ("ck", "ntk")):
-        for data, large, number in rounds:
-            size = POOLS.get(data, USUAL_POOLS)[large]
-            if size == max(USUAL_POOLS) and (activation, kernel) not in LARGE:
-                continue
-            names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
-            found.append(names | {"pool": size, "number": number, "networks": False})
-            if number == 0 and kernel == "ck" and (data == "digits" or not large):
-                found.append(found[-1] | {"networks": True})
-    # Kernels of all data sets before networks.
-    return sorted(found, key=lambda task: task["networks"])
+    """One pool of 2000 of each data set with everything, all cuts of digits, further pools, pools of 4000."""
+    pairs = list(product(ACTIVATIONS, ("ck", "ntk")))
+    small, large = USUAL_POOLS
+    kernels = [_task(data, small, *pair) for pair in pairs for data in DATA if data != "digits"]
+    kernels += [
+        _task("digits", size, *pair, cut)
+        for cut in range(CUTS["digits"][2])
+        for pair in pairs
+        for size in POOLS["digits"]
+    ]
+    further = [_task(data, small, *pairs[0], *place) for data, places in FURTHER.items() for place in places]
+    largest = [_task(data, large, *pairs[0]) for data in DATA if data != "digits"]
+    # Networks have the conjugate kernel.
+    networks = [task | {"networks": True} for task in kernels if task["kernel"] == "ck"]
+    return kernels + further + networks + largest + [task | {"networks": True} for task in largest]
+
+
+def _task(data: str, size: int, activation: str, kernel: str, cut: int = 0, number: int = 0) -> Row:
+    names = {"data": data, "cut": cut, "activation": activation, "kernel": kernel}
+    return names | {"pool": size, "number": number, "networks": False}
 
 
 def rows(task: Row) -> Iterator[Row]:
@@ -60,7 +69,7 @@ def rows(task: Row) -> Iterator[Row]:
     X, y = pool_of(task["data"], task["cut"], task["pool"], task["number"])
     pool = Pool(model, X, y, task["kernel"])
     sizes = np.array(SIZES.get(task["data"], USUAL_SIZES))
-    for width in tuple(NETWORKS) if task["networks"] else (None,):
+    for width in widths(task["cut"]) if task["networks"] else (None,):
         for ridge in RIDGES:
             curve = sample_curve(pool, sizes, ridge, width, kernel=task["kernel"], model=model)
             for place, n in enumerate(sizes.tolist()):

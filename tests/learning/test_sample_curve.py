@@ -11,6 +11,7 @@ import notsodeep as nsd
 from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.rate_trend import RateTrend
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.learning.scores import right
 from notsodeep.learning.trained_kernel import TrainedKernel
@@ -27,18 +28,36 @@ X, Y = digits()
 RELU = nsd.Explicit(["relu"])
 
 
-def trained_kernel(n: int) -> tuple[TrainedKernel, np.ndarray, np.ndarray]:
+def trained_kernel(n: int, *, intercept: bool = False) -> tuple[TrainedKernel, np.ndarray, np.ndarray]:
     kernel, targets = nsd.conjugate_kernel(RELU, X[:n]), np.eye(10)[Y[:n]]
-    return TrainedKernel.of(kernel, targets, intercept=False), kernel, targets
+    return TrainedKernel.of(kernel, targets, intercept=intercept), kernel, targets
 
 
-def test_left_out_scores_are_those_of_regressions_without_the_sample():
-    trained, kernel, targets = trained_kernel(40)
-    scores = trained.left_out(0.05).mean
-    for i in (0, 17, 39):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
+    trained, kernel, targets = trained_kernel(40, intercept=intercept)
+    found = trained.left_out(0.05).mean
+    expected = np.empty_like(targets)
+    for i in range(40):
         rest = np.delete(np.arange(40), i)
-        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest])
-        assert_close(scores[i], kernel[i, rest] @ solved, Oracle.QUADRATURE)
+        mean = targets[rest].mean(axis=0) if intercept else 0.0
+        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest] - mean)
+        expected[i] = kernel[i, rest] @ solved + mean
+    assert_close(found, expected, Oracle.QUADRATURE)
+    inverse = 1.0 / (trained.values[:, None] + [0.05])
+    assert_close(trained.left_out_errors(inverse)[0], np.mean((expected - targets) ** 2), Oracle.QUADRATURE)
+
+
+def test_labels_by_chance_are_left_out_at_chance():
+    # With its own label in the mean that is taken out, a left-out sample leans to its own class.
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((400, 40, 5)), rng.integers(0, 4, (400, 40))
+    hits = []
+    for one, codes in zip(rows, labels, strict=True):
+        trained = TrainedKernel.of(one @ one.T / 5.0, np.eye(4)[codes], intercept=True)
+        hits.append(np.mean(right(trained.left_out(10.0).mean, codes)))
+    # Counts of the others are smallest for the class of the sample itself, so that it is a little below a quarter.
+    assert 0.15 < np.mean(hits) < 0.25
 
 
 def test_lengths_of_left_out_samples_are_those_of_new_ones():
@@ -152,6 +171,38 @@ def test_beyond_the_pool_two_ways_meet_for_a_kernel():
     assert narrow.mse == narrow.mse_by_theory
 
 
+def test_a_trend_of_rates_is_continued():
+    sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
+    straight = RateTrend(sizes, 2.0 * sizes**-0.3, 8000)
+    assert_close(straight.rate, 2.0 * 8000**-0.3, Oracle.QUADRATURE)
+    assert straight.doubt == pytest.approx(0.0, abs=1e-12)
+    # A rate that cannot fall below 0.2 bends: straight is too low, and the distance of both ways says so.
+    bent = RateTrend(sizes, 0.2 + 3.0 * sizes**-0.5, 8000)
+    truth = 0.2 + 3.0 * 8000**-0.5
+    line = np.polyfit(np.log(sizes), np.log(bent.rates), 1)
+    assert abs(bent.rate - truth) < 0.3 * abs(np.exp(np.polyval(line, np.log(8000))) - truth)
+    assert abs(bent.rate - truth) < 2.0 * bent.doubt
+    for trend in (straight, bent):
+        assert_close(trend.weights.sum(), 1.0, Oracle.QUADRATURE)
+
+
+def test_a_trend_of_rates_does_not_turn_up_again():
+    sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
+    rates = np.array([0.5, 0.4, 0.36, 0.355])
+    far = [RateTrend(sizes, rates, n).rate for n in (4000, 10_000, 10**6, 10**9)]
+    assert np.all(np.diff(far) < 0.0)
+
+
+def test_the_pool_moves_a_continued_rate_as_other_pools_do():
+    # Twelve pools of 140: their continued rates scatter as each of them says that they do.
+    model = nsd.DEQ("relu", 0.2)
+    pools = [Pool(model, X[start : start + 140], Y[start : start + 140], "ck") for start in range(0, 1680, 140)]
+    ahead = [Extrapolation(pool, 560, 1.0, None) for pool in pools]
+    scatter = np.std([one.rate for one in ahead], ddof=1)
+    said = np.sqrt(np.mean([one.pool_variance for one in ahead]))
+    assert 0.6 < scatter / said < 1.6
+
+
 def test_regression_has_no_accuracy():
     target = X[:, 10] + 0.3 * X[:, 20] ** 2
     curve = learning_curve(nsd.DEQ("tanh", 0.2), (X[:120], target[:120]), [40, 120, 400], ridge="best")
@@ -179,7 +230,7 @@ def test_a_factor_of_the_kernel_is_no_difference():
 
 def test_a_worse_model_is_found():
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((300, 8)) / np.sqrt(8)
+    rows = rng.standard_normal((600, 8)) / np.sqrt(8)
     labels = (np.sum(rows**2, axis=1) > 1.0).astype(int)
     # An odd activation has an odd predictor: it cannot see norms.
     found = compare({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))

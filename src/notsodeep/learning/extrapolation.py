@@ -1,10 +1,10 @@
-"""Beyond the number of labelled samples: squared error by theory, error rate in two ways.
+"""Beyond the number of labelled samples: squared error by theory, error rate by its trend.
 
 The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17); for the kernel also
-from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate is continued in
-two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
-scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, (11.22),
-and their distance says how sure it is.
+from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate of the kernel is
+continued by its trend, (11.28). A network has none, because its error has a peak where n is near the width: there the
+rate is continued by adding noise to (or taking it from) the scores that the pool itself gives, and as a power of the
+squared error; the prediction is between them, (11.22), and their distance says how sure it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from notsodeep.learning.sample_pool import Pool
+from notsodeep.learning.rate_trend import RateTrend
+from notsodeep.learning.sample_pool import Estimate, Pool
 from notsodeep.learning.scores import NetworkNoise, Scores
 from notsodeep.validation import Array
 
@@ -71,24 +72,41 @@ class Extrapolation:
 
     @cached_property
     def rate(self) -> float:
-        """The error rate at n: the geometric mean of two ways, or the noise of scores alone where none is taken off."""
+        """The error rate at n: of the kernel by its trend, of a network in two ways or by the noise of scores alone."""
+        if self.width is None:
+            return min(self._trend.rate, 1.0)
         first, second = self._two_rates
-        is_certain = self.width is not None and self._score_noise.missing >= 0.0
-        return min(first if is_certain else float(np.sqrt(first * second)), 1.0)
+        return min(first if self._score_noise.missing >= 0.0 else float(np.sqrt(first * second)), 1.0)
 
     @property
     def doubt(self) -> float:
-        """Half the distance between two ways that share little, as a standard deviation of the rate."""
+        """Half the distance between two continuations, as a standard deviation of the rate."""
+        if self.width is None:
+            return self._trend.doubt
         return abs(self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
+
+    @property
+    def pool_variance(self) -> float:
+        """Variance of the rate because the pool is one of many, and has some training sets of all, (11.28)."""
+        if self.width is not None:
+            last = self._seen[-1]
+            return last.samples_variance(last.figures)
+        shares = self._trend.weights / self._rates
+        # By how much each sample moves the logarithm of the rate.
+        moves = shares @ np.array([one.hits.mean(axis=0) for one in self._seen])
+        sets = np.array([one.sets_variance(one.hits) / len(one.hits) for one in self._seen])
+        return float(self.rate**2 * (moves.var() / self.pool.size + shares**2 @ sets))
+
+    @cached_property
+    def _trend(self) -> RateTrend:
+        return RateTrend(self._sizes, self._rates, self.n)
 
     @cached_property
     def _two_rates(self) -> tuple[float, float]:
-        by_error = self._rate_at(self.mse)
-        if self.width is None:
-            slope = _slope(np.log(self._sizes), np.log(self._rates))
-            return float(self._rates[-1] * (self.n / self.pool.size) ** slope), by_error
+        """Of a network."""
         noise = self._score_noise
-        return noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent, by_error
+        scores = noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent
+        return scores, self._rate_at(self.mse)
 
     def _rate_at(self, mse: float) -> float:
         """The error rate that belongs to a squared error, (11.18)."""
@@ -99,15 +117,19 @@ class Extrapolation:
         return np.array([max(self.pool.size // share, 2) for share in _SHARES], dtype=np.float64)
 
     @cached_property
+    def _seen(self) -> list[Estimate]:
+        """What the pool shows at each of them."""
+        return [self.pool.inside(int(n), self.ridge, self.width) for n in self._sizes]
+
+    @cached_property
     def _errors(self) -> Array:
         """Squared errors within the pool."""
-        return np.array([self.pool.inside(int(n), self.ridge, self.width).mse for n in self._sizes])
+        return np.array([one.mse for one in self._seen])
 
     @cached_property
     def _rates(self) -> Array:
         """Error rates within the pool; half an error is the least that it can show."""
-        found = [1.0 - self.pool.inside(int(n), self.ridge, self.width).accuracy for n in self._sizes]
-        return np.maximum(found, 0.5 / self.pool.size)
+        return np.maximum([1.0 - one.accuracy for one in self._seen], 0.5 / self.pool.size)
 
     @cached_property
     def _exponent(self) -> float:

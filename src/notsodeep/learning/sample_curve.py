@@ -69,16 +69,15 @@ def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
 
 
 def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """By theory; the band also has half the distance between the two ways to the answer."""
+    """Continued beyond the pool; the band also has half the distance between two ways to do that."""
     ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
     last = pool.inside(pool.size, ahead.ridge, width)
-    rows = last.samples_variance(last.figures)
     others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
     if pool.labelled.codes is None:
         doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
-        variance = rows * (ahead.mse / last.mse) ** 2 + others + doubt**2
+        variance = last.samples_variance(last.figures) * (ahead.mse / last.mse) ** 2 + others + doubt**2
         return _Point(np.nan, ahead.mse, float(np.sqrt(variance)), ahead.ridge)
-    deviation = float(np.sqrt(rows + others + ahead.doubt**2))
+    deviation = float(np.sqrt(ahead.pool_variance + others + ahead.doubt**2))
     return _Point(1.0 - ahead.rate, ahead.mse, deviation, ahead.ridge)
 
 

@@ -20,8 +20,8 @@ from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model
 from notsodeep.validation import Array, IntArray
 
-# Training sets for one n < N: the fewest and the most; twice as many as are disjoint in between.
-_FEWEST, _MOST = 4, 24
+# Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does.
+_FEWEST, _MOST = 4, 96
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
@@ -30,7 +30,7 @@ _DECAY = 1.5
 # Single neurons that stand for all of them; random networks made of them over all training sets, and the fewest and the
 # most for one.
 _NEURONS = 1024
-_NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 8, 64
+_NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 3, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ class Pool:
 
     def draws(self, n: int) -> int:
         """The number of training sets of n samples."""
-        return 1 if n == self.size else min(_MOST, max(_FEWEST, 2 * self.size // n))
+        return 1 if n == self.size else min(_MOST, max(_FEWEST, round((self.size / n) ** 2)))
 
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""

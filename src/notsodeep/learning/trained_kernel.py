@@ -29,19 +29,21 @@ class TrainedKernel:
         vectors: eigenvectors in columns.
         targets: of the training samples, their mean taken out, shape (n, outputs).
         mean: that mean.
+        intercept: whether a mean is taken out; without it, `mean` is 0.
     """
 
     values: Array
     vectors: Array
     targets: Array
     mean: Array
+    intercept: bool
 
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
         """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
         values, vectors = np.linalg.eigh(kernel)
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
-        return cls(np.maximum(values, 0.0), vectors, targets - mean, mean)
+        return cls(np.maximum(values, 0.0), vectors, targets - mean, mean, intercept)
 
     def degrees_of_freedom(self, ridge: float) -> float:
         """tr K(K + λI)⁻¹."""
@@ -72,12 +74,16 @@ class TrainedKernel:
         return low if excess(low) >= 0.0 else float(brentq(excess, low, high, xtol=1e-15 * high, rtol=1e-12))
 
     def left_out(self, ridge: float, width: int | None = None) -> Scores:
-        """Scores of each training sample by the regression from all others, docs/theory.md (11.15)."""
+        """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
+
+        The mean that is taken out of the targets is that of the others too, (11.27).
+        """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
         squares = self.vectors**2
         diagonal = squares @ inverse  # of B = (K + λ'I)⁻¹
         solved = self.vectors @ (inverse[:, None] * (self.vectors.T @ self.targets))
+        solved += self.targets * self._own_part(inverse[:, None])
         scores = self.targets - solved / diagonal[:, None] + self.mean
         if width is None:
             return Scores(scores)
@@ -89,11 +95,19 @@ class TrainedKernel:
         """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
         diagonal = self.vectors**2 @ inverse
         rotated = self.vectors.T @ self.targets
+        own = self._own_part(inverse)
         total = np.zeros(inverse.shape[1])
         for output in range(rotated.shape[1]):
-            residuals = self.vectors @ (inverse * rotated[:, [output]]) / diagonal
-            total += np.mean(residuals**2, axis=0)
+            solved = self.vectors @ (inverse * rotated[:, [output]]) + self.targets[:, [output]] * own
+            total += np.mean((solved / diagonal) ** 2, axis=0)
         return np.asarray(total / rotated.shape[1])
+
+    def _own_part(self, inverse: Array) -> Array:
+        """(B1)_i/(n - 1) at several ridges, in columns: by how much its own target moves the mean of a left-out sample."""
+        n = len(self.values)
+        if not self.intercept or n < 2:
+            return np.zeros((n, inverse.shape[1]))
+        return np.asarray(self.vectors @ (inverse * self.vectors.sum(axis=0)[:, None]) / (n - 1))
 
     def at(self, rotated: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
         """Scores of new samples, from K(new, training) in the eigenvectors and K(x, x) of the new ones."""
