@@ -78,24 +78,34 @@ class Extrapolation:
         first, second = self._two_rates
         return min(first if self._score_noise.missing >= 0.0 else float(np.sqrt(first * second)), 1.0)
 
-    @property
-    def doubt(self) -> float:
-        """Half the distance between two continuations, as a standard deviation of the rate."""
+    def band(self, others: float, deviations: float) -> tuple[float, float]:
+        """The accuracies that many standard deviations away.
+
+        Args:
+            others: variance of the accuracy over training sets and networks.
+            deviations: how many.
+        """
         if self.width is None:
-            return self._trend.doubt
-        return abs(self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
+            factor = float(np.exp(deviations * np.sqrt(self._log_variance + others / self.rate**2)))
+            return 1.0 - min(self.rate * factor, 1.0), 1.0 - self.rate / factor
+        last = self._seen[-1]
+        doubt = (self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
+        half = deviations * float(np.sqrt(last.samples_variance(last.figures) + others + doubt**2))
+        return max(1.0 - self.rate - half, 0.0), min(1.0 - self.rate + half, 1.0)
+
+    @property
+    def _log_variance(self) -> float:
+        """Of the logarithm of the kernel's rate: the pool is one of many, has some training sets, and the trend bends."""
+        return self.pool_variance + self._trend.doubt**2
 
     @property
     def pool_variance(self) -> float:
-        """Variance of the rate because the pool is one of many, and has some training sets of all, (11.28)."""
-        if self.width is not None:
-            last = self._seen[-1]
-            return last.samples_variance(last.figures)
+        """Variance of the logarithm of the kernel's rate over pools and their training sets, (11.28)."""
         shares = self._trend.weights / self._rates
-        # By how much each sample moves the logarithm of the rate.
+        # By how much each sample moves the logarithm.
         moves = shares @ np.array([one.hits.mean(axis=0) for one in self._seen])
         sets = np.array([one.sets_variance(one.hits) / len(one.hits) for one in self._seen])
-        return float(self.rate**2 * (moves.var() / self.pool.size + shares**2 @ sets))
+        return float(moves.var() / self.pool.size + shares**2 @ sets)
 
     @cached_property
     def _trend(self) -> RateTrend:

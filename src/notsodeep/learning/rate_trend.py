@@ -18,7 +18,7 @@ class RateTrend:
     """log e against log n, continued to one larger n: straight by the last doublings, and curved by all of them.
 
     A rate that falls ever more slowly, as where the classes overlap, bends; a straight line promises too much and a
-    parabola too little. The continuation is half-way in log e, and half the distance says how sure that is.
+    parabola mostly too little. The continuation is half-way in log e, and half the distance says how sure that is.
 
     Attributes:
         sizes: numbers of samples at which the rate was seen, ascending.
@@ -33,20 +33,17 @@ class RateTrend:
     @property
     def rate(self) -> float:
         """The geometric mean of both continuations."""
-        return self._continued(self.weights)
+        return float(np.exp(self.weights @ np.log(self.rates)))
 
     @property
     def doubt(self) -> float:
-        """Half the distance between them."""
-        return abs(self._continued(self._straight) - self._continued(self._curved)) / 2.0
+        """Half the distance between their logarithms."""
+        return float(abs((self._straight - self._curved) @ np.log(self.rates))) / 2.0
 
     @cached_property
     def weights(self) -> Array:
         """By how much the logarithm of the rate at n follows those that were seen: they add up to 1."""
         return np.asarray((self._straight + self._curved) / 2.0)
-
-    def _continued(self, weights: Array) -> float:
-        return float(np.exp(weights @ np.log(self.rates)))
 
     @cached_property
     def _places(self) -> tuple[Array, float]:

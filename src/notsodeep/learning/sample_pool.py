@@ -17,7 +17,7 @@ from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.population_curves import PoolCurves
 from notsodeep.learning.scores import Scores, right
 from notsodeep.learning.trained_kernel import TrainedKernel
-from notsodeep.models import Model
+from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does.
@@ -146,14 +146,15 @@ class Pool:
     def __init__(
         self, model: Model, X: Any, y: ArrayLike, kernel: str, *, intercept: bool = True, seed: int = 0
     ) -> None:
-        self.model, self.samples = model, model.check_samples(X, "X")
+        self.model = as_model(model)
+        self.samples = self.model.check_samples(X, "X")
         self.size = len(self.samples)
         if self.size < _LEAST:
             raise InputError(
                 f"{self.size} samples are too few to learn a curve from: at least {_LEAST} are needed."
             )
         self.labelled = Labelled.of(y, self.size)
-        self.kernel = exact_kernel(model, self.samples, kernel=kernel)
+        self.kernel = exact_kernel(self.model, self.samples, kernel=kernel)
         self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
