@@ -43,7 +43,11 @@ from notsodeep.models import DEQ
 RIDGES = (0.001, 0.01, 0.1, 1.0, 10.0)
 SIZES = (125, 500, 2000)
 # Training sets; at n = 2000 by p/n, as many as one can afford.
-DRAWS = {125: {0.3: 120, 0.8: 120, 2.0: 120}, 500: {0.3: 48, 0.8: 48, 2.0: 48}, 2000: {0.3: 40, 0.8: 12, 2.0: 6}}
+DRAWS = {
+    125: {0.3: 120, 0.8: 120, 2.0: 120},
+    500: {0.3: 48, 0.8: 48, 2.0: 48},
+    2000: {0.3: 40, 0.8: 12, 2.0: 6},
+}
 # Activation and p/n on the mixtures after the first.
 OTHERS = {"four": ("relu", 0.8), "rotated": ("swish", 0.3), "unequal": ("tanh", 2.0)}
 TEST = 5000

@@ -44,8 +44,19 @@ def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
         solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest] - mean)
         expected[i] = kernel[i, rest] @ solved + mean
     assert_close(found, expected, Oracle.QUADRATURE)
+    solved, new = TrainedKernel.solved(kernel.copy(), kernel[:3], targets, 0.05, intercept=intercept)
+    assert_close(solved, expected, Oracle.QUADRATURE)
+    assert_close(
+        new, trained.at(kernel[:3] @ trained.vectors, kernel.diagonal()[:3], 0.05).mean, Oracle.QUADRATURE
+    )
     inverse = 1.0 / (trained.values[:, None] + [0.05])
     assert_close(trained.left_out_errors(inverse)[0], np.mean((expected - targets) ** 2), Oracle.QUADRATURE)
+
+
+def test_equal_samples_without_a_ridge_have_a_curve():
+    rows, labels = np.repeat(X[:60], 2, axis=0), np.repeat(Y[:60], 2)
+    curve = learning_curve(nsd.DEQ("relu", 0.2), (rows, labels), [40, 120], ridge=0.0)
+    assert np.isfinite(curve.mse).all()
 
 
 def test_labels_by_chance_are_left_out_at_chance():
@@ -195,7 +206,9 @@ def test_a_trend_of_rates_does_not_turn_up_again():
 def test_the_pool_moves_a_continued_rate_as_other_pools_do():
     # Twelve pools of 140: their continued rates scatter as each of them says that they do.
     model = nsd.DEQ("relu", 0.2)
-    pools = [Pool(model, X[start : start + 140], Y[start : start + 140], "ck") for start in range(0, 1680, 140)]
+    pools = [
+        Pool(model, X[start : start + 140], Y[start : start + 140], "ck") for start in range(0, 1680, 140)
+    ]
     ahead = [Extrapolation(pool, 560, 1.0, None) for pool in pools]
     scatter = np.std([np.log(one.rate) for one in ahead], ddof=1)
     said = np.sqrt(np.mean([one.pool_variance for one in ahead]))

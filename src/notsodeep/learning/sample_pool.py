@@ -207,9 +207,7 @@ class Pool:
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""
         if (n, draw) not in self._folds:
-            rng = np.random.default_rng([self.seed, n, draw])
-            order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
-            used, others = order[:n], order[n:]
+            used, others = self._division(n, draw)
             trained = TrainedKernel.of(
                 self.kernel[np.ix_(used, used)], self.labelled.targets[used], intercept=self.intercept
             )
@@ -217,7 +215,26 @@ class Pool:
             self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
         return self._folds[n, draw]
 
+    def _division(self, n: int, draw: int) -> tuple[IntArray, IntArray]:
+        """The samples of one training set, and the others."""
+        rng = np.random.default_rng([self.seed, n, draw])
+        order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
+        return order[:n], order[n:]
+
+    def _solved(self, n: int, draw: int, ridge: float) -> list[tuple[IntArray, Scores]]:
+        """Scores of the kernel at one ridge, of training samples that are left out and of the others."""
+        used, others = self._division(n, draw)
+        left_out, new = TrainedKernel.solved(
+            self.kernel[np.ix_(used, used)],
+            self.kernel[np.ix_(others, used)],
+            self.labelled.targets[used],
+            ridge,
+            intercept=self.intercept,
+        )
+        return [(used, Scores(left_out)), (others, Scores(new))]
+
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
+        """The same from the diagonalised matrix: for many ridges, or a network."""
         fold = self.fold(n, draw)
         parts = [(fold.used, fold.trained.left_out(ridge, width))]
         if len(fold.others):
@@ -232,7 +249,12 @@ class Pool:
             np.empty_like(self.labelled.targets),
         )
         codes = self.labelled.codes
-        for rows, scores in self._scores(n, draw, ridge, width):
+        is_known = width is not None or (n, draw) in self._folds
+        try:
+            parts = self._scores(n, draw, ridge, width) if is_known else self._solved(n, draw, ridge)
+        except np.linalg.LinAlgError:
+            parts = self._scores(n, draw, ridge, width)
+        for rows, scores in parts:
             errors[rows], means[rows] = scores.squared_errors(self.labelled.targets[rows]), scores.mean
         if codes is None:
             return hits, errors, 0.0

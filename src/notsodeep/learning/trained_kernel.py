@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, lapack
 from scipy.optimize import brentq
 
 from notsodeep.learning.scores import NetworkNoise, Scores
@@ -91,6 +92,36 @@ class TrainedKernel:
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, self._network_noise(penalty, width, lengths))
 
+    @staticmethod
+    def solved(
+        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
+    ) -> tuple[Array, Array]:
+        """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
+
+        Args:
+            kernel: of the training samples; overwritten.
+            cross: K(new, training).
+            targets: of the training samples.
+            ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
+            intercept: take the mean out of the targets first.
+        """
+        n = len(kernel)
+        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
+        centred = targets - mean
+        kernel[np.diag_indices(n)] += ridge
+        factor, _ = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+        dual, ones = np.split(
+            cho_solve((factor, True), np.column_stack([centred, np.ones(n)]), check_finite=False),
+            [-1],
+            axis=1,
+        )
+        inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        if failed:
+            raise np.linalg.LinAlgError("The kernel matrix is singular.")
+        own = centred * ones / (n - 1) if intercept and n > 1 else 0.0
+        left_out = centred - (dual + own) / inverse.diagonal()[:, None] + mean
+        return left_out, cross @ dual + mean
+
     def left_out_errors(self, inverse: Array) -> Array:
         """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
         diagonal = self.vectors**2 @ inverse
@@ -155,8 +186,14 @@ class TrainedKernel:
     ) -> Single:
         """Σ_k weight_k · (neuron k less what the others make of it) · (readout of neuron k)."""
         factor = self._network_factor(penalty, width, len(weights))
-        each = weights.T[:, :, None] * (factor * readout)  # (networks, neurons, outputs)
-        return np.asarray(surprises @ each.astype(np.float32))
+        # One product for all networks: (neurons, networks · outputs).
+        each = (
+            (weights[:, :, None] * (factor * readout)[:, None, :])
+            .astype(np.float32)
+            .reshape(len(readout), -1)
+        )
+        found = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
+        return np.asarray(found.transpose(1, 0, 2))
 
     def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
         return float(np.sqrt(self._network_share(penalty, width) / neurons))
