@@ -31,7 +31,7 @@ from notsodeep.models import DEQ
 
 # Half of the width of a band of 90 %, in standard deviations.
 NINETY = 1.645
-# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU alone is predicted there.
+# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU is predicted there.
 FURTHER = {
     "mnist": [(0, number) for number in (1, 2, 3)],
     "fashion_mnist": [(0, number) for number in (1, 2, 3)],

@@ -172,8 +172,8 @@ def compare(
     """
     if isinstance(source, GaussianMixture):
         raise InputError(
-            "compare needs labelled samples (X, y), on which the models meet. For a mixture ask for the learning_curve of "
-            "each."
+            "compare needs labelled samples (X, y), on which the models meet. For a mixture ask for the "
+            "learning_curve of each."
         )
     X, y = as_labelled_samples(source)
     features, name_of_kernel = as_width(width, kernel)

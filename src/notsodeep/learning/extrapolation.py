@@ -95,7 +95,7 @@ class Extrapolation:
 
     @property
     def _log_variance(self) -> float:
-        """Of the logarithm of the kernel's rate: the pool is one of many, has some training sets, and the trend bends."""
+        """Of the logarithm of the kernel's rate: over pools and training sets, and because the trend may bend."""
         return self.pool_variance + self._trend.doubt**2
 
     @property

@@ -134,7 +134,7 @@ class TrainedKernel:
         return np.asarray(total / rotated.shape[1])
 
     def _own_part(self, inverse: Array) -> Array:
-        """(B1)_i/(n - 1) at several ridges, in columns: by how much its own target moves the mean of a left-out sample."""
+        """(B1)_i/(n - 1) at several ridges, in columns: how much a sample's own target moves its left-out score."""
         n = len(self.values)
         if not self.intercept or n < 2:
             return np.zeros((n, inverse.shape[1]))
