@@ -20,8 +20,9 @@ from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
-# Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does.
-_FEWEST, _MOST = 4, 96
+# Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
+# as many as take about this number of multiplications.
+_FEWEST, _MOST, _WORK = 4, 96, 2e9
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
@@ -202,16 +203,18 @@ class Pool:
 
     def draws(self, n: int) -> int:
         """The number of training sets of n samples."""
-        return 1 if n == self.size else min(_MOST, max(_FEWEST, round((self.size / n) ** 2)))
+        if n == self.size:
+            return 1
+        return int(min(_MOST, max(_FEWEST, (self.size / n) ** 2, _WORK / (self.size * n**2))))
 
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""
         if (n, draw) not in self._folds:
             used, others = self._division(n, draw)
             trained = TrainedKernel.of(
-                self.kernel[np.ix_(used, used)], self.labelled.targets[used], intercept=self.intercept
+                self.kernel[used][:, used], self.labelled.targets[used], intercept=self.intercept
             )
-            rotated = self.kernel[np.ix_(others, used)] @ trained.vectors
+            rotated = self.kernel[others][:, used] @ trained.vectors
             self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
         return self._folds[n, draw]
 
@@ -224,14 +227,12 @@ class Pool:
     def _solved(self, n: int, draw: int, ridge: float) -> list[tuple[IntArray, Scores]]:
         """Scores of the kernel at one ridge, of training samples that are left out and of the others."""
         used, others = self._division(n, draw)
-        left_out, new = TrainedKernel.solved(
-            self.kernel[np.ix_(used, used)],
-            self.kernel[np.ix_(others, used)],
-            self.labelled.targets[used],
-            ridge,
-            intercept=self.intercept,
+        # Whole rows are copied quickly, and the matrix is symmetric.
+        rows = self.kernel[used]
+        left_out, everything = TrainedKernel.solved(
+            rows[:, used], rows.T, self.labelled.targets[used], ridge, intercept=self.intercept
         )
-        return [(used, Scores(left_out)), (others, Scores(new))]
+        return [(used, Scores(left_out)), (others, Scores(everything[others]))]
 
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
         """The same from the diagonalised matrix: for many ridges, or a network."""
