@@ -2,11 +2,11 @@
 
 Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST, CIFAR-10 and VGG-19 features of CIFAR-10 and of 200 and 800 rows
 of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
-whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Networks are predicted
-from one of the smaller pools (digits: from both); kernels from one, of VGG-19 features from four and of Fashion-MNIST
-from two; from 4000 rows the conjugate kernel of ReLU alone. How the data sets are cut, and how often each figure was
-measured: learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and
-network), widened by what the number of test rows adds.
+whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Everything is predicted
+from one pool of 2000 and from ten pools of digits; the conjugate kernel of ReLU from three further pools of 2000 and
+from one of 4000. How the data sets are cut, and how often each figure was measured: learning/real_data.py,
+learning/trained.py. The 90 % bands are for the accuracy of one training set (and network), widened by what the number
+of test rows adds. The standard error of a measurement is that of its training sets and of its test rows.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -121,12 +121,14 @@ def beside(found: list[Row]) -> list[Row]:
         noise = NINETY * np.sqrt(row["predicted"] * (1.0 - row["predicted"]) / sets[0]["test_rows"])
         low = row["predicted"] - np.hypot(row["predicted"] - row["low"], noise)
         high = row["predicted"] + np.hypot(row["high"] - row["predicted"], noise)
-        deviation = float(accuracy.std(ddof=1)) if len(sets) > 1 else np.nan
+        # Of a mean over training sets, and of test rows that all of them share.
+        sets_variance = float(accuracy.var(ddof=1)) / len(sets) if len(sets) > 1 else 0.0
+        rows_variance = float(accuracy.mean() * (1.0 - accuracy.mean())) / sets[0]["test_rows"]
         both.append(
             row
             | {
                 "measured": float(accuracy.mean()),
-                "error": deviation / np.sqrt(len(sets)),
+                "error": float(np.sqrt(sets_variance + rows_variance)),
                 "inside": int(np.sum((accuracy >= low) & (accuracy <= high))),
                 "sets": len(sets),
                 "measured_mse": float(np.mean([one["mse"] for one in sets])),
@@ -163,7 +165,7 @@ def page(found: list[Row]) -> str:
             markdown_table(everything),
             "By data set, activation, kernel or width, ridge and n:\n",
             markdown_table(by_kind),
-            "The largest differences inside the pool:\n",
+            "The largest differences inside the pool (in brackets the number of training sets):\n",
             markdown_table([_named(row) for row in worst if not row["extrapolated"]][:8]),
             "The largest differences beyond it:\n",
             markdown_table([_named(row) for row in worst if row["extrapolated"]][:8]),
@@ -181,7 +183,8 @@ def _kinds(rows: list[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
         kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
-        for kind in (row["data"], row["activation"], kernel, f"ridge {row['ridge']:g}", f"n = {row['n']}"):
+        numbers = f"pool {row['pool']}", f"ridge {row['ridge']:g}", f"n = {row['n']}"
+        for kind in (row["data"], row["activation"], kernel, *numbers):
             found.setdefault(kind, []).append(row)
     order = (*DATA, *ACTIVATIONS, "ck", "ntk", *(f"width {width}" for width in NETWORKS))
     first = {kind: found.pop(kind) for kind in order if kind in found}
@@ -197,16 +200,10 @@ def _line(some: list[Row], first: Row) -> Row:
         "nine of ten below": f"{np.quantile(away, 0.9):.2f}",
         "worst": f"{away.max():.2f}",
         "above 2.5": int(np.sum(away > 2.5)),
-        "standard error of the measurement, median": _median_error(some),
+        "standard error of the measurement, median": f"{100 * np.median([row['error'] for row in some]):.2f}",
         "in the 90 % band": f"{100 * sum(row['inside'] for row in some) / sum(row['sets'] for row in some):.0f} %",
         "trained machines": sum(row["sets"] for row in some),
     }
-
-
-def _median_error(some: list[Row]) -> str:
-    """Of what was trained more than once."""
-    errors = [row["error"] for row in some if row["sets"] > 1]
-    return f"{100 * np.median(errors):.2f}" if errors else "–"
 
 
 def _named(row: Row) -> Row:
@@ -214,8 +211,7 @@ def _named(row: Row) -> Row:
         **{name: row[name] for name in ("data", "activation")},
         "kernel": row["kernel"] if row["width"] is None else f"width {row['width']}",
         **{name: row[name] for name in ("ridge", "pool", "n")},
-        "measured, %": f"{100 * row['measured']:.2f}"
-        + (f" ± {100 * row['error']:.2f}" if row["sets"] > 1 else " (one set)"),
+        "measured, %": f"{100 * row['measured']:.2f} ± {100 * row['error']:.2f} ({row['sets']})",
         "predicted, %": f"{100 * row['predicted']:.2f}",
         "band": f"{100 * row['low']:.1f} … {100 * row['high']:.1f}",
     }
@@ -252,7 +248,7 @@ def formulas(found: list[Row]) -> str:
 def _all_figures(both: list[Row]) -> list[Row]:
     groups: dict[tuple[object, ...], dict[int, Row]] = {}
     for row in both:
-        if row["number"] == 0:
+        if row["number"] == row["cut"] == 0:
             kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
             key = (row["data"], row["activation"], kernel, row["ridge"], row["pool"])
             groups.setdefault(key, {})[row["n"]] = row
