@@ -184,23 +184,32 @@ def test_beyond_the_pool_two_ways_meet_for_a_kernel():
 def test_a_trend_of_rates_is_continued():
     sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
     straight = RateTrend(sizes, 2.0 * sizes**-0.3, 8000)
-    assert_close(straight.rate, 2.0 * 8000**-0.3, Oracle.QUADRATURE)
-    assert straight.doubt == pytest.approx(0.0, abs=1e-12)
-    # A rate that cannot fall below 0.2 bends: straight is too low, and the distance of both ways says so.
+    assert_close(np.array(straight.continued), np.full(2, 2.0 * 8000**-0.3), Oracle.QUADRATURE)
+    # A rate that cannot fall below 0.2 bends.
     bent = RateTrend(sizes, 0.2 + 3.0 * sizes**-0.5, 8000)
-    truth = 0.2 + 3.0 * 8000**-0.5
-    line = np.polyfit(np.log(sizes), np.log(bent.rates), 1)
-    assert abs(bent.rate - truth) < 0.3 * abs(np.exp(np.polyval(line, np.log(8000))) - truth)
-    assert abs(np.log(bent.rate / truth)) < 2.0 * bent.doubt
+    low, high = bent.continued
+    assert low < 0.2 + 3.0 * 8000**-0.5 < high
     for trend in (straight, bent):
         assert_close(trend.weights.sum(), 1.0, Oracle.QUADRATURE)
+        assert_close(trend.weights @ np.log(trend.rates), np.log(trend.continued).mean(), Oracle.QUADRATURE)
 
 
 def test_a_trend_of_rates_does_not_turn_up_again():
     sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
     rates = np.array([0.5, 0.4, 0.36, 0.355])
-    far = [RateTrend(sizes, rates, n).rate for n in (4000, 10_000, 10**6, 10**9)]
-    assert np.all(np.diff(far) < 0.0)
+    far = np.array([RateTrend(sizes, rates, n).continued for n in (4000, 10_000, 10**6, 10**9)])
+    assert np.all(np.diff(far, axis=0) <= 1e-12)
+
+
+def test_beyond_the_pool_the_middle_of_three_ways_is_taken():
+    pool = Pool(nsd.DEQ("relu", 0.2), X[:200], Y[:200], "ck")
+    ahead = Extrapolation(pool, 800, 0.1, None)
+    ways = sorted([*ahead._trend.continued, ahead._rate_at(ahead.mse)])
+    assert ahead.rate == ways[1]
+    # The band is about the logarithm of the rate, and has how far they are apart.
+    low, high = 1.0 - np.array(ahead.band(0.0, 1.0))
+    assert low * high == pytest.approx(ahead.rate**2)
+    assert np.log(low / ahead.rate) ** 2 == pytest.approx(ahead.pool_variance + np.var(np.log(ways)))
 
 
 def test_the_pool_moves_a_continued_rate_as_other_pools_do():

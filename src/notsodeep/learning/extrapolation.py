@@ -2,9 +2,10 @@
 
 The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17); for the kernel also
 from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate of the kernel is
-continued by its trend, (11.28). A network has none, because its error has a peak where n is near the width: there the
-rate is continued by adding noise to (or taking it from) the scores that the pool itself gives, and as a power of the
-squared error; the prediction is between them, (11.22), and their distance says how sure it is.
+continued by its trend, straight and curved, and as a power of the squared error: the prediction is the middle one,
+(11.28). A network has no trend, because its error has a peak where n is near the width: there the rate is continued by
+adding noise to (or taking it from) the scores that the pool itself gives, and as a power of the squared error; the
+prediction is between them, (11.22). How far the ways are apart says how sure the prediction is.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class Extrapolation:
 
     @cached_property
     def rate(self) -> float:
-        """The error rate at n: of the kernel by its trend, of a network in two ways or by the noise of scores alone."""
+        """The error rate at n: of the kernel the middle of three ways, of a network between two."""
         if self.width is None:
-            return min(self._trend.rate, 1.0)
+            return min(float(np.median(self._three_rates)), 1.0)
         first, second = self._two_rates
         return min(first if self._score_noise.missing >= 0.0 else float(np.sqrt(first * second)), 1.0)
 
@@ -95,8 +96,8 @@ class Extrapolation:
 
     @property
     def _log_variance(self) -> float:
-        """Of the logarithm of the kernel's rate: over pools and training sets, and because the trend may bend."""
-        return self.pool_variance + self._trend.doubt**2
+        """Of the logarithm of the kernel's rate: over pools and training sets, and because three ways differ."""
+        return self.pool_variance + float(np.var(np.log(self._three_rates)))
 
     @property
     def pool_variance(self) -> float:
@@ -110,6 +111,11 @@ class Extrapolation:
     @cached_property
     def _trend(self) -> RateTrend:
         return RateTrend(self._sizes, self._rates, self.n)
+
+    @cached_property
+    def _three_rates(self) -> tuple[float, float, float]:
+        """Of the kernel."""
+        return (*self._trend.continued, self._rate_at(self.mse))
 
     @cached_property
     def _two_rates(self) -> tuple[float, float]:

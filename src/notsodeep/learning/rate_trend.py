@@ -17,8 +17,8 @@ _LAST = 3
 class RateTrend:
     """log e against log n, continued to one larger n: straight by the last doublings, and curved by all of them.
 
-    A rate that falls ever more slowly, as where the classes overlap, bends; a straight line promises too much and a
-    parabola mostly too little. The continuation is half-way in log e, and half the distance says how sure that is.
+    A rate that falls ever more slowly, as where the classes overlap, bends: a straight line promises too much and a
+    parabola mostly too little.
 
     Attributes:
         sizes: numbers of samples at which the rate was seen, ascending.
@@ -31,18 +31,16 @@ class RateTrend:
     n: int
 
     @property
-    def rate(self) -> float:
-        """The geometric mean of both continuations."""
-        return float(np.exp(self.weights @ np.log(self.rates)))
-
-    @property
-    def doubt(self) -> float:
-        """Half the distance between their logarithms."""
-        return float(abs((self._straight - self._curved) @ np.log(self.rates))) / 2.0
+    def continued(self) -> tuple[float, float]:
+        """The rate at n, straight and curved."""
+        straight, curved = (
+            float(np.exp(weights @ np.log(self.rates))) for weights in (self._straight, self._curved)
+        )
+        return straight, curved
 
     @cached_property
     def weights(self) -> Array:
-        """By how much the logarithm of the rate at n follows those that were seen: they add up to 1."""
+        """By how much log e(n), half-way between both, follows what was seen; they add up to 1."""
         return np.asarray((self._straight + self._curved) / 2.0)
 
     @cached_property
