@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 from harness import Row, markdown_table
 
-from learning.journal import Part, gaps
+from learning.journal import Part, chosen, gaps
 from learning.real_data import CUTS, DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
 from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, widths
 from notsodeep.learning import Spectrum, ridge_error
@@ -165,6 +165,9 @@ def page(found: list[Row]) -> str:
             markdown_table(everything),
             "By data set, activation, kernel or width, ridge and n:\n",
             markdown_table(by_kind),
+            "Bands, conjugate kernel of ReLU. All figures from one pool are off together, so that the number of pools "
+            "decides how well a share is known:\n",
+            markdown_table(_bands(both)),
             "The largest differences inside the pool (in brackets the number of training sets):\n",
             markdown_table([_named(row) for row in worst if not row["extrapolated"]][:8]),
             "The largest differences beyond it:\n",
@@ -189,6 +192,27 @@ def _kinds(rows: list[Row]) -> dict[str, list[Row]]:
     order = (*DATA, *ACTIVATIONS, "ck", "ntk", *(f"width {width}" for width in NETWORKS))
     first = {kind: found.pop(kind) for kind in order if kind in found}
     return first | dict(sorted(found.items(), key=lambda item: (item[0][0], float(item[0].split()[-1]))))
+
+
+def _bands(both: list[Row]) -> list[Row]:
+    """Shares of trained machines inside their band for each data set and size of pools."""
+    lines = []
+    for data, size in dict.fromkeys((row["data"], row["pool"]) for row in both):
+        some = chosen(both, data=data, pool=size, activation="relu", kernel="ck", width=None)
+        line: Row = {"data": data, "pool": size, "pools": len({(row["cut"], row["number"]) for row in some})}
+        for title, part in {
+            "inside the pool": [row for row in some if not row["extrapolated"]],
+            "twice": chosen(some, n=2 * size),
+            "four times": chosen(some, n=4 * size),
+        }.items():
+            line[title] = _share(part)
+        lines.append(line)
+    return lines
+
+
+def _share(some: list[Row]) -> str:
+    machines = sum(row["sets"] for row in some)
+    return f"{100 * sum(row['inside'] for row in some) / machines:.0f} % of {machines}" if machines else "–"
 
 
 def _line(some: list[Row], first: Row) -> Row:
