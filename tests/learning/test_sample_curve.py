@@ -212,6 +212,13 @@ def test_beyond_the_pool_the_middle_of_three_ways_is_taken():
     assert np.log(low / ahead.rate) ** 2 == pytest.approx(ahead.pool_variance + np.var(np.log(ways)))
 
 
+@pytest.mark.parametrize(("width", "ridge"), [(60, 0.01), (150, 1.0), (2000, 0.1)])
+def test_beyond_the_pool_a_network_begins_where_the_pool_ends(width, ridge):
+    pool = Pool(nsd.DEQ("relu", 0.2), X[:200], Y[:200], "ck")
+    last = 1.0 - pool.inside(200, ridge, width).accuracy
+    assert Extrapolation(pool, 201, ridge, width).rate == pytest.approx(last, rel=0.02)
+
+
 def test_the_pool_moves_a_continued_rate_as_other_pools_do():
     # Twelve pools of 140: their continued rates scatter as each of them says that they do.
     model = nsd.DEQ("relu", 0.2)

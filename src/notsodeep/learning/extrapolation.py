@@ -119,10 +119,16 @@ class Extrapolation:
 
     @cached_property
     def _two_rates(self) -> tuple[float, float]:
-        """Of a network."""
+        """Of a network; the first is scaled so that it agrees with the pool at n = N."""
+        at_pool = Extrapolation(self.pool, self.pool.size, self.ridge, self.width)._rate_by_scores
+        return self._rate_by_scores * float(self._rates[-1]) / at_pool, self._rate_at(self.mse)
+
+    @cached_property
+    def _rate_by_scores(self) -> float:
+        """The rate of the pool's own scores with the noise that belongs to n, less the bias that they do not reach."""
         noise = self._score_noise
-        scores = noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent
-        return scores, self._rate_at(self.mse)
+        reached = (self.mse / (self.mse + noise.unreached)) ** self._exponent
+        return float(max(noise.rate * reached, 0.5 / self.pool.size))
 
     def _rate_at(self, mse: float) -> float:
         """The error rate that belongs to a squared error, (11.18)."""
