@@ -33,7 +33,7 @@ USUAL_SIZES = (100, 300, 1000, 2000, 4000, 8000)
 # Most training sets of one n, and of a small n.
 MOST_SETS, MOST_SMALL_SETS, SMALL = 8, 24, 300
 # Further training sets where 24 of them leave more than half a point open: the data and the n.
-FURTHER_DATA, FURTHER_SIZE = ("cifar10_vgg19",), 100
+FURTHER_DATA, FURTHER_SIZE = ("cifar10_vgg19", "mnist"), 100
 
 
 @dataclass(frozen=True, eq=False)

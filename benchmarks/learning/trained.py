@@ -2,8 +2,9 @@
 
 One task is a data set, a cut of its rows, an activation and a width (none: the exact kernels, conjugate and tangent).
 σ_a² = 0.2, ridges 0.001, 0.03 and 1. Up to eight disjoint training sets for each n (24 up to n = 300, and 56 further
-ones of VGG-19 features at n = 100, where accuracies differ most); networks of width 128, 512 and 4096, six, four and
-two of them, take the training sets in turn. Their equilibria are solved to 1e-6 in float32, the regressions in float64.
+ones of MNIST and VGG-19 features at n = 100, where accuracies differ most); networks of width 128, 512 and 4096, six,
+four and two of them, take the training sets in turn. Their equilibria are solved to 1e-6 in float32, the regressions in
+float64.
 """
 
 from __future__ import annotations
