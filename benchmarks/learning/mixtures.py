@@ -10,14 +10,13 @@ swish, conjugate and tangent kernel. Mixtures:
   rotated    three classes with weights 0.5, 0.3, 0.2, ‖μ_a‖ = 2, covariances with eigenvalues from 0.5 to 1.5 in a
              random basis each: nothing commutes. p up to 1600
 
-All activations and ratios on the first mixture, one pair of them on each of the others (`OTHERS`). 60 training sets at
-n = 125, 32 at n = 500 (tanh at p/n = 0.3: 40), four at n = 2000 (eight of two cases), each with 5000 test samples of
-its own. To take noise off the measurement, the linear part of each trained regression, a function zᵀW whose accuracy
-on a mixture is known without any sample, is counted on the same test samples, and what they have by chance in it is
-taken off (a control variate: the expectation does not change; what is marked "plain" in the journal was measured
-without it, with 16 training sets at n = 500). The band is that of training sets; what the test samples add is added to
-it before counting. "error of the theory" is √(mean (predicted - measured)² - mean (standard error of the
-measurement)²), the part of the differences that the measurement's own noise does not explain.
+All activations and ratios on the first mixture, one pair of them on each of the others (`OTHERS`). 60 or 120 training
+sets at n = 125, 32 or 48 at n = 500, four to 40 at n = 2000, each with 5000 test samples of its own. To take noise off
+the measurement, the linear part of each trained regression, a function zᵀW whose accuracy on a mixture is known without
+any sample, is counted on the same test samples, and what they have by chance in it is taken off (a control variate: the
+expectation does not change). The band is that of training sets; what the test samples add is added to it before
+counting. "error of the theory" is √(mean (predicted - measured)² - mean (standard error of the measurement)²), the part
+of the differences that the measurement's own noise does not explain.
 """
 
 from __future__ import annotations
@@ -41,10 +40,17 @@ from notsodeep.learning.scores import right
 from notsodeep.models import DEQ
 
 RIDGES = (0.001, 0.01, 0.1, 1.0, 10.0)
-DRAWS = {125: 60, 500: 32, 2000: 4}
+SIZES = (125, 500, 2000)
+# Training sets; at n = 2000 by p/n, as many as one can afford.
+DRAWS = {
+    125: {0.3: 120, 0.8: 120, 2.0: 120},
+    500: {0.3: 48, 0.8: 48, 2.0: 48},
+    2000: {0.3: 40, 0.8: 12, 2.0: 6},
+}
 # Activation and p/n on the mixtures after the first.
 OTHERS = {"four": ("relu", 0.8), "rotated": ("swish", 0.3), "unequal": ("tanh", 2.0)}
 TEST = 5000
+MANY = 12
 KERNELS = ("ck", "ntk")
 SIGMA_A2 = 0.2
 
@@ -58,7 +64,7 @@ def tasks() -> list[Row]:
     return [
         {"n": n, "ratio": ratio, "mixture": mixture, "activation": activation, "centred": False}
         for mixture, activation, ratio in cases
-        for n in DRAWS
+        for n in SIZES
     ]
 
 
@@ -102,7 +108,7 @@ def rows(task: Row) -> Iterator[Row]:
     n = task["n"]
     mixture = mixture_of(task["mixture"], round(task["ratio"] * n))
     model = model_of(task, mixture)
-    draws = [draw(model, mixture, n, seed) for seed in range(DRAWS[n])]
+    draws = [draw(model, mixture, n, seed) for seed in range(DRAWS[n][task["ratio"]])]
     for number, kernel in enumerate(KERNELS):
         learning_curve(model, mixture, n, 1.0, kernel=kernel)  # loads compiled code
         for place, ridge in enumerate(RIDGES):
@@ -205,7 +211,9 @@ def page(found: list[Row]) -> str:
     """The statement of the table, by n and by what varies."""
     parts = [
         f"### Without data: Gaussian mixtures\n\n{_about()}\n",
-        markdown_table([_line(chosen(found, n=n), {"n": n}) for n in DRAWS if chosen(found, n=n)]),
+        markdown_table([_line(chosen(found, n=n), {"n": n}) for n in SIZES if chosen(found, n=n)]),
+        f"The same cases at every n, those with at least {MANY} training sets at n = 2000:\n",
+        markdown_table(_falling(found)),
         "By what varies, at n = 2000 (in brackets n = 500):\n",
     ]
     lines = []
@@ -239,6 +247,30 @@ def page(found: list[Row]) -> str:
         )
     )
     return "\n".join(parts)
+
+
+def _falling(found: list[Row]) -> list[Row]:
+    """Differences by n, of the cases that were measured at every n and often at the largest."""
+    fields = ("mixture", "activation", "ratio", "kernel", "ridge")
+    by_n = {n: {tuple(row[name] for name in fields): row for row in chosen(found, n=n)} for n in SIZES}
+    often = {case for case, row in by_n[max(SIZES)].items() if row["training_sets"] >= MANY}
+    cases = often.intersection(*by_n.values())
+    lines = []
+    for n in SIZES:
+        some = [by_n[n][case] for case in sorted(cases)]
+        noise = _mean_square(100.0 * np.array([row["error"] for row in some]))
+        square = _mean_square(gaps(some))
+        lines.append(
+            {
+                "n": n,
+                "cases": len(some),
+                "median, points": f"{np.median(gaps(some)):.2f}",
+                "worst, points": f"{gaps(some).max():.2f}",
+                "root mean square": f"{math.sqrt(square):.2f}",
+                "of that, noise of the measurement": f"{math.sqrt(noise):.2f}",
+            }
+        )
+    return lines
 
 
 def _about() -> str:

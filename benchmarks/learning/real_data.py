@@ -2,8 +2,8 @@
 
 The published training and test parts are put together, shuffled once and scaled by one number (an unlabelled step), so
 that all rows come from one distribution. Where rows are plenty (MNIST, Fashion-MNIST, VGG-19 features) training rows,
-test rows and pools are disjoint. CIFAR-10 (12 000 rows here) is cut twice and digits (1797) once into pools and
-the others; there the other rows are both training and test rows, and those that a regression was trained on are
+test rows and pools are disjoint. CIFAR-10 (12 000 rows here) is cut three times and digits (1797) ten times into pools
+and the others; there the other rows are both training and test rows, and those that a regression was trained on are
 scored by leaving each of them out, in closed form, which is exact.
 """
 
@@ -23,8 +23,8 @@ CUTS = {
     "mnist": (8000, 10_000, 1),
     "fashion_mnist": (8000, 10_000, 1),
     "cifar10_vgg19": (8000, 8000, 1),
-    "cifar10": (8000, 0, 2),
-    "digits": (997, 0, 1),
+    "cifar10": (8000, 0, 3),
+    "digits": (997, 0, 10),
 }
 POOLS = {"digits": (200, 800)}
 USUAL_POOLS = (2000, 4000)
@@ -32,6 +32,8 @@ SIZES = {"digits": (50, 100, 200, 400, 800)}
 USUAL_SIZES = (100, 300, 1000, 2000, 4000, 8000)
 # Most training sets of one n, and of a small n.
 MOST_SETS, MOST_SMALL_SETS, SMALL = 8, 24, 300
+# Further training sets where 24 of them leave more than half a point open: the data and the n.
+FURTHER_DATA, FURTHER_SIZE = ("cifar10_vgg19", "mnist"), 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +76,13 @@ def cut_of(data: str, number: int) -> Cut:
     train, test, _ = CUTS[data]
     largest = max(POOLS.get(data, USUAL_POOLS))
     if test:
-        parts = np.split(np.arange(len(X)), [train, train + test])
+        rows, new, pools = np.split(np.arange(len(X)), [train, train + test])
     else:
-        pools = np.arange(number * largest, (number + 1) * largest)
-        parts = [np.setdiff1d(np.arange(len(X)), pools), np.arange(0), pools]
-    rows, new, pools = parts
+        # Disjoint pools as long as there are rows, then in a new order.
+        again, place = divmod(number, len(X) // largest)
+        order = np.random.default_rng(again).permutation(len(X)) if again else np.arange(len(X))
+        before, pools, after = np.split(order, [place * largest, (place + 1) * largest])
+        rows, new = np.concatenate([before, after]), np.arange(0)
     return Cut(X[rows], y[rows], X[new], y[new], X[pools], y[pools])
 
 
@@ -88,7 +92,12 @@ def pool_of(data: str, cut: int, size: int, number: int) -> tuple[Array, Array]:
     return one.X_pools[rows], one.y_pools[rows]
 
 
-def training_sets(data: str, n: int) -> list[Array]:
-    """Disjoint sets of n training rows."""
-    train, most = CUTS[data][0], MOST_SMALL_SETS if n <= SMALL else MOST_SETS
-    return [np.arange(start, start + n) for start in range(0, train - n + 1, n)][:most]
+def training_sets(data: str, *, further: bool = False) -> dict[tuple[int, int], Array]:
+    """Disjoint sets of n training rows by (n, number): those of the table, or the further ones."""
+    found = {}
+    for n in SIZES.get(data, USUAL_SIZES):
+        most = MOST_SMALL_SETS if n <= SMALL else MOST_SETS
+        for number, start in enumerate(range(0, CUTS[data][0] - n + 1, n)):
+            if (number < most) != further and not (further and n != FURTHER_SIZE):
+                found[n, number] = np.arange(start, start + n)
+    return found

@@ -2,11 +2,11 @@
 
 Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST, CIFAR-10 and VGG-19 features of CIFAR-10 and of 200 and 800 rows
 of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
-whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Networks are predicted
-from one of the smaller pools (digits: from both); kernels from one, of VGG-19 features from four and of Fashion-MNIST
-from two; from 4000 rows the conjugate kernel of ReLU alone. How the data sets are cut, and how often each figure was
-measured: learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and
-network), widened by what the number of test rows adds.
+whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Everything is predicted
+from one pool of 2000 and from ten pools of digits; the conjugate kernel of ReLU from three further pools of 2000 and
+from one of 4000. How the data sets are cut, and how often each figure was measured: learning/real_data.py,
+learning/trained.py. The 90 % bands are for the accuracy of one training set (and network), widened by what the number
+of test rows adds. The standard error of a measurement is that of its training sets and of its test rows.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -21,9 +21,9 @@ from itertools import product
 import numpy as np
 from harness import Row, markdown_table
 
-from learning.journal import Part, gaps
-from learning.real_data import DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
-from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2
+from learning.journal import Part, chosen, gaps
+from learning.real_data import CUTS, DATA, POOLS, SIZES, USUAL_POOLS, USUAL_SIZES, pool_of
+from learning.trained import ACTIVATIONS, NETWORKS, RIDGES, SIGMA_A2, widths
 from notsodeep.learning import Spectrum, ridge_error
 from notsodeep.learning.sample_curve import sample_curve
 from notsodeep.learning.sample_pool import Pool
@@ -31,27 +31,36 @@ from notsodeep.models import DEQ
 
 # Half of the width of a band of 90 %, in standard deviations.
 NINETY = 1.645
-# What is predicted from a pool of 4000, which takes half a minute each.
-LARGE = (("relu", "ck"),)
+# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU is predicted there.
+FURTHER = {
+    "mnist": [(0, number) for number in (1, 2, 3)],
+    "fashion_mnist": [(0, number) for number in (1, 2, 3)],
+    "cifar10_vgg19": [(0, number) for number in (1, 2, 3)],
+    "cifar10": [(0, 1), (1, 0), (2, 0)],
+}
 
 
 def tasks() -> list[Row]:
-    """The smaller pools of every data set first, then larger and further ones."""
-    rounds = [(data, False, 0) for data in DATA] + [("digits", True, 0)]
-    rounds += [("cifar10_vgg19", False, number) for number in (1, 2, 3)] + [("fashion_mnist", False, 1)]
-    rounds += [(data, True, 0) for data in ("cifar10_vgg19", "mnist", "cifar10", "fashion_mnist")]
-    found = []
-    for activation, kernel in product(ACTIVATIONS, ("ck", "ntk")):
-        for data, large, number in rounds:
-            size = POOLS.get(data, USUAL_POOLS)[large]
-            if size == max(USUAL_POOLS) and (activation, kernel) not in LARGE:
-                continue
-            names = {"data": data, "cut": 0, "activation": activation, "kernel": kernel}
-            found.append(names | {"pool": size, "number": number, "networks": False})
-            if number == 0 and kernel == "ck" and (data == "digits" or not large):
-                found.append(found[-1] | {"networks": True})
-    # Kernels of all data sets before networks.
-    return sorted(found, key=lambda task: task["networks"])
+    """One pool of 2000 of each data set with everything, all cuts of digits, further pools, pools of 4000."""
+    pairs = list(product(ACTIVATIONS, ("ck", "ntk")))
+    small, large = USUAL_POOLS
+    kernels = [_task(data, small, *pair) for pair in pairs for data in DATA if data != "digits"]
+    kernels += [
+        _task("digits", size, *pair, cut)
+        for cut in range(CUTS["digits"][2])
+        for pair in pairs
+        for size in POOLS["digits"]
+    ]
+    further = [_task(data, small, *pairs[0], *place) for data, places in FURTHER.items() for place in places]
+    largest = [_task(data, large, *pairs[0]) for data in DATA if data != "digits"]
+    # Networks have the conjugate kernel.
+    networks = [task | {"networks": True} for task in kernels if task["kernel"] == "ck"]
+    return kernels + further + networks + largest + [task | {"networks": True} for task in largest]
+
+
+def _task(data: str, size: int, activation: str, kernel: str, cut: int = 0, number: int = 0) -> Row:
+    names = {"data": data, "cut": cut, "activation": activation, "kernel": kernel}
+    return names | {"pool": size, "number": number, "networks": False}
 
 
 def rows(task: Row) -> Iterator[Row]:
@@ -60,7 +69,7 @@ def rows(task: Row) -> Iterator[Row]:
     X, y = pool_of(task["data"], task["cut"], task["pool"], task["number"])
     pool = Pool(model, X, y, task["kernel"])
     sizes = np.array(SIZES.get(task["data"], USUAL_SIZES))
-    for width in tuple(NETWORKS) if task["networks"] else (None,):
+    for width in widths(task["cut"]) if task["networks"] else (None,):
         for ridge in RIDGES:
             curve = sample_curve(pool, sizes, ridge, width, kernel=task["kernel"], model=model)
             for place, n in enumerate(sizes.tolist()):
@@ -112,12 +121,14 @@ def beside(found: list[Row]) -> list[Row]:
         noise = NINETY * np.sqrt(row["predicted"] * (1.0 - row["predicted"]) / sets[0]["test_rows"])
         low = row["predicted"] - np.hypot(row["predicted"] - row["low"], noise)
         high = row["predicted"] + np.hypot(row["high"] - row["predicted"], noise)
-        deviation = float(accuracy.std(ddof=1)) if len(sets) > 1 else np.nan
+        # Of a mean over training sets, and of test rows that all of them share.
+        sets_variance = float(accuracy.var(ddof=1)) / len(sets) if len(sets) > 1 else 0.0
+        rows_variance = float(accuracy.mean() * (1.0 - accuracy.mean())) / sets[0]["test_rows"]
         both.append(
             row
             | {
                 "measured": float(accuracy.mean()),
-                "error": deviation / np.sqrt(len(sets)),
+                "error": float(np.sqrt(sets_variance + rows_variance)),
                 "inside": int(np.sum((accuracy >= low) & (accuracy <= high))),
                 "sets": len(sets),
                 "measured_mse": float(np.mean([one["mse"] for one in sets])),
@@ -154,7 +165,10 @@ def page(found: list[Row]) -> str:
             markdown_table(everything),
             "By data set, activation, kernel or width, ridge and n:\n",
             markdown_table(by_kind),
-            "The largest differences inside the pool:\n",
+            "Bands, conjugate kernel of ReLU. All figures from one pool are off together, so that the number of pools "
+            "decides how well a share is known:\n",
+            markdown_table(_bands(both)),
+            "The largest differences inside the pool (in brackets the number of training sets):\n",
             markdown_table([_named(row) for row in worst if not row["extrapolated"]][:8]),
             "The largest differences beyond it:\n",
             markdown_table([_named(row) for row in worst if row["extrapolated"]][:8]),
@@ -172,11 +186,33 @@ def _kinds(rows: list[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
         kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
-        for kind in (row["data"], row["activation"], kernel, f"ridge {row['ridge']:g}", f"n = {row['n']}"):
+        numbers = f"pool {row['pool']}", f"ridge {row['ridge']:g}", f"n = {row['n']}"
+        for kind in (row["data"], row["activation"], kernel, *numbers):
             found.setdefault(kind, []).append(row)
     order = (*DATA, *ACTIVATIONS, "ck", "ntk", *(f"width {width}" for width in NETWORKS))
     first = {kind: found.pop(kind) for kind in order if kind in found}
     return first | dict(sorted(found.items(), key=lambda item: (item[0][0], float(item[0].split()[-1]))))
+
+
+def _bands(both: list[Row]) -> list[Row]:
+    """Shares of trained machines inside their band for each data set and size of pools."""
+    lines = []
+    for data, size in dict.fromkeys((row["data"], row["pool"]) for row in both):
+        some = chosen(both, data=data, pool=size, activation="relu", kernel="ck", width=None)
+        line: Row = {"data": data, "pool": size, "pools": len({(row["cut"], row["number"]) for row in some})}
+        for title, part in {
+            "inside the pool": [row for row in some if not row["extrapolated"]],
+            "twice": chosen(some, n=2 * size),
+            "four times": chosen(some, n=4 * size),
+        }.items():
+            line[title] = _share(part)
+        lines.append(line)
+    return lines
+
+
+def _share(some: list[Row]) -> str:
+    machines = sum(row["sets"] for row in some)
+    return f"{100 * sum(row['inside'] for row in some) / machines:.0f} % of {machines}" if machines else "–"
 
 
 def _line(some: list[Row], first: Row) -> Row:
@@ -188,16 +224,10 @@ def _line(some: list[Row], first: Row) -> Row:
         "nine of ten below": f"{np.quantile(away, 0.9):.2f}",
         "worst": f"{away.max():.2f}",
         "above 2.5": int(np.sum(away > 2.5)),
-        "standard error of the measurement, median": _median_error(some),
+        "standard error of the measurement, median": f"{100 * np.median([row['error'] for row in some]):.2f}",
         "in the 90 % band": f"{100 * sum(row['inside'] for row in some) / sum(row['sets'] for row in some):.0f} %",
         "trained machines": sum(row["sets"] for row in some),
     }
-
-
-def _median_error(some: list[Row]) -> str:
-    """Of what was trained more than once."""
-    errors = [row["error"] for row in some if row["sets"] > 1]
-    return f"{100 * np.median(errors):.2f}" if errors else "–"
 
 
 def _named(row: Row) -> Row:
@@ -205,8 +235,7 @@ def _named(row: Row) -> Row:
         **{name: row[name] for name in ("data", "activation")},
         "kernel": row["kernel"] if row["width"] is None else f"width {row['width']}",
         **{name: row[name] for name in ("ridge", "pool", "n")},
-        "measured, %": f"{100 * row['measured']:.2f}"
-        + (f" ± {100 * row['error']:.2f}" if row["sets"] > 1 else " (one set)"),
+        "measured, %": f"{100 * row['measured']:.2f} ± {100 * row['error']:.2f} ({row['sets']})",
         "predicted, %": f"{100 * row['predicted']:.2f}",
         "band": f"{100 * row['low']:.1f} … {100 * row['high']:.1f}",
     }
@@ -243,7 +272,7 @@ def formulas(found: list[Row]) -> str:
 def _all_figures(both: list[Row]) -> list[Row]:
     groups: dict[tuple[object, ...], dict[int, Row]] = {}
     for row in both:
-        if row["number"] == 0:
+        if row["number"] == row["cut"] == 0:
             kernel = row["kernel"] if row["width"] is None else f"width {row['width']}"
             key = (row["data"], row["activation"], kernel, row["ridge"], row["pool"])
             groups.setdefault(key, {})[row["n"]] = row

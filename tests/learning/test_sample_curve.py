@@ -11,6 +11,7 @@ import notsodeep as nsd
 from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.rate_trend import RateTrend
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.learning.scores import right
 from notsodeep.learning.trained_kernel import TrainedKernel
@@ -27,18 +28,46 @@ X, Y = digits()
 RELU = nsd.Explicit(["relu"])
 
 
-def trained_kernel(n: int) -> tuple[TrainedKernel, np.ndarray, np.ndarray]:
+def trained_kernel(n: int, *, intercept: bool = False) -> tuple[TrainedKernel, np.ndarray, np.ndarray]:
     kernel, targets = nsd.conjugate_kernel(RELU, X[:n]), np.eye(10)[Y[:n]]
-    return TrainedKernel.of(kernel, targets, intercept=False), kernel, targets
+    return TrainedKernel.of(kernel, targets, intercept=intercept), kernel, targets
 
 
-def test_left_out_scores_are_those_of_regressions_without_the_sample():
-    trained, kernel, targets = trained_kernel(40)
-    scores = trained.left_out(0.05).mean
-    for i in (0, 17, 39):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
+    trained, kernel, targets = trained_kernel(40, intercept=intercept)
+    found = trained.left_out(0.05).mean
+    expected = np.empty_like(targets)
+    for i in range(40):
         rest = np.delete(np.arange(40), i)
-        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest])
-        assert_close(scores[i], kernel[i, rest] @ solved, Oracle.QUADRATURE)
+        mean = targets[rest].mean(axis=0) if intercept else 0.0
+        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest] - mean)
+        expected[i] = kernel[i, rest] @ solved + mean
+    assert_close(found, expected, Oracle.QUADRATURE)
+    solved, new = TrainedKernel.solved(kernel.copy(), kernel[:3], targets, 0.05, intercept=intercept)
+    assert_close(solved, expected, Oracle.QUADRATURE)
+    assert_close(
+        new, trained.at(kernel[:3] @ trained.vectors, kernel.diagonal()[:3], 0.05).mean, Oracle.QUADRATURE
+    )
+    inverse = 1.0 / (trained.values[:, None] + [0.05])
+    assert_close(trained.left_out_errors(inverse)[0], np.mean((expected - targets) ** 2), Oracle.QUADRATURE)
+
+
+def test_equal_samples_without_a_ridge_have_a_curve():
+    rows, labels = np.repeat(X[:60], 2, axis=0), np.repeat(Y[:60], 2)
+    curve = learning_curve(nsd.DEQ("relu", 0.2), (rows, labels), [40, 120], ridge=0.0)
+    assert np.isfinite(curve.mse).all()
+
+
+def test_labels_by_chance_are_left_out_at_chance():
+    # With its own label in the mean that is taken out, a left-out sample leans to its own class.
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((400, 40, 5)), rng.integers(0, 4, (400, 40))
+    hits = []
+    for one, codes in zip(rows, labels, strict=True):
+        trained = TrainedKernel.of(one @ one.T / 5.0, np.eye(4)[codes], intercept=True)
+        hits.append(np.mean(right(trained.left_out(10.0).mean, codes)))
+    assert np.mean(hits) == pytest.approx(0.25, abs=0.02)
 
 
 def test_lengths_of_left_out_samples_are_those_of_new_ones():
@@ -152,6 +181,64 @@ def test_beyond_the_pool_two_ways_meet_for_a_kernel():
     assert narrow.mse == narrow.mse_by_theory
 
 
+def test_a_trend_of_rates_is_continued():
+    sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
+    straight = RateTrend(sizes, 2.0 * sizes**-0.3, 8000)
+    assert_close(np.array(straight.continued), np.full(2, 2.0 * 8000**-0.3), Oracle.QUADRATURE)
+    # A rate that cannot fall below 0.2 bends.
+    bent = RateTrend(sizes, 0.2 + 3.0 * sizes**-0.5, 8000)
+    low, high = bent.continued
+    assert low < 0.2 + 3.0 * 8000**-0.5 < high
+    for trend in (straight, bent):
+        assert_close(trend.weights.sum(), 1.0, Oracle.QUADRATURE)
+        assert_close(trend.weights @ np.log(trend.rates), np.log(trend.continued).mean(), Oracle.QUADRATURE)
+
+
+def test_a_trend_of_rates_does_not_turn_up_again():
+    sizes = np.array([250.0, 500.0, 1000.0, 2000.0])
+    rates = np.array([0.5, 0.4, 0.36, 0.355])
+    far = np.array([RateTrend(sizes, rates, n).continued for n in (4000, 10_000, 10**6, 10**9)])
+    assert np.all(np.diff(far, axis=0) <= 1e-12)
+
+
+def test_beyond_the_pool_the_middle_of_three_ways_is_taken():
+    pool = Pool(nsd.DEQ("relu", 0.2), X[:200], Y[:200], "ck")
+    ahead = Extrapolation(pool, 800, 0.1, None)
+    ways = sorted([*ahead._trend.continued, ahead._rate_at(ahead.mse)])
+    assert ahead.rate == ways[1]
+    # The band is about the logarithm of the rate, and has how far they are apart.
+    low, high = 1.0 - np.array(ahead.band(0.0, 1.0))
+    assert low * high == pytest.approx(ahead.rate**2)
+    assert np.log(low / ahead.rate) ** 2 == pytest.approx(ahead.pool_variance + np.var(np.log(ways)))
+
+
+@pytest.mark.parametrize(("width", "ridge"), [(60, 0.01), (150, 1.0), (2000, 0.1)])
+def test_beyond_the_pool_a_network_begins_where_the_pool_ends(width, ridge):
+    pool = Pool(nsd.DEQ("relu", 0.2), X[:200], Y[:200], "ck")
+    last = 1.0 - pool.inside(200, ridge, width).accuracy
+    assert Extrapolation(pool, 201, ridge, width).rate == pytest.approx(last, rel=0.02)
+
+
+def test_the_pool_moves_a_continued_rate_as_other_pools_do():
+    # Twelve pools of 140: their continued rates scatter as each of them says that they do.
+    model = nsd.DEQ("relu", 0.2)
+    pools = [
+        Pool(model, X[start : start + 140], Y[start : start + 140], "ck") for start in range(0, 1680, 140)
+    ]
+    ahead = [Extrapolation(pool, 560, 1.0, None) for pool in pools]
+    scatter = np.std([np.log(one.rate) for one in ahead], ddof=1)
+    said = np.sqrt(np.mean([one.pool_variance for one in ahead]))
+    assert 0.6 < scatter / said < 1.6
+
+
+def test_far_beyond_the_pool_the_band_is_wide():
+    curve = learning_curve(nsd.DEQ("relu", 0.2), (X[:200], Y[:200]), [400, 2000, 10**6], ridge=0.1)
+    low, high = 1.0 - curve.interval.T
+    # In ratios of the error rate: nothing is known of a rate that is 5000 times beyond.
+    assert np.all(np.diff(low / high) > 0.0)
+    assert low[-1] / high[-1] > 10.0
+
+
 def test_regression_has_no_accuracy():
     target = X[:, 10] + 0.3 * X[:, 20] ** 2
     curve = learning_curve(nsd.DEQ("tanh", 0.2), (X[:120], target[:120]), [40, 120, 400], ridge="best")
@@ -179,7 +266,7 @@ def test_a_factor_of_the_kernel_is_no_difference():
 
 def test_a_worse_model_is_found():
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((300, 8)) / np.sqrt(8)
+    rows = rng.standard_normal((600, 8)) / np.sqrt(8)
     labels = (np.sum(rows**2, axis=1) > 1.0).astype(int)
     # An odd activation has an odd predictor: it cannot see norms.
     found = compare({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))
@@ -213,6 +300,15 @@ def test_best_ridge_and_compare_refuse_what_they_cannot_use():
         compare([], (X[:40], Y[:40]))
     with pytest.raises(nsd.InputError, match="more than the 40 samples"):
         compare([RELU], (X[:40], Y[:40]), n=50)
+    with pytest.raises(nsd.InputError, match="learning_curve of each"):
+        compare([RELU], nsd.GaussianMixture(np.eye(2, 20), 1.0))
+    for source in ((X[:40], Y[:40]), nsd.GaussianMixture(np.eye(2, 20), 1.0)):
+        with pytest.raises(nsd.InputError, match="network specification"):
+            learning_curve("relu", source, 20)
+
+
+def test_one_model_has_nothing_to_be_compared_with():
+    assert compare(RELU, (X[:40], Y[:40])).verdict == "Only Explicit([relu]) was given."
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def alternatives(deq: DEQ, X: Any) -> dict[str, Model]:
 
 
 def compare(
-    models: Mapping[str, Model] | Sequence[Model] | DEQ,
+    models: Mapping[str, Model] | Sequence[Model] | Model,
     source: tuple[Any, ArrayLike],
     n: int | None = None,
     width: int | None = None,
@@ -170,10 +170,17 @@ def compare(
         kernel: which kernel.
         intercept: take the mean out of the targets first.
     """
+    if isinstance(source, GaussianMixture):
+        raise InputError(
+            "compare needs labelled samples (X, y), on which the models meet. For a mixture ask for the "
+            "learning_curve of each."
+        )
     X, y = as_labelled_samples(source)
     features, name_of_kernel = as_width(width, kernel)
     if isinstance(models, DEQ):
         models = alternatives(models, X)
+    elif isinstance(models, Model):
+        models = [models]
     named = dict(models) if isinstance(models, Mapping) else {str(model): model for model in models}
     if not named:
         raise InputError("No model was given: at least one is needed, two or more to compare.")

@@ -1,10 +1,11 @@
-"""Beyond the number of labelled samples: squared error by theory, error rate in two ways.
+"""Beyond the number of labelled samples: squared error by theory, error rate by its trend.
 
 The squared error at n > N follows from the spectrum of the pool, continued by power laws, (11.17); for the kernel also
-from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate is continued in
-two ways that share little: as a power of n or, at finite width, by adding noise to (or taking it from) the
-scores that the pool itself gives; and as a power of the squared error. The prediction is their geometric mean, (11.22),
-and their distance says how sure it is.
+from its trend within the pool, and between the two, (11.26), is where it was measured. The error rate of the kernel is
+continued by its trend, straight and curved, and as a power of the squared error: the prediction is the middle one,
+(11.28). A network has no trend, because its error has a peak where n is near the width: there the rate is continued by
+adding noise to (or taking it from) the scores that the pool itself gives, and as a power of the squared error; the
+prediction is between them, (11.22). How far the ways are apart says how sure the prediction is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from notsodeep.learning.sample_pool import Pool
+from notsodeep.learning.rate_trend import RateTrend
+from notsodeep.learning.sample_pool import Estimate, Pool
 from notsodeep.learning.scores import NetworkNoise, Scores
 from notsodeep.validation import Array
 
@@ -71,24 +73,62 @@ class Extrapolation:
 
     @cached_property
     def rate(self) -> float:
-        """The error rate at n: the geometric mean of two ways, or the noise of scores alone where none is taken off."""
+        """The error rate at n: of the kernel the middle of three ways, of a network between two."""
+        if self.width is None:
+            return min(float(np.median(self._three_rates)), 1.0)
         first, second = self._two_rates
-        is_certain = self.width is not None and self._score_noise.missing >= 0.0
-        return min(first if is_certain else float(np.sqrt(first * second)), 1.0)
+        return min(first if self._score_noise.missing >= 0.0 else float(np.sqrt(first * second)), 1.0)
+
+    def band(self, others: float, deviations: float) -> tuple[float, float]:
+        """The accuracies that many standard deviations away.
+
+        Args:
+            others: variance of the accuracy over training sets and networks.
+            deviations: how many.
+        """
+        if self.width is None:
+            factor = float(np.exp(deviations * np.sqrt(self._log_variance + others / self.rate**2)))
+            return 1.0 - min(self.rate * factor, 1.0), 1.0 - self.rate / factor
+        last = self._seen[-1]
+        doubt = (self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
+        half = deviations * float(np.sqrt(last.samples_variance(last.figures) + others + doubt**2))
+        return max(1.0 - self.rate - half, 0.0), min(1.0 - self.rate + half, 1.0)
 
     @property
-    def doubt(self) -> float:
-        """Half the distance between two ways that share little, as a standard deviation of the rate."""
-        return abs(self._two_rates[0] - self._rate_at(self.mse_by_theory)) / 2.0
+    def _log_variance(self) -> float:
+        """Of the logarithm of the kernel's rate: over pools and training sets, and because three ways differ."""
+        return self.pool_variance + float(np.var(np.log(self._three_rates)))
+
+    @property
+    def pool_variance(self) -> float:
+        """Variance of the logarithm of the kernel's rate over pools and their training sets, (11.28)."""
+        shares = self._trend.weights / self._rates
+        # By how much each sample moves the logarithm.
+        moves = shares @ np.array([one.hits.mean(axis=0) for one in self._seen])
+        sets = np.array([one.sets_variance(one.hits) / len(one.hits) for one in self._seen])
+        return float(moves.var() / self.pool.size + shares**2 @ sets)
+
+    @cached_property
+    def _trend(self) -> RateTrend:
+        return RateTrend(self._sizes, self._rates, self.n)
+
+    @cached_property
+    def _three_rates(self) -> tuple[float, float, float]:
+        """Of the kernel."""
+        return (*self._trend.continued, self._rate_at(self.mse))
 
     @cached_property
     def _two_rates(self) -> tuple[float, float]:
-        by_error = self._rate_at(self.mse)
-        if self.width is None:
-            slope = _slope(np.log(self._sizes), np.log(self._rates))
-            return float(self._rates[-1] * (self.n / self.pool.size) ** slope), by_error
+        """Of a network; the first is scaled so that it agrees with the pool at n = N."""
+        at_pool = Extrapolation(self.pool, self.pool.size, self.ridge, self.width)._rate_by_scores
+        return self._rate_by_scores * float(self._rates[-1]) / at_pool, self._rate_at(self.mse)
+
+    @cached_property
+    def _rate_by_scores(self) -> float:
+        """The rate of the pool's own scores with the noise that belongs to n, less the bias that they do not reach."""
         noise = self._score_noise
-        return noise.rate * (self.mse / (self.mse + noise.unreached)) ** self._exponent, by_error
+        reached = (self.mse / (self.mse + noise.unreached)) ** self._exponent
+        return float(max(noise.rate * reached, 0.5 / self.pool.size))
 
     def _rate_at(self, mse: float) -> float:
         """The error rate that belongs to a squared error, (11.18)."""
@@ -99,15 +139,19 @@ class Extrapolation:
         return np.array([max(self.pool.size // share, 2) for share in _SHARES], dtype=np.float64)
 
     @cached_property
+    def _seen(self) -> list[Estimate]:
+        """What the pool shows at each of them."""
+        return [self.pool.inside(int(n), self.ridge, self.width) for n in self._sizes]
+
+    @cached_property
     def _errors(self) -> Array:
         """Squared errors within the pool."""
-        return np.array([self.pool.inside(int(n), self.ridge, self.width).mse for n in self._sizes])
+        return np.array([one.mse for one in self._seen])
 
     @cached_property
     def _rates(self) -> Array:
         """Error rates within the pool; half an error is the least that it can show."""
-        found = [1.0 - self.pool.inside(int(n), self.ridge, self.width).accuracy for n in self._sizes]
-        return np.maximum(found, 0.5 / self.pool.size)
+        return np.maximum([1.0 - one.accuracy for one in self._seen], 0.5 / self.pool.size)
 
     @cached_property
     def _exponent(self) -> float:

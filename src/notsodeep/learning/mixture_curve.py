@@ -18,7 +18,7 @@ from notsodeep.learning.mixture_ridge import (
     mean_square_error,
     mixture_scores,
 )
-from notsodeep.models import Model
+from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray, frozen
 
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
@@ -38,7 +38,7 @@ class MixtureTheory:
         """The theory of a model on a mixture."""
         if mixture.classes < 2:
             raise InputError("A mixture of one class has nothing to classify: two or more are needed.")
-        return cls(mixture_features(model, mixture, kernel), mixture.weights, intercept)
+        return cls(mixture_features(as_model(model), mixture, kernel), mixture.weights, intercept)
 
     def scores(self, n: int, ridge: float, width: int | None) -> MixtureScores:
         """The law of the scores of new samples."""

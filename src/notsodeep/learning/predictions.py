@@ -30,8 +30,9 @@ def learning_curve(
     Args:
         model: the model, as it will see the samples.
         source: a `GaussianMixture`: the prediction then is theory alone, docs/theory.md (11.10)–(11.14). Or (X, y),
-            N labelled samples: for n ≤ N from samples that are left out, in closed form; beyond by theory, marked as
-            extrapolated, (11.15)–(11.18). Labels that are floats, not all whole, are targets of a regression.
+            N labelled samples: for n ≤ N from samples that are left out, in closed form, (11.15), (11.27); beyond by
+            theory and trend, marked as extrapolated, (11.17), (11.28). Labels that are floats, not all whole, are
+            targets of a regression.
         n: one number of training samples, or several.
         ridge: λ, added to the diagonal of the kernel matrix (K + λI); "best" takes, for each n, the one with the least
             squared error.

@@ -18,20 +18,12 @@ _NINETY = 1.645
 
 @dataclass(frozen=True)
 class _Point:
-    """One n: accuracy, squared error, the standard deviation of what the band is about, and the ridge."""
+    """One n: accuracy, squared error, the band of the first (regression: of the second), and the ridge."""
 
     accuracy: float
     mse: float
-    deviation: float
+    band: tuple[float, float]
     ridge: float
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """90 %, of the accuracy or (regression) of the squared error."""
-        is_regression = np.isnan(self.accuracy)
-        centre = self.mse if is_regression else self.accuracy
-        half = _NINETY * self.deviation
-        return max(centre - half, 0.0), centre + half if is_regression else min(centre + half, 1.0)
 
 
 def sample_curve(
@@ -65,21 +57,24 @@ def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Poin
     variance = (
         found.samples_variance(found.figures) + sets * (1.0 + 1.0 / len(found.hits)) + found.networks_variance
     )
-    return _Point(found.accuracy, found.mse, float(np.sqrt(variance)), found.ridge)
+    half = _NINETY * float(np.sqrt(variance))
+    if pool.labelled.codes is None:
+        return _Point(np.nan, found.mse, (max(found.mse - half, 0.0), found.mse + half), found.ridge)
+    band = max(found.accuracy - half, 0.0), min(found.accuracy + half, 1.0)
+    return _Point(found.accuracy, found.mse, band, found.ridge)
 
 
 def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """By theory; the band also has half the distance between the two ways to the answer."""
+    """Continued beyond the pool; the band also has half the distance between two ways to do that."""
     ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
     last = pool.inside(pool.size, ahead.ridge, width)
-    rows = last.samples_variance(last.figures)
     others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
-    if pool.labelled.codes is None:
-        doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
-        variance = rows * (ahead.mse / last.mse) ** 2 + others + doubt**2
-        return _Point(np.nan, ahead.mse, float(np.sqrt(variance)), ahead.ridge)
-    deviation = float(np.sqrt(rows + others + ahead.doubt**2))
-    return _Point(1.0 - ahead.rate, ahead.mse, deviation, ahead.ridge)
+    if pool.labelled.codes is not None:
+        return _Point(1.0 - ahead.rate, ahead.mse, ahead.band(others, _NINETY), ahead.ridge)
+    doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
+    variance = last.samples_variance(last.figures) * (ahead.mse / last.mse) ** 2 + others + doubt**2
+    half = _NINETY * float(np.sqrt(variance))
+    return _Point(np.nan, ahead.mse, (max(ahead.mse - half, 0.0), ahead.mse + half), ahead.ridge)
 
 
 __all__ = ["sample_curve"]

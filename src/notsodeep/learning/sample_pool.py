@@ -17,11 +17,12 @@ from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.population_curves import PoolCurves
 from notsodeep.learning.scores import Scores, right
 from notsodeep.learning.trained_kernel import TrainedKernel
-from notsodeep.models import Model
+from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
-# Training sets for one n < N: the fewest and the most; twice as many as are disjoint in between.
-_FEWEST, _MOST = 4, 24
+# Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
+# as many as take about this number of multiplications.
+_FEWEST, _MOST, _WORK = 4, 96, 2e9
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
@@ -30,7 +31,7 @@ _DECAY = 1.5
 # Single neurons that stand for all of them; random networks made of them over all training sets, and the fewest and the
 # most for one.
 _NEURONS = 1024
-_NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 8, 64
+_NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 3, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,14 +147,15 @@ class Pool:
     def __init__(
         self, model: Model, X: Any, y: ArrayLike, kernel: str, *, intercept: bool = True, seed: int = 0
     ) -> None:
-        self.model, self.samples = model, model.check_samples(X, "X")
+        self.model = as_model(model)
+        self.samples = self.model.check_samples(X, "X")
         self.size = len(self.samples)
         if self.size < _LEAST:
             raise InputError(
                 f"{self.size} samples are too few to learn a curve from: at least {_LEAST} are needed."
             )
         self.labelled = Labelled.of(y, self.size)
-        self.kernel = exact_kernel(model, self.samples, kernel=kernel)
+        self.kernel = exact_kernel(self.model, self.samples, kernel=kernel)
         self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
@@ -201,22 +203,39 @@ class Pool:
 
     def draws(self, n: int) -> int:
         """The number of training sets of n samples."""
-        return 1 if n == self.size else min(_MOST, max(_FEWEST, 2 * self.size // n))
+        if n == self.size:
+            return 1
+        return int(min(_MOST, max(_FEWEST, (self.size / n) ** 2, _WORK / (self.size * n**2))))
 
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""
         if (n, draw) not in self._folds:
-            rng = np.random.default_rng([self.seed, n, draw])
-            order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
-            used, others = order[:n], order[n:]
+            used, others = self._division(n, draw)
             trained = TrainedKernel.of(
-                self.kernel[np.ix_(used, used)], self.labelled.targets[used], intercept=self.intercept
+                self.kernel[used][:, used], self.labelled.targets[used], intercept=self.intercept
             )
-            rotated = self.kernel[np.ix_(others, used)] @ trained.vectors
+            rotated = self.kernel[others][:, used] @ trained.vectors
             self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
         return self._folds[n, draw]
 
+    def _division(self, n: int, draw: int) -> tuple[IntArray, IntArray]:
+        """The samples of one training set, and the others."""
+        rng = np.random.default_rng([self.seed, n, draw])
+        order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
+        return order[:n], order[n:]
+
+    def _solved(self, n: int, draw: int, ridge: float) -> list[tuple[IntArray, Scores]]:
+        """Scores of the kernel at one ridge, of training samples that are left out and of the others."""
+        used, others = self._division(n, draw)
+        # Whole rows are copied quickly, and the matrix is symmetric.
+        rows = self.kernel[used]
+        left_out, everything = TrainedKernel.solved(
+            rows[:, used], rows.T, self.labelled.targets[used], ridge, intercept=self.intercept
+        )
+        return [(used, Scores(left_out)), (others, Scores(everything[others]))]
+
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
+        """The same from the diagonalised matrix: for many ridges, or a network."""
         fold = self.fold(n, draw)
         parts = [(fold.used, fold.trained.left_out(ridge, width))]
         if len(fold.others):
@@ -231,7 +250,12 @@ class Pool:
             np.empty_like(self.labelled.targets),
         )
         codes = self.labelled.codes
-        for rows, scores in self._scores(n, draw, ridge, width):
+        is_known = width is not None or (n, draw) in self._folds
+        try:
+            parts = self._scores(n, draw, ridge, width) if is_known else self._solved(n, draw, ridge)
+        except np.linalg.LinAlgError:
+            parts = self._scores(n, draw, ridge, width)
+        for rows, scores in parts:
             errors[rows], means[rows] = scores.squared_errors(self.labelled.targets[rows]), scores.mean
         if codes is None:
             return hits, errors, 0.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, lapack
 from scipy.optimize import brentq
 
 from notsodeep.learning.scores import NetworkNoise, Scores
@@ -29,19 +30,21 @@ class TrainedKernel:
         vectors: eigenvectors in columns.
         targets: of the training samples, their mean taken out, shape (n, outputs).
         mean: that mean.
+        intercept: whether a mean is taken out; without it, `mean` is 0.
     """
 
     values: Array
     vectors: Array
     targets: Array
     mean: Array
+    intercept: bool
 
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
         """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
         values, vectors = np.linalg.eigh(kernel)
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
-        return cls(np.maximum(values, 0.0), vectors, targets - mean, mean)
+        return cls(np.maximum(values, 0.0), vectors, targets - mean, mean, intercept)
 
     def degrees_of_freedom(self, ridge: float) -> float:
         """tr K(K + λI)⁻¹."""
@@ -72,12 +75,16 @@ class TrainedKernel:
         return low if excess(low) >= 0.0 else float(brentq(excess, low, high, xtol=1e-15 * high, rtol=1e-12))
 
     def left_out(self, ridge: float, width: int | None = None) -> Scores:
-        """Scores of each training sample by the regression from all others, docs/theory.md (11.15)."""
+        """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
+
+        The mean that is taken out of the targets is that of the others too, (11.27).
+        """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
         squares = self.vectors**2
         diagonal = squares @ inverse  # of B = (K + λ'I)⁻¹
         solved = self.vectors @ (inverse[:, None] * (self.vectors.T @ self.targets))
+        solved += self.targets * self._own_part(inverse[:, None])
         scores = self.targets - solved / diagonal[:, None] + self.mean
         if width is None:
             return Scores(scores)
@@ -85,15 +92,53 @@ class TrainedKernel:
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, self._network_noise(penalty, width, lengths))
 
+    @staticmethod
+    def solved(
+        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
+    ) -> tuple[Array, Array]:
+        """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
+
+        Args:
+            kernel: of the training samples; overwritten.
+            cross: K(new, training).
+            targets: of the training samples.
+            ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
+            intercept: take the mean out of the targets first.
+        """
+        n = len(kernel)
+        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
+        centred = targets - mean
+        kernel[np.diag_indices(n)] += ridge
+        factor, _ = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+        dual, ones = np.split(
+            cho_solve((factor, True), np.column_stack([centred, np.ones(n)]), check_finite=False),
+            [-1],
+            axis=1,
+        )
+        inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        if failed:
+            raise np.linalg.LinAlgError("The kernel matrix is singular.")
+        own = centred * ones / (n - 1) if intercept and n > 1 else 0.0
+        left_out = centred - (dual + own) / inverse.diagonal()[:, None] + mean
+        return left_out, cross @ dual + mean
+
     def left_out_errors(self, inverse: Array) -> Array:
         """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
         diagonal = self.vectors**2 @ inverse
         rotated = self.vectors.T @ self.targets
+        own = self._own_part(inverse)
         total = np.zeros(inverse.shape[1])
         for output in range(rotated.shape[1]):
-            residuals = self.vectors @ (inverse * rotated[:, [output]]) / diagonal
-            total += np.mean(residuals**2, axis=0)
+            solved = self.vectors @ (inverse * rotated[:, [output]]) + self.targets[:, [output]] * own
+            total += np.mean((solved / diagonal) ** 2, axis=0)
         return np.asarray(total / rotated.shape[1])
+
+    def _own_part(self, inverse: Array) -> Array:
+        """(B1)_i/(n - 1) at several ridges, in columns: how much a sample's own target moves its left-out score."""
+        n = len(self.values)
+        if not self.intercept or n < 2:
+            return np.zeros((n, inverse.shape[1]))
+        return np.asarray(self.vectors @ (inverse * self.vectors.sum(axis=0)[:, None]) / (n - 1))
 
     def at(self, rotated: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
         """Scores of new samples, from K(new, training) in the eigenvectors and K(x, x) of the new ones."""
@@ -141,8 +186,14 @@ class TrainedKernel:
     ) -> Single:
         """Σ_k weight_k · (neuron k less what the others make of it) · (readout of neuron k)."""
         factor = self._network_factor(penalty, width, len(weights))
-        each = weights.T[:, :, None] * (factor * readout)  # (networks, neurons, outputs)
-        return np.asarray(surprises @ each.astype(np.float32))
+        # One product for all networks: (neurons, networks · outputs).
+        each = (
+            (weights[:, :, None] * (factor * readout)[:, None, :])
+            .astype(np.float32)
+            .reshape(len(readout), -1)
+        )
+        found = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
+        return np.asarray(found.transpose(1, 0, 2))
 
     def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
         return float(np.sqrt(self._network_share(penalty, width) / neurons))
