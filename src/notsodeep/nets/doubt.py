@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import nnls
@@ -42,11 +42,14 @@ class Doubt:
 
     def level(self, share: float) -> float:
         """The doubt that this share of the rows exceeds."""
-        if self.seen is None or not len(self.seen):
-            raise InputError("This estimate of doubt has no rows to take a share of.")
-        if share >= 1.0:
-            return -1.0
-        return float(self.seen[max(0, round((1.0 - share) * len(self.seen)) - 1)])
+        return level_of(self.seen, share)
+
+    def answer(self, network: Any, X: Tensor) -> tuple[Tensor, Tensor]:
+        """The student's outputs, and the doubt of each row as in `disagreement`."""
+        features = network.features(X)
+        outputs = network.outputs(features)
+        with torch.no_grad():
+            return outputs, self.disagreement(features, outputs)
 
     def errors(self, features: Tensor) -> Tensor:
         """The expected size of the error of an output, for each row."""
@@ -61,6 +64,15 @@ class Doubt:
         return errors if outputs.shape[1] == 1 else chances(outputs, errors)
 
 
+def level_of(seen: Tensor | None, share: float) -> float:
+    """The doubt that this share of the rows exceeds, of doubts in ascending order."""
+    if seen is None or not len(seen):
+        raise InputError("This estimate of doubt has no rows to take a share of.")
+    if share >= 1.0:
+        return -1.0
+    return float(seen[max(0, round((1.0 - share) * len(seen)) - 1)])
+
+
 def chances(outputs: Tensor, errors: Tensor) -> Tensor:
     """The chance, for each row, that another output is the largest when all have independent normal errors.
 
@@ -71,6 +83,18 @@ def chances(outputs: Tensor, errors: Tensor) -> Tensor:
     gaps = ordered[:, :1] - ordered[:, 1:]
     each: Tensor = torch.special.ndtr(-gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None]))
     return each.sum(1).clamp(max=1.0)
+
+
+def chances_of_rows(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """The chance of another class for each row, with one size of error for all rows, (12.3) without leverages.
+
+    It is the error that was observed, stretched so that as many rows are expected to differ as did.
+    """
+    found = outputs.double()
+    size = (found - wanted.double()).square().mean().sqrt().clamp(min=1e-300)
+    errors = size.expand(len(found))
+    observed = float((outputs.argmax(1) != wanted.argmax(1)).sum())
+    return chances(found, _stretch(found, errors, observed) * errors)
 
 
 def leverages(features: Tensor, sketch: tuple[Tensor, Tensor]) -> Tensor:
@@ -164,4 +188,13 @@ def calibration_of(doubts: Tensor, differs: Tensor, bins: Sequence[float] = _BIN
     return tuple(found)
 
 
-__all__ = ["Calibration", "Doubt", "calibration_of", "chances", "doubt_of", "leverages"]
+__all__ = [
+    "Calibration",
+    "Doubt",
+    "calibration_of",
+    "chances",
+    "chances_of_rows",
+    "doubt_of",
+    "level_of",
+    "leverages",
+]
