@@ -71,7 +71,7 @@ def distill(
 
     Args:
         teacher: a `DEQNet`, a `ConvDEQNet`, or any module that maps samples to outputs (n, outputs).
-        X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or somewhat more where
+        X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or up to a half where
             they are few, is not fitted to: one part stops fits, another one chooses among the students, a third one
             judges the chosen one.
         width: units of the students (for images channels). If not given, those of the teacher, and some students have
@@ -104,7 +104,12 @@ def distill(
         answers = answers_of(copied, samples, settings.batch_size, report)
         data = Split.of(samples, answers, settings.seed, settings.until)
         identity = tensor_hash(
-            {"settings": repr(settings), "X": samples, "Y": answers.outputs, **_state(teacher)}
+            {
+                "settings": f"{settings}, parts of {data.sizes} rows",
+                "X": samples,
+                "Y": answers.outputs,
+                **_state(teacher),
+            }
         )
         journal = Journal.of(path, identity, resume)
         fit = StudentFit(data, settings.batch_size, settings.epochs, settings.seed, journal, report)

@@ -13,6 +13,7 @@ from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.student_choice import rows_for_certainty
 from notsodeep.nets.students import StepsNet
+from notsodeep.nets.teacher_answers import rows_with
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,8 +101,8 @@ class Distilled(Shown):
         needed = rows_for_certainty(self.until)
         if self.fidelity.agreement is not None and needed is not None and needed > self.choosing_rows:
             words += (
-                f" To be sure, {needed} rows would have to agree without exception, a fifth of all rows: give at least "
-                f"{5 * needed}, or ask for less."
+                f" To be sure, {needed} rows would have to agree without exception, three of ten rows: give at least "
+                f"{rows_with(needed)}, or ask for less."
             )
         return words
 
