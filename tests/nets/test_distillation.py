@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guar
 from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.distilled import Distilled
 from notsodeep.nets.doubt import calibration_of, doubt_of, leverages
+from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import error_interval, relative_error, score_bound, share_interval
 from notsodeep.nets.onnx_export import export_onnx
 from notsodeep.nets.readout_fit import fit_readout
@@ -251,13 +253,13 @@ def test_the_student_is_faithful_and_the_teacher_untouched(
 ) -> None:
     assert small.fidelity.agreement > 0.95
     assert small.reached
-    assert small.fidelity.rows == small.choosing_rows == 240
+    assert (small.choosing_rows, small.fidelity.rows) == (360, 180)
     low, high = small.fidelity.interval
     assert low < small.fidelity.agreement <= high
     before = strange(teacher)
     again = distill(teacher, rows, until=0.97, epochs=0)
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
-    assert {one.kind for one in again.front} == {"cut", "closed form"}
+    assert {one.kind for one in again.front} == {"cut", "closed form", "early exit"}
     assert "DEQ cut after 1 step" in small.explain()
 
 
@@ -459,9 +461,102 @@ def test_where_nothing_is_sure_the_most_faithful_is_given_and_said(teacher: DEQN
     found = distill(teacher, rows[:100], epochs=0, until=0.99)
     assert not found.reached
     assert "No candidate reaches the wanted 99.00% with 95 % certainty" in found.explain()
-    assert "give at least 1495" in found.explain()
+    assert "give at least 997" in found.explain()
     errors = {one.name: one.fidelity.relative_error for one in found.front}
     assert errors[found.name] <= 2.0 * min(errors.values())
+
+
+def test_a_thousand_rows_are_enough_where_the_student_agrees_on_all(teacher: DEQNet, rows: Tensor) -> None:
+    found = distill(teacher, rows[:1000], steps=(1,), epochs=0, until=0.99)
+    assert found.choosing_rows == 300
+    own = next(one for one in found.front if one.name == found.name)
+    # The most faithful candidates are those with many steps, which never differ.
+    assert max(one.score for one in found.front) == 1.0
+    assert found.reached
+    assert own.lower >= 0.99
+
+
+# --- two students in one ----------------------------------------------------------------------------------------------
+
+
+def pair_of(teacher: DEQNet, gap: float) -> EarlyExit:
+    return EarlyExit(first_steps(teacher, 1), first_steps(teacher, 6), gap, 0.2)
+
+
+def test_only_rows_without_a_lead_go_on_to_the_deeper_student(teacher: DEQNet, rows: Tensor) -> None:
+    pair, X = pair_of(teacher, 0.3), rows[:200]
+    shallow, deep, found = pair.shallow(X), pair.deep(X), pair(X)
+    leads = shallow.sort(dim=1, descending=True).values
+    unsure = leads[:, 0] - leads[:, 1] < 0.3
+    assert 0 < int(unsure.sum()) < 200
+    assert torch.allclose(found[unsure], deep[unsure])
+    assert torch.equal(found[~unsure], shallow[~unsure])
+    with torch.no_grad():
+        assert torch.allclose(pair(X), found)
+    assert pair.operations == pair.shallow.operations + round(0.2 * pair.deep.operations)
+    assert torch.equal(pair_of(teacher, 0.0)(X), shallow)
+    assert torch.allclose(pair_of(teacher, 1e9)(X), deep)
+    found.sum().backward()
+    assert all(part.readout.grad is not None for part in (pair.shallow, pair.deep))
+
+
+def test_pairs_are_offered_that_excel_what_costs_less(small: Distilled) -> None:
+    pairs = [one for one in small.front if one.kind == "early exit"]
+    assert pairs
+    for one in pairs:
+        cheaper = [
+            other.expected
+            for other in small.front
+            if other.operations < one.operations and other.kind != "cut"
+        ]
+        assert one.expected < min(cheaper, default=1.0)
+        assert one.operations <= 0.8 * one.network.deep.operations
+
+
+def test_without_early_exits_every_row_costs_the_same(teacher: DEQNet, rows: Tensor) -> None:
+    found = distill(teacher, rows[:300], steps=(1, 2), epochs=0, until=0.5, early_exit=False)
+    assert {one.kind for one in found.front} == {"cut", "closed form"}
+
+
+def test_the_guard_of_a_pair_asks_where_it_is_wrong(teacher: DEQNet, rows: Tensor) -> None:
+    """The doubt of a pair is that of the student who answers, and knows how often it is wrong."""
+    found = distill(teacher, rows, steps=(1, 2), epochs=0, until=0.97)
+    name, best = next((one.name, one) for one in found.front if one.kind == "early exit")
+    rows_ = rows[:600], teacher(rows[:600]).detach()
+    doubt = ExitDoubt.of(
+        best.network,
+        rows_,
+        lambda student, part: doubt_of(student.features, student.outputs, part, None),
+        128,
+    )
+    pair = replace(found, network=best.network, name=name, doubt=doubt)
+    generator = torch.Generator().manual_seed(9)
+    fresh = torch.randn(3000, 10, generator=generator, dtype=torch.float64) / 10**0.5
+    safe = guarded(pair, teacher, share=0.1)
+    with torch.no_grad():
+        wanted = teacher(fresh).argmax(1)
+        alone = float((best.network(fresh).argmax(1) != wanted).double().mean())
+        asked = float((safe(fresh).argmax(1) != wanted).double().mean())
+        expected = float(safe.doubts(fresh).mean())
+        unguarded = guarded(pair, teacher, tolerance=2.0)(fresh)
+    assert asked < 0.5 * alone
+    assert 0.05 < safe.last_share < 0.2
+    assert expected == pytest.approx(alone, rel=0.7, abs=0.005)
+    assert torch.allclose(unguarded, best.network(fresh))
+
+
+@pytest.mark.slow
+def test_an_onnx_file_of_a_pair_asks_the_deeper_student_where_torch_does(
+    teacher: DEQNet, rows: Tensor, tmp_path: Path
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pair = pair_of(teacher, 0.3)
+    file = export_onnx(pair, tmp_path / "pair.onnx")
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    for some in (rows[:100], rows[:1], 100.0 * rows[:5]):  # some go on, one row, none goes on
+        (found,) = session.run(None, {"X": some.numpy()})
+        with torch.no_grad():
+            assert np.allclose(found, pair(some).numpy(), atol=1e-9)
 
 
 # --- doubt ------------------------------------------------------------------------------------------------------------

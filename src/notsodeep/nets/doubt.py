@@ -151,7 +151,10 @@ def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
 
     A handful of them says little: what the errors themselves lead to expect counts as two observations more.
     """
-    plain = max(float(chances(outputs, errors).sum()), 1e-6)
+    plain = float(chances(outputs, errors).sum())
+    if not observed and plain < 1e-6:
+        return 1.0
+    plain = max(plain, 1e-6)
     observed = plain * (observed + _PRIOR) / (plain + _PRIOR)
     low, high = 1e-3, 1e3
     for _ in range(40):

@@ -63,10 +63,10 @@ class EarlyExit(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
         outputs: Tensor = self.shallow(X)
-        if torch.compiler.is_compiling():  # exported: nothing whose size depends on values
-            return torch.where(self.goes_on(outputs)[:, None], self.deep(X), outputs)
         places = self.goes_on(outputs).nonzero().squeeze(1)
-        return outputs.index_copy(0, places, self.deep(X[places])) if len(places) else outputs
+        if not torch.compiler.is_compiling() and not len(places):
+            return outputs
+        return outputs.index_copy(0, places, self.deep(X[places]))
 
     @property
     def operations(self) -> int:

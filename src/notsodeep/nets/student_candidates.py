@@ -38,7 +38,7 @@ _READ = 3400
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
 # Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
-_MANY = 16
+_MANY = 14
 # Of teachers whose weights cannot be read: what is tried, and how large it is made.
 _ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
 _FEWEST_CHANNELS, _CHANNELS = 8, 32
