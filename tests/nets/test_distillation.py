@@ -16,7 +16,7 @@ from notsodeep.models.mixing import Convolution
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guarded
 from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.distilled import Distilled
-from notsodeep.nets.doubt import calibration_of, doubt_of, leverages
+from notsodeep.nets.doubt import _beyond_heavy, calibration_of, chances, chances_of_rows, doubt_of, leverages
 from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import error_interval, relative_error, score_bound, share_interval
 from notsodeep.nets.onnx_export import export_onnx
@@ -598,6 +598,23 @@ def test_the_doubt_of_normal_errors_is_right() -> None:
     assert doubt.unit == pytest.approx(1.0, abs=0.1)
     changed = float((X.argmax(1) != wanted.argmax(1)).double().mean())
     assert float(doubt.disagreement(X, X).mean()) == pytest.approx(changed, rel=0.02)
+
+
+def test_expected_disagreement_has_heavy_tails_and_no_ties(rows: Tensor) -> None:
+    """Against scipy's Student distribution, and in the order of the errors where nothing differs."""
+    from scipy.stats import t
+
+    wanted = 100.0 * rows[:200, :2]
+    outputs, errors = wanted[:5], torch.full((5,), 0.7, dtype=torch.float64)
+    gaps = (outputs[:, 0] - outputs[:, 1]).abs()
+    found = chances(outputs, errors, _beyond_heavy)
+    assert torch.allclose(found, torch.as_tensor(t(4).sf((gaps / (0.7 * 2**0.5)).numpy())))
+    noise = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    expected = [
+        float(chances_of_rows(wanted + size * noise, wanted).mean()) for size in (1e-9, 1e-6, 1e-3, 1.0)
+    ]
+    assert expected == sorted(expected)
+    assert len({*expected}) == 4
 
 
 def test_doubts_beside_what_happened() -> None:

@@ -73,28 +73,46 @@ def level_of(seen: Tensor | None, share: float) -> float:
     return float(seen[max(0, round((1.0 - share) * len(seen)) - 1)])
 
 
-def chances(outputs: Tensor, errors: Tensor) -> Tensor:
-    """The chance, for each row, that another output is the largest when all have independent normal errors.
+def _beyond_normal(distances: Tensor) -> Tensor:
+    """The chance that a standard normal number is larger."""
+    found: Tensor = torch.special.ndtr(-distances)
+    return found
 
-    The two largest change places with probability Φ(-(difference)/(√2 error)), and so on for the others; the sum of
-    these is a bound that is nearly met.
+
+def _beyond_heavy(distances: Tensor) -> Tensor:
+    """The chance that a number of Student's distribution with four degrees of freedom is larger than one above zero."""
+    square = distances.square()
+    scale = 1.0 + square / 4.0
+    return (0.5 - 0.375 * distances / scale.sqrt() * (1.0 - square / (12.0 * scale))).clamp(min=0.0)
+
+
+def chances(outputs: Tensor, errors: Tensor, beyond: Callable[[Tensor], Tensor] = _beyond_normal) -> Tensor:
+    """The chance, for each row, that another output is the largest when all have independent errors.
+
+    The two largest change places with probability Φ(-(difference)/(√2 error)) for normal ones, and so on for the
+    others; the sum of these is a bound that is nearly met.
+
+    Args:
+        outputs: of the rows.
+        errors: the size of each row's errors.
+        beyond: the chance that an error of size 1 is larger than a number.
     """
     ordered = outputs.double().sort(dim=1, descending=True).values
     gaps = ordered[:, :1] - ordered[:, 1:]
-    each: Tensor = torch.special.ndtr(-gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None]))
-    return each.sum(1).clamp(max=1.0)
+    return beyond(gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None])).sum(1).clamp(max=1.0)
 
 
 def chances_of_rows(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """The chance of another class for each row, with one size of error for all rows, (12.3) without leverages.
+    """The chance of another class for each row, with one size of error for all rows: (12.3) without leverages.
 
-    It is the error that was observed, stretched so that as many rows are expected to differ as did.
+    It is the error that was observed, stretched so that as many rows are expected to differ as did. Its tails are
+    heavier than normal ones: the same student is wrong by more on some rows than on others.
     """
     found = outputs.double()
     size = (found - wanted.double()).square().mean().sqrt().clamp(min=1e-300)
     errors = size.expand(len(found))
     observed = float((outputs.argmax(1) != wanted.argmax(1)).sum())
-    return chances(found, _stretch(found, errors, observed) * errors)
+    return chances(found, _stretch(found, errors, observed, _beyond_heavy) * errors, _beyond_heavy)
 
 
 def leverages(features: Tensor, sketch: tuple[Tensor, Tensor]) -> Tensor:
@@ -146,12 +164,14 @@ def doubt_of(
     return Doubt(sketch, floor, slope, unit, seen.sort().values)
 
 
-def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
+def _stretch(
+    outputs: Tensor, errors: Tensor, observed: float, beyond: Callable[[Tensor], Tensor] = _beyond_normal
+) -> float:
     """The factor on the errors at which as many disagreements are expected as were observed, by bisection in logs.
 
     A handful of them says little: what the errors themselves lead to expect counts as two observations more.
     """
-    plain = float(chances(outputs, errors).sum())
+    plain = float(chances(outputs, errors, beyond).sum())
     if not observed and plain < 1e-6:
         return 1.0
     plain = max(plain, 1e-6)
@@ -159,7 +179,7 @@ def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
     low, high = 1e-3, 1e3
     for _ in range(40):
         middle = sqrt(low * high)
-        expected = float(chances(outputs, middle * errors).sum())
+        expected = float(chances(outputs, middle * errors, beyond).sum())
         low, high = (middle, high) if expected < observed else (low, middle)
     return sqrt(low * high)
 

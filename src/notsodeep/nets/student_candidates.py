@@ -20,7 +20,7 @@ from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.readout_fit import LARGEST
-from notsodeep.nets.step_fit import Equilibria, feedback_directions, fit_steps
+from notsodeep.nets.step_fit import Equilibria, FittedSteps, feedback_directions, fit_steps
 from notsodeep.nets.students import (
     StepsNet,
     chosen_units,
@@ -170,7 +170,8 @@ class OwnSteps:
         """Steps fitted to the DEQ's equilibria; where rows are few also it cut, and with the scales of its twin."""
         weights, equilibria = self._cell(shape.width)
         fitted = self._built(weights, shape)
-        if fit_steps(fitted, equilibria, self.batch):
+        begun = self._begun.setdefault((shape.width, shape.rank, shape.guessed), FittedSteps())
+        if fit_steps(fitted, equilibria, self.batch, begun):
             yield "steps fitted to its equilibria", fitted
             seen = weights.recurrent[0].numel()
             if len(equilibria.X) * equilibria.positions >= _MANY * seen:
@@ -210,6 +211,10 @@ class OwnSteps:
             chosen, mix = chosen_units(states, teacher.connection, teacher.units, width)
             self._narrow[width] = narrowed(self.weights, chosen, mix), equilibria.of_units(chosen)
         return self._narrow[width]
+
+    @cached_property
+    def _begun(self) -> dict[tuple[int, int | None, bool], FittedSteps]:
+        return {}
 
     @cached_property
     def _narrow(self) -> dict[int, tuple[PlainWeights, Equilibria]]:
