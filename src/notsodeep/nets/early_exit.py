@@ -21,7 +21,7 @@ from notsodeep.nets.teacher_answers import Split
 # Shares of the rows that go on to the deeper student, of which the best are candidates.
 _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 # What is expected to differ beside all that costs less, so that a pair is worth a place among the candidates.
-_BETTER = 0.8
+_BETTER = 0.9
 # What both together may cost beside the deeper student alone, so that the second way is worth having.
 _WORTH = 0.8
 
