@@ -22,8 +22,9 @@ from notsodeep.nets.teacher_answers import Split
 _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 # What is expected to differ beside all that costs less, so that a pair is worth a place among the candidates.
 _BETTER = 0.9
-# What both together may cost beside the deeper student alone, so that the second way is worth having.
-_WORTH = 0.8
+# What both together may cost beside the deeper student alone, and the multiplications that they must save for each row:
+# telling rows apart and copying them takes the time of some ten thousand.
+_WORTH, _LEAST_SAVED = 0.8, 50_000
 
 
 class EarlyExit(nn.Module):
@@ -141,9 +142,10 @@ def _pairs(first: _Known, second: _Known) -> Iterator[tuple[int, float, str, Ear
     gaps = largest[:, 0] - largest[:, 1]
     for share in _SHARES:
         pair = EarlyExit(first.network, second.network, float(gaps.quantile(share)), share)
-        if pair.operations > _WORTH * second.network.operations:
+        alone = second.network.operations
+        if pair.operations > min(_WORTH * alone, alone - _LEAST_SAVED):
             return
-        name = f"{first.name}; on {share:.0%} of the rows {second.name}"
+        name = f"{first.name}; on {share:.0%} of the rows {second.name.replace(' of its own', '')}"
         yield pair.operations, _joined(first, second, pair.goes_on(first.outputs)), name, pair
 
 
