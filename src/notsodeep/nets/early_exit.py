@@ -22,9 +22,11 @@ from notsodeep.nets.teacher_answers import Split
 _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 # What is expected to differ beside all that costs less, so that a pair is worth a place among the candidates.
 _BETTER = 0.9
-# What both together may cost beside the deeper student alone, and the multiplications that they must save for each row:
-# telling rows apart and copying them takes the time of some ten thousand.
-_WORTH, _LEAST_SAVED = 0.8, 50_000
+# What both together may cost beside the deeper student alone, so that the second way is worth having.
+_WORTH = 0.8
+# Telling rows apart and multiplying few of them at once takes as long as so many multiplications of each row (measured:
+# 20 000 to 70 000, the fewer the smaller the network).
+_OVERHEAD = 40_000
 
 
 class EarlyExit(nn.Module):
@@ -71,8 +73,11 @@ class EarlyExit(nn.Module):
 
     @property
     def operations(self) -> int:
-        """Multiplications with weights for one sample, on average over samples like those of the distillation."""
-        return self.shallow.operations + round(self.share * self.deep.operations)
+        """Multiplications with weights for one sample, on average over samples like those of the distillation.
+
+        Telling samples apart is counted as 40 000 of them.
+        """
+        return self.shallow.operations + round(self.share * self.deep.operations) + _OVERHEAD
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -142,8 +147,7 @@ def _pairs(first: _Known, second: _Known) -> Iterator[tuple[int, float, str, Ear
     gaps = largest[:, 0] - largest[:, 1]
     for share in _SHARES:
         pair = EarlyExit(first.network, second.network, float(gaps.quantile(share)), share)
-        alone = second.network.operations
-        if pair.operations > min(_WORTH * alone, alone - _LEAST_SAVED):
+        if pair.operations > _WORTH * second.network.operations:
             return
         name = f"{first.name}; on {share:.0%} of the rows {second.name.replace(' of its own', '')}"
         yield pair.operations, _joined(first, second, pair.goes_on(first.outputs)), name, pair
