@@ -123,7 +123,9 @@ def early_exits(students: Mapping[str, StepsNet], data: Split, batch: int) -> It
         for name, network in students.items()
         if relative_error(in_batches(network, X, batch), Y) < 1.0
     ]
-    found = [(one.network.operations, one.expected, one.name, None) for one in known]
+    found: list[tuple[int, float, str, EarlyExit | None]] = [
+        (one.network.operations, one.expected, one.name, None) for one in known
+    ]
     for first in known:
         for second in known:
             found += list(_pairs(first, second))

@@ -29,10 +29,12 @@ class Guarded(nn.Module):
 
     def doubts(self, X: Tensor) -> Tensor:
         """For each row the estimated chance of another class, or the expected error of a single output."""
-        return self._doubt.answer(self.student, X)[1]
+        doubts: Tensor = self._doubt.answer(self.student, X)[1]
+        return doubts
 
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, outputs)."""
+        outputs: Tensor
         outputs, doubts = self._doubt.answer(self.student, X)
         unsure = doubts > self.limit
         self.last_share = float(unsure.double().mean()) if len(X) else 0.0
