@@ -31,6 +31,8 @@ from notsodeep.nets.students import (
 
 # Steps after which the DEQ is cut, to have the baseline at every price; numbers of steps fitted in closed form only.
 CUTS, CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
+# And one for the few rows that a shallow student is not sure of: what it costs counts little there.
+_DEEPEST = 10
 # Weights of low rank have one direction for so many units, and at least so many.
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Features that are read out at most where the last step alone has fewer: beyond it the closed form takes long.
@@ -123,7 +125,7 @@ class OwnSteps:
         if self.width is None and half and 2 in self.steps:
             rank = _rank(half) if _rank(half) < half // 2 else None
             yield self._plan(_Shape(2, half, rank, guessed=rank is not None), True)
-        for count in CLOSED_FORMS:
+        for count in (*CLOSED_FORMS, _DEEPEST):
             if count > max(self.steps):
                 yield self._plan(_Shape(count, width, guessed=low), False)
 
