@@ -8,10 +8,10 @@
   python benchmarks/distillation.py --publish            and the short ones into docs/results.md
 
 A task is a data set, an activation, a feedback, a width, what was trained (readout or all weights) and a seed. All
-combinations would be 648 teachers; `TASKS` is a balanced part of them, in which every level of every factor occurs:
-MNIST and Fashion-MNIST with every activation and feedback at width 512, seeds and the other levels for a part of these.
-The teacher is trained on labels of 12 000 rows (all weights: three epochs of Adam; readout: ten), then distilled
-without labels on 36 000 others (CIFAR-10 5000 and 5000, VGG-19 features 10 000 and 10 000), and everything is judged
+combinations would be 648 teachers; `TASKS` is a fraction of them: every data set with every activation, every level of
+every other factor several times, and three seeds of two settings.
+The teacher is trained on labels of 8000 rows (all weights: three epochs of Adam; readout: ten), then distilled
+without labels on 36 000 others (CIFAR-10 5000 and 5000, VGG-19 features 8000 and 12 000), and everything is judged
 on the whole test part: agreement of classes with the teacher, accuracy, and processor milliseconds of 1000 rows on one
 thread, in turn, beside the DEQ solved to 1e-3 and to 1e-6 in the quickest of four ways. Feedback is σ_a² at the start,
 0.2 or 0.5; "strong" starts at 0.9 (ReLU 0.8), from where training takes it to the edge of what the solver can do. What
@@ -21,9 +21,9 @@ solver's steps.
 Beside the candidates of `distill` (the DEQ cut, closed forms, fitted): "undesigned", a network of the chosen student's
 shape with torch's usual random weights, fitted alike; "unreadable", the students of the same teacher when its weights
 cannot be read; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 16 channels.
-With --light a task takes a third of the time: all weights are fitted for one and two steps only, in four epochs instead
-of eight (more steps have closed forms), and nothing is done for weights that cannot be read; --rows distils on fewer
-rows. Every result says so.
+With --epochs 4 a task takes a third of the time: all weights are fitted for one and two steps only (more steps have
+closed forms), and nothing is done for weights that cannot be read; with --epochs 0 students have closed forms only.
+--rows distils on fewer rows. Every result says so.
 Results: distillation.jsonl in --out, one line for each candidate, finished tasks in one piece.
 """
 
@@ -47,6 +47,7 @@ import torch
 from distillation_tables import KEYS, report, short
 from harness import RESULTS, Row, filled, write_atomically
 from rich.console import Console
+from scipy.sparse.linalg import eigs, svds
 from torch import Tensor, nn
 
 from notsodeep.data import as_images, load
@@ -55,8 +56,11 @@ from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
 from notsodeep.nets.distillation_journal import Journal
+from notsodeep.nets.distilled import Candidate
+from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import milliseconds, relative_error
+from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split
@@ -65,11 +69,13 @@ from notsodeep.papers.training_rows import Parts, parts_of
 CONSOLE = Console(width=150)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 # Rows with labels, of which the teacher has no more than half of a data set, and rows without.
-ROWS, OTHERS, EPOCHS = 12_000, 36_000, {"all": 3, "readout": 10}
+ROWS, OTHERS, EPOCHS = 8_000, 36_000, {"all": 3, "readout": 10}
 CHANNELS, IMAGE_ROWS, IMAGE_OTHERS, SIDE = 16, 2000, 5000, 16
 # Of what the choice has to be certain. A student passes with 3600 rows if it agrees on 99.6 % of them (elsewhere 99.1).
 UNTIL = {"mnist": 0.9935}
 UNTIL_ELSE = 0.988
+# Epochs at least of the network that starts from random weights: without any it would know nothing.
+_UNDESIGNED = 4
 TOLERANCES = {"1e-3": 1e-3, "1e-6": 1e-6}
 
 
@@ -100,59 +106,39 @@ class Task:
 
 
 def _tasks() -> list[Task]:
-    """The balanced part, such that an early end leaves some of everything."""
-    activations, feedbacks = ("relu", "tanh", "gelu"), ("0.2", "0.5", "strong")
-    square = [(activations[(i + j) % 3], feedbacks[j]) for i in range(3) for j in range(3)]
-    main = [Task(data, *kind) for kind in square for data in ("mnist", "fashion_mnist")]
-    others = [
-        Task("cifar10", "relu", "0.2"),
-        Task("cifar10_vgg19", "tanh", "0.5"),
-        Task("cifar10", "gelu", "strong"),
-        Task("cifar10_vgg19", "relu", "0.2"),
+    """A fraction of all combinations, ordered such that an early end leaves some of everything."""
+    return [
         Task("mnist", "relu", "0.5", trained="readout"),
+        Task("cifar10_vgg19", "tanh", "0.5"),
+        Task("cifar10", "relu", "0.2"),
+        Task("fashion_mnist", "tanh", "0.5"),
+        Task("mnist images", "relu", "0.5", CHANNELS),
+        Task("mnist", "gelu", "strong"),
         Task("fashion_mnist", "gelu", "0.2", trained="readout"),
-        Task("mnist", "tanh", "strong", trained="readout"),
-        Task("fashion_mnist", "relu", "0.2", trained="readout"),
-        Task("cifar10", "tanh", "0.5", trained="readout"),
-        Task("cifar10_vgg19", "gelu", "strong", trained="readout"),
-    ]
-    wide = [
+        Task("mnist", "relu", "0.2"),
+        Task("cifar10_vgg19", "relu", "0.5", 1024, trained="readout"),
+        Task("fashion_mnist images", "tanh", "0.2", CHANNELS),
+        Task("fashion_mnist", "relu", "0.2"),
+        Task("cifar10_vgg19", "gelu", "0.2"),
+        Task("cifar10", "gelu", "0.5"),
         Task("mnist", "tanh", "0.5", 1024),
-        Task("fashion_mnist", "gelu", "strong", 1024),
+        Task("fashion_mnist", "gelu", "0.5", 2048),
+        Task("mnist", "relu", "0.2", seed=1),
+        Task("fashion_mnist", "tanh", "0.5", seed=1),
+        Task("mnist", "relu", "0.2", seed=2),
+        Task("fashion_mnist", "tanh", "0.5", seed=2),
+        Task("cifar10", "tanh", "strong", trained="readout"),
+        Task("cifar10 images", "gelu", "0.2", CHANNELS),
         Task("fashion_mnist", "relu", "0.2", 2048),
     ]
-    images = [
-        Task("mnist images", "relu", "0.5", CHANNELS),
-        Task("fashion_mnist images", "tanh", "0.5", CHANNELS),
-        Task("cifar10 images", "gelu", "0.2", CHANNELS),
-    ]
-    core = (("mnist", "relu", "0.2"), ("fashion_mnist", "tanh", "0.5"), ("mnist", "gelu", "0.5"))
-    seeds = [Task(*kind, seed=seed) for seed in (1, 2) for kind in core]
-    first = [
-        Task("mnist", "relu", "0.2"),
-        Task("fashion_mnist", "tanh", "0.5"),
-        Task("mnist", "gelu", "strong"),
-        Task("fashion_mnist", "relu", "0.2"),
-        others[0],
-        others[1],
-        others[4],
-        images[0],
-        wide[0],
-        others[5],
-        *seeds[:2],
-        Task("fashion_mnist", "gelu", "0.5"),
-        Task("mnist", "tanh", "0.2"),
-        Task("fashion_mnist", "relu", "strong"),
-        others[3],
-        *seeds[3:5],
-        wide[2],
-        Task("mnist", "gelu", "0.2"),
-        Task("fashion_mnist", "tanh", "strong"),
-    ]
-    return list(dict.fromkeys([*first, *main, *others, *images, *seeds, *wide]))
 
 
 TASKS = _tasks()
+# Those for which a network of the student's shape is fitted from random weights, which takes long.
+UNDESIGNED = [
+    next(task for task in TASKS if (task.data, task.trained) == (data, "all"))
+    for data in ("mnist", "fashion_mnist", "cifar10_vgg19")
+]
 
 
 # --- teachers ----------------------------------------------------------------------------------------------
@@ -245,10 +231,10 @@ def feedback_of(net: EquilibriumNet, X: Tensor) -> Row:
     if not isinstance(net, DEQNet):
         return {"norm": net.contraction(exact=True), "rate": None, "rate_max": None}
     recurrent = net.plain_weights().recurrent
-    slopes = net._settings.phi.slope(net.preactivations(X)) * math.sqrt(net.units)
-    few = slopes[:8]
-    norms = [float(torch.linalg.matrix_norm(one[:, None] * recurrent, ord=2)) for one in few]
-    radii = [float(torch.linalg.eigvals(one[:, None] * recurrent).abs().max()) for one in few]
+    slopes = net._settings.phi.slope(net.preactivations(X[:8])) * math.sqrt(net.units)
+    jacobians = [(one[:, None] * recurrent).double().numpy() for one in slopes]
+    norms = [float(svds(one, k=1, tol=1e-3, return_singular_vectors=False)[0]) for one in jacobians]
+    radii = [float(abs(eigs(one, k=1, tol=1e-3, return_eigenvectors=False)[0])) for one in jacobians]
     return {"norm": float(np.mean(norms)), "rate": float(np.mean(radii)), "rate_max": max(radii)}
 
 
@@ -265,9 +251,12 @@ class Unreadable(nn.Module):
         return found
 
 
-def undesigned(student: StepsNet, data: Split, epochs: int, seed: int) -> StepsNet:
-    """The student's shape with torch's usual random weights (uniform, ±1/√fan_in), fitted alike."""
-    drawn = copy.deepcopy(student)
+def undesigned(student: StepsNet | EarlyExit, data: Split, epochs: int, seed: int) -> StepsNet:
+    """The student's shape with torch's usual random weights (uniform, ±1/√fan_in), fitted alike.
+
+    Of two students in one the shape of the deeper one, for all rows.
+    """
+    drawn = copy.deepcopy(student.deep if isinstance(student, EarlyExit) else student)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weights in drawn.named_parameters():
@@ -286,9 +275,19 @@ def undesigned(student: StepsNet, data: Split, epochs: int, seed: int) -> StepsN
 
 
 @torch.no_grad()
-def judged(module: nn.Module, data: Parts, wanted: Tensor) -> Row:
+def outputs_of(module: nn.Module, X: Tensor, known: dict[int, Tensor]) -> Tensor:
+    """The outputs on the test part; of two students in one put together from theirs, which are known."""
+    if id(module) in known:
+        return known[id(module)]
+    if isinstance(module, EarlyExit):
+        shallow, deep = (outputs_of(one, X, known) for one in (module.shallow, module.deep))
+        return torch.where(module.goes_on(shallow)[:, None], deep, shallow)
+    known[id(module)] = in_batches(module, X, 1000)
+    return known[id(module)]
+
+
+def judged(outputs: Tensor, data: Parts, wanted: Tensor) -> Row:
     """Agreement with the teacher and accuracy, on the test part, in percent."""
-    outputs = in_batches(module, data.X_test, 1000)
     classes = outputs.argmax(1)
     return {
         "agreement": 100.0 * float((classes == wanted.argmax(1)).double().mean()),
@@ -297,21 +296,24 @@ def judged(module: nn.Module, data: Parts, wanted: Tensor) -> Row:
     }
 
 
-def task_rows(task: Task, scratch: Path, light: bool, limit: int | None = None) -> list[Row]:
+def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) -> list[Row]:
     """The teacher, every candidate, the undesigned student and the guard of one task."""
     data = parts(task.data)
+    phases = [time.process_time()]
     precise = at_tolerance(teacher_of(task, scratch), 1e-6)
+    phases.append(time.process_time())
+    CONSOLE.print(f"   teacher {phases[1] - phases[0]:.0f} s of processor time")
     loose = at_tolerance(precise, 1e-3)
     wanted = in_batches(precise, data.X_test, 1000)
-    start = time.process_time()
     until = UNTIL.get(task.data.split()[0], UNTIL_ELSE)
-    options: dict[str, Any] = {"steps": (1, 2), "epochs": 4} if light else {"epochs": 8}
+    options: dict[str, Any] = {"steps": (1, 2, 3) if epochs >= 8 else (1, 2), "epochs": epochs}
     file = scratch / f"{task.name}.students.pt"
     others = data.X[labelled(task.data) :][:limit]
     small = distill(precise, others, until=until, seed=task.seed, checkpoint=file, **options)
-    seconds = time.process_time() - start
+    phases.append(time.process_time())
     modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
     about: dict[str, Row] = {name: {"kind": "teacher"} for name in modules}
+    single = single_choice(small)
     for one in small.front:
         modules[one.name] = one.network
         about[one.name] = {
@@ -322,14 +324,17 @@ def task_rows(task: Task, scratch: Path, light: bool, limit: int | None = None) 
             "lower": one.lower,
             "interval": one.fidelity.interval,
             "judged": one.fidelity.agreement,
+            "expected": one.expected,
             "chosen": one.name == small.name,
+            "chosen_single": one.name == single.name,
         }
-    for name, network in beside(task, small, precise, light, others).items():
+    for name, network in beside(task, small, precise, epochs, others).items():
         modules[name], about[name] = network, {"kind": name, "operations": network.operations}
+    phases.append(time.process_time())
     safe = guarded(small, precise, share=0.05)
     modules["guarded"] = safe
     batch = data.X_test[:1000] if not task.images else data.X_test[:250]
-    times = milliseconds(modules, batch, clock=lambda _: time.process_time())
+    times = milliseconds(modules, batch, 3, clock=lambda _: time.process_time())
     steps = {}
     for words, tolerance in TOLERANCES.items():
         ways = {
@@ -340,14 +345,14 @@ def task_rows(task: Task, scratch: Path, light: bool, limit: int | None = None) 
         if not task.images:
             for net in ways.values():  # so many rows that splitting is thought of
                 in_batches(net, data.X[: 4 * task.width], 1000)
-        taken = milliseconds(ways, batch, 3, clock=lambda _: time.process_time())
+        taken = milliseconds(ways, batch, 2, clock=lambda _: time.process_time())
         good = {way: ms for way, ms in taken.items() if ways[way].last_solve.converged}
         way = min(good or taken, key=lambda way: taken[way])
         name = f"DEQ at {words}"
         times[name] = min(times[name], taken[way])
         about[name] |= {"way": way, "ways": taken}
         steps[f"steps_{words}"] = ways[way].last_solve.steps
-    common = {**steps, **feedback_of(precise, data.X_test), "seconds": seconds}
+    common = {**steps, **feedback_of(precise, data.X_test), "seconds": phases[2] - phases[1]}
     common |= {
         "left_out": small.left_out,
         "epochs": options["epochs"],
@@ -356,20 +361,42 @@ def task_rows(task: Task, scratch: Path, light: bool, limit: int | None = None) 
         "rows": len(others),
     }
     about["guarded"] = {"kind": "guarded", **guard_facts(safe, data, wanted)}
-    return [
-        {"name": name, **about[name], "ms": times[name], **judged(module, data, wanted), **common}
+    known: dict[int, Tensor] = {id(precise): wanted}
+    found = [
+        {
+            "name": name,
+            **about[name],
+            "ms": times[name],
+            **judged(outputs_of(module, data.X_test, known), data, wanted),
+            **common,
+        }
         for name, module in modules.items()
     ]
+    taken = zip(
+        phases, [*phases[1:], time.process_time()], ("teacher", "students", "beside", "judged"), strict=True
+    )
+    words = (f"{phase} {after - before:.0f} s" for before, after, phase in taken)
+    CONSOLE.print(f"   processor time: {', '.join(words)}")
+    return found
+
+
+def single_choice(small: Distilled) -> Candidate:
+    """What is given with early_exit=False: the same choice without candidates that are two students in one."""
+    front = [one for one in small.front if one.kind != "early exit"]
+    place, _ = chosen([Entry(one.operations, one.expected, one.lower) for one in front], small.until)
+    return front[place]
 
 
 def beside(
-    task: Task, small: Distilled, precise: EquilibriumNet, light: bool, others: Tensor
+    task: Task, small: Distilled, precise: EquilibriumNet, epochs: int, others: Tensor
 ) -> dict[str, StepsNet]:
     """What the chosen student is compared with, beyond the front."""
     outputs = in_batches(precise, others, 1000)
     split = Split.of(others, Answers(outputs, torch.ones(len(others), dtype=torch.bool)), task.seed)
-    found = {"undesigned": undesigned(small.network, split, 4 if light else 8, task.seed)}
-    if not light and task.feedback == "0.5" and task.seed == 0 and task.width <= 512 and not task.images:
+    found = {}
+    if task in UNDESIGNED:
+        found["undesigned"] = undesigned(small.network, split, max(epochs, _UNDESIGNED), task.seed)
+    if epochs >= 8 and task.feedback == "0.5" and task.seed == 0 and task.width <= 512 and not task.images:
         hidden = distill(Unreadable(precise), others, width=task.width, steps=(2,), seed=task.seed)
         found["unreadable"] = hidden.network
     return found
@@ -393,8 +420,11 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", default=(), help="words that the name of a task must have")
     parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--light", action="store_true", help="smaller fits, a third of the time")
+    parser.add_argument(
+        "--epochs", type=int, default=8, help="in which all weights are fitted; 0: closed forms"
+    )
     parser.add_argument("--rows", type=int, help="at most so many rows to distil on")
+    parser.add_argument("--keep", action="store_true", help="leave teachers and students in --scratch")
     parser.add_argument("--list", action="store_true", help="the tasks, and which are done")
     parser.add_argument("--summary", action="store_true", help="only write the tables of what is done")
     parser.add_argument("--publish", action="store_true", help="the same, and into docs/results.md")
@@ -425,13 +455,13 @@ def main() -> None:
         start = time.monotonic()
         facts = {key: getattr(task, key) for key in KEYS}
         try:
-            measured = task_rows(task, wanted.scratch, wanted.light, wanted.rows)
+            measured = task_rows(task, wanted.scratch, wanted.epochs, wanted.rows)
         except ConvergenceError as error:
             measured = [{"name": "failed", "kind": "failed", "reason": str(error)}]
         found = [{**facts, **row} for row in measured]
         atomic_append(path, "".join(json.dumps(row) + "\n" for row in found).encode())
         rows += found
-        for file in wanted.scratch.glob(f"{task.name}.*"):
+        for file in () if wanted.keep else wanted.scratch.glob(f"{task.name}.*"):
             file.unlink()
         CONSOLE.print(f"   {time.monotonic() - start:.0f} s")
         write_atomically(wanted.out / "distillation.md", report(rows))

@@ -12,7 +12,12 @@ from notsodeep.figures.style import colour, panel, point_style, styled, tidy_log
 from notsodeep.records import Row, Rows, chosen, grouped
 
 # Kinds of candidates with their words, in the order of the colours.
-_FITS = {"cut": "DEQ cut, nothing fitted", "closed form": "closed form", "fitted": "all weights fitted"}
+_FITS = {
+    "cut": "DEQ cut, nothing fitted",
+    "closed form": "closed form",
+    "fitted": "all weights fitted",
+    "early exit": "two in one, early exit",
+}
 
 
 @styled

@@ -9,6 +9,7 @@ from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.distillation import distill
 from notsodeep.nets.distilled import Candidate, Distilled
+from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
@@ -27,6 +28,7 @@ __all__ = [
     "ConvExplicitNet",
     "DEQNet",
     "Distilled",
+    "EarlyExit",
     "EmpiricalKernels",
     "Epoch",
     "Evidence",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from notsodeep.nets.checkpoints import checkpoint_path, tensor_hash
 from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.distilled import Candidate, Distilled
 from notsodeep.nets.doubt import Doubt, calibration_of, doubt_of
+from notsodeep.nets.early_exit import EarlyExit, ExitDoubt, early_exits, expected_disagreement
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import (
     Fidelity,
@@ -52,6 +54,7 @@ def distill(
     until: float = 0.99,
     steps: Sequence[int] = (1, 2, 3),
     epochs: int = 8,
+    early_exit: bool = True,
     batch_size: int = 256,
     seed: int = 0,
     checkpoint: str | Path | None = None,
@@ -68,7 +71,7 @@ def distill(
 
     Args:
         teacher: a `DEQNet`, a `ConvDEQNet`, or any module that maps samples to outputs (n, outputs).
-        X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or somewhat more where
+        X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or up to a half where
             they are few, is not fitted to: one part stops fits, another one chooses among the students, a third one
             judges the chosen one.
         width: units of the students (for images channels). If not given, those of the teacher, and some students have
@@ -79,6 +82,8 @@ def distill(
             (12.5); or the most faithful one, if none is sure to.
         steps: the numbers of steps k to fit.
         epochs: passes over the rows when all weights are fitted; 0 for closed forms only.
+        early_exit: whether two students in one are candidates too: a cheap one for rows on which it is sure of the
+            class, a deeper one for the others, docs/theory.md (12.6). With False every row costs the same.
         batch_size: rows at a time.
         seed: of the split, the shuffling and random weights: equal input gives equal students.
         checkpoint: a file that holds what is done, after each epoch; a second call goes on from there.
@@ -99,11 +104,16 @@ def distill(
         answers = answers_of(copied, samples, settings.batch_size, report)
         data = Split.of(samples, answers, settings.seed, settings.until)
         identity = tensor_hash(
-            {"settings": repr(settings), "X": samples, "Y": answers.outputs, **_state(teacher)}
+            {
+                "settings": f"{settings}, parts of {data.sizes} rows",
+                "X": samples,
+                "Y": answers.outputs,
+                **_state(teacher),
+            }
         )
         journal = Journal.of(path, identity, resume)
         fit = StudentFit(data, settings.batch_size, settings.epochs, settings.seed, journal, report)
-        return _Work(copied, data, settings, fit).result(answers)
+        return _Work(copied, data, settings, fit, early_exit).result(answers)
 
 
 @dataclass(frozen=True)
@@ -158,20 +168,31 @@ class _Work:
     data: Split
     settings: _Settings
     fit: StudentFit
+    early_exit: bool
 
     def result(self, answers: Answers) -> Distilled:
         """Fit, judge, choose."""
-        students = {name: (kind, net, start) for name, kind, net, start in self._students()}
+        students: dict[str, tuple[str, StepsNet | EarlyExit, str]] = {
+            name: (kind, net, start) for name, kind, net, start in self._students()
+        }
+        students |= {name: ("early exit", net, "") for name, net in self._early_exits(students)}
         modules = {"": self.teacher, **{name: net for name, (_, net, _) in students.items()}}
         times = milliseconds(modules, self.data.judge[0][:_TIMED])
         front = [
-            Candidate(name, kind, net, start, *self._tested(net), self._judged(net, times[name], times[""]))
+            Candidate(
+                name,
+                kind,
+                net,
+                start,
+                self._expected(net),
+                *self._tested(net),
+                self._judged(net, times[name], times[""]),
+            )
             for name, (kind, net, start) in students.items()
         ]
-        errors = {one.name: self.fit.error(one.network) for one in front}
-        front.sort(key=lambda one: (one.operations, errors[one.name]))
+        front.sort(key=lambda one: (one.operations, one.expected))
         place, sure = chosen(
-            [Entry(one.operations, errors[one.name], one.lower) for one in front], self.settings.until
+            [Entry(one.operations, one.expected, one.lower) for one in front], self.settings.until
         )
         best = front[place]
         doubt = self._doubt(best.network)
@@ -179,9 +200,8 @@ class _Work:
         X, Y = self.data.judge
         calibration = None
         if Y.shape[1] > 1:
-            features = in_batches(best.network.features, X, self.settings.batch_size)
-            outputs = best.network.outputs(features).detach()
-            doubts = doubt.disagreement(features, outputs)
+            parts = [doubt.answer(best.network, part) for part in torch.split(X, self.settings.batch_size)]  # type: ignore[arg-type]
+            outputs, doubts = (torch.cat(values).detach() for values in zip(*parts, strict=True))
             calibration = calibration_of(doubts, outputs.argmax(1) != Y.argmax(1))
         return Distilled(
             best.network,
@@ -217,7 +237,27 @@ class _Work:
                 name, fitted = self.fit.all_weights(plan, network, start, place)
                 yield name, "fitted", fitted, start
 
-    def _judged(self, network: StepsNet, time: float, teacher_time: float) -> Fidelity:
+    def _early_exits(
+        self, students: Mapping[str, tuple[str, StepsNet | EarlyExit, str]]
+    ) -> Iterator[tuple[str, EarlyExit]]:
+        """Pairs of the students in which something was fitted; for classes only."""
+        if not self.early_exit or self.data.stop[1].shape[1] == 1:
+            return
+        single = {
+            name: net
+            for name, (kind, net, _) in students.items()
+            if kind != "cut" and isinstance(net, StepsNet)
+        }
+        yield from early_exits(single, self.data, self.settings.batch_size)
+
+    def _expected(self, network: StepsNet | EarlyExit) -> float:
+        """By what candidates are put in order, on the rows that stop: the smaller, the more faithful."""
+        error = self.fit.error(network)
+        if self.data.stop[1].shape[1] == 1 or not math.isfinite(error):
+            return error
+        return expected_disagreement(network, self.data, self.settings.batch_size)
+
+    def _judged(self, network: nn.Module, time: float, teacher_time: float) -> Fidelity:
         X, Y = self.data.judge
         found = in_batches(network, X, self.settings.batch_size)
         same = agreement_of(found, Y)
@@ -226,7 +266,7 @@ class _Work:
             len(X), same, interval, relative_error(found, Y), error_interval(found, Y), time, teacher_time
         )
 
-    def _tested(self, network: StepsNet) -> tuple[float, float]:
+    def _tested(self, network: nn.Module) -> tuple[float, float]:
         """What `until` is compared with, on the rows that choose, and what it is at least."""
         X, Y = self.data.choose
         found = in_batches(network, X, self.settings.batch_size)
@@ -234,12 +274,20 @@ class _Work:
         score = 1.0 - relative_error(found, Y) ** 2 if same is None else same
         return score, score_bound(found, Y)
 
-    def _doubt(self, student: StepsNet) -> Doubt:
+    def _doubt(self, student: StepsNet | EarlyExit) -> Doubt | ExitDoubt:
+        rows = (
+            torch.cat([self.data.stop[0], self.data.choose[0]]),
+            torch.cat([self.data.stop[1], self.data.choose[1]]),
+        )
+        if isinstance(student, EarlyExit):
+            return ExitDoubt.of(student, rows, self._doubt_of, self.settings.batch_size)
+        return self._doubt_of(student, rows)
+
+    def _doubt_of(self, student: StepsNet, rows: tuple[Tensor, Tensor]) -> Doubt:
         batch = self.settings.batch_size
         found = fit_readout(student.features, self.data.fit, self.data.stop, batch)
         sketch = None if found is None else found.sketch(_SKETCH, self.settings.seed)
-        X, Y = (torch.cat(parts) for parts in zip(self.data.stop, self.data.choose, strict=True))
-        return doubt_of(student.features, student.outputs, (X, Y), sketch, batch)
+        return doubt_of(student.features, student.outputs, rows, sketch, batch)
 
 
 __all__ = ["distill"]

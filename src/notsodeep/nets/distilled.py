@@ -9,9 +9,11 @@ from typing import Any
 
 from notsodeep.display import Shown
 from notsodeep.nets.doubt import Calibration, Doubt
+from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.student_choice import rows_for_certainty
 from notsodeep.nets.students import StepsNet
+from notsodeep.nets.teacher_answers import rows_with
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,10 +22,13 @@ class Candidate(Shown):
 
     Attributes:
         name: what it is, in words.
-        kind: "cut" (the DEQ stopped early, nothing fitted), "closed form" (steps and readout fitted in closed form) or
-            "fitted" (then all weights).
+        kind: "cut" (the DEQ stopped early, nothing fitted), "closed form" (steps and readout fitted in closed form),
+            "fitted" (then all weights) or "early exit" (two of these in one, the cheaper one for rows on which it is
+            sure of the class).
         network: the module.
         start: what its fit started from.
+        expected: the share of rows with another class that is expected on the rows that stop fits, of a single output
+            the relative error: the order in which candidates are tested, the smallest first.
         score: on the rows that choose among candidates: agreement, or explained variance for a single output.
         lower: what it is at least, but for a chance of 5 %, on the same rows.
         fidelity: on rows that were never looked at before.
@@ -31,15 +36,19 @@ class Candidate(Shown):
 
     name: str
     kind: str
-    network: StepsNet
+    network: StepsNet | EarlyExit
     start: str
+    expected: float
     score: float
     lower: float
     fidelity: Fidelity
 
     @property
     def operations(self) -> int:
-        """Multiplications with weights for one sample: candidates are ordered by it, since times differ by chance."""
+        """Multiplications with weights for one sample: candidates are ordered by it, since times differ by chance.
+
+        Of two students in one the average over samples like those of the distillation.
+        """
         return self.network.operations
 
     def _facts(self) -> Mapping[str, Any]:
@@ -66,14 +75,14 @@ class Distilled(Shown):
         remarks: what else should be known.
     """
 
-    network: StepsNet
+    network: StepsNet | EarlyExit
     name: str
     fidelity: Fidelity
     front: tuple[Candidate, ...]
     until: float
     reached: bool
     choosing_rows: int
-    doubt: Doubt = field(repr=False)
+    doubt: Doubt | ExitDoubt = field(repr=False)
     calibration: tuple[Calibration, ...] | None
     left_out: float
     remarks: tuple[str, ...] = ()
@@ -92,8 +101,8 @@ class Distilled(Shown):
         needed = rows_for_certainty(self.until)
         if self.fidelity.agreement is not None and needed is not None and needed > self.choosing_rows:
             words += (
-                f" To be sure, {needed} rows would have to agree without exception, a fifth of all rows: give at least "
-                f"{5 * needed}, or ask for less."
+                f" To be sure, {needed} rows would have to agree without exception, three of ten rows: give at least "
+                f"{rows_with(needed)}, or ask for less."
             )
         return words
 

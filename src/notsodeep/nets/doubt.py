@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import nnls
@@ -42,11 +42,14 @@ class Doubt:
 
     def level(self, share: float) -> float:
         """The doubt that this share of the rows exceeds."""
-        if self.seen is None or not len(self.seen):
-            raise InputError("This estimate of doubt has no rows to take a share of.")
-        if share >= 1.0:
-            return -1.0
-        return float(self.seen[max(0, round((1.0 - share) * len(self.seen)) - 1)])
+        return level_of(self.seen, share)
+
+    def answer(self, network: Any, X: Tensor) -> tuple[Tensor, Tensor]:
+        """The student's outputs, and the doubt of each row as in `disagreement`."""
+        features = network.features(X)
+        outputs = network.outputs(features)
+        with torch.no_grad():
+            return outputs, self.disagreement(features, outputs)
 
     def errors(self, features: Tensor) -> Tensor:
         """The expected size of the error of an output, for each row."""
@@ -61,16 +64,55 @@ class Doubt:
         return errors if outputs.shape[1] == 1 else chances(outputs, errors)
 
 
-def chances(outputs: Tensor, errors: Tensor) -> Tensor:
-    """The chance, for each row, that another output is the largest when all have independent normal errors.
+def level_of(seen: Tensor | None, share: float) -> float:
+    """The doubt that this share of the rows exceeds, of doubts in ascending order."""
+    if seen is None or not len(seen):
+        raise InputError("This estimate of doubt has no rows to take a share of.")
+    if share >= 1.0:
+        return -1.0
+    return float(seen[max(0, round((1.0 - share) * len(seen)) - 1)])
 
-    The two largest change places with probability Φ(-(difference)/(√2 error)), and so on for the others; the sum of
-    these is a bound that is nearly met.
+
+def _beyond_normal(distances: Tensor) -> Tensor:
+    """The chance that a standard normal number is larger."""
+    found: Tensor = torch.special.ndtr(-distances)
+    return found
+
+
+def _beyond_heavy(distances: Tensor) -> Tensor:
+    """The chance that a number of Student's distribution with four degrees of freedom is larger than one above zero."""
+    square = distances.square()
+    scale = 1.0 + square / 4.0
+    return (0.5 - 0.375 * distances / scale.sqrt() * (1.0 - square / (12.0 * scale))).clamp(min=0.0)
+
+
+def chances(outputs: Tensor, errors: Tensor, beyond: Callable[[Tensor], Tensor] = _beyond_normal) -> Tensor:
+    """The chance, for each row, that another output is the largest when all have independent errors.
+
+    The two largest change places with probability Φ(-(difference)/(√2 error)) for normal ones, and so on for the
+    others; the sum of these is a bound that is nearly met.
+
+    Args:
+        outputs: of the rows.
+        errors: the size of each row's errors.
+        beyond: the chance that an error of size 1 is larger than a number.
     """
     ordered = outputs.double().sort(dim=1, descending=True).values
     gaps = ordered[:, :1] - ordered[:, 1:]
-    each: Tensor = torch.special.ndtr(-gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None]))
-    return each.sum(1).clamp(max=1.0)
+    return beyond(gaps / (sqrt(2.0) * errors.clamp(min=1e-300)[:, None])).sum(1).clamp(max=1.0)
+
+
+def chances_of_rows(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """The chance of another class for each row, with one size of error for all rows: (12.3) without leverages.
+
+    It is the error that was observed, stretched so that as many rows are expected to differ as did. Its tails are
+    heavier than normal ones: the same student is wrong by more on some rows than on others.
+    """
+    found = outputs.double()
+    size = (found - wanted.double()).square().mean().sqrt().clamp(min=1e-300)
+    errors = size.expand(len(found))
+    observed = float((outputs.argmax(1) != wanted.argmax(1)).sum())
+    return chances(found, _stretch(found, errors, observed, _beyond_heavy) * errors, _beyond_heavy)
 
 
 def leverages(features: Tensor, sketch: tuple[Tensor, Tensor]) -> Tensor:
@@ -122,17 +164,22 @@ def doubt_of(
     return Doubt(sketch, floor, slope, unit, seen.sort().values)
 
 
-def _stretch(outputs: Tensor, errors: Tensor, observed: float) -> float:
+def _stretch(
+    outputs: Tensor, errors: Tensor, observed: float, beyond: Callable[[Tensor], Tensor] = _beyond_normal
+) -> float:
     """The factor on the errors at which as many disagreements are expected as were observed, by bisection in logs.
 
     A handful of them says little: what the errors themselves lead to expect counts as two observations more.
     """
-    plain = max(float(chances(outputs, errors).sum()), 1e-6)
+    plain = float(chances(outputs, errors, beyond).sum())
+    if not observed and plain < 1e-6:
+        return 1.0
+    plain = max(plain, 1e-6)
     observed = plain * (observed + _PRIOR) / (plain + _PRIOR)
     low, high = 1e-3, 1e3
     for _ in range(40):
         middle = sqrt(low * high)
-        expected = float(chances(outputs, middle * errors).sum())
+        expected = float(chances(outputs, middle * errors, beyond).sum())
         low, high = (middle, high) if expected < observed else (low, middle)
     return sqrt(low * high)
 
@@ -164,4 +211,13 @@ def calibration_of(doubts: Tensor, differs: Tensor, bins: Sequence[float] = _BIN
     return tuple(found)
 
 
-__all__ = ["Calibration", "Doubt", "calibration_of", "chances", "doubt_of", "leverages"]
+__all__ = [
+    "Calibration",
+    "Doubt",
+    "calibration_of",
+    "chances",
+    "chances_of_rows",
+    "doubt_of",
+    "level_of",
+    "leverages",
+]

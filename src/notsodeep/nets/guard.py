@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
@@ -23,20 +24,19 @@ class Guarded(nn.Module):
     def __init__(self, distilled: Distilled, teacher: nn.Module, limit: float) -> None:
         super().__init__()
         self.student, self.teacher, self.limit = distilled.network, teacher, limit
-        self._doubt = distilled.doubt
+        self._doubt: Any = distilled.doubt  # of the kind that the student needs
         self.last_share = 0.0
 
     def doubts(self, X: Tensor) -> Tensor:
         """For each row the estimated chance of another class, or the expected error of a single output."""
-        features = self.student.features(X)
-        return self._doubt.disagreement(features, self.student.outputs(features))
+        doubts: Tensor = self._doubt.answer(self.student, X)[1]
+        return doubts
 
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, outputs)."""
-        features = self.student.features(X)
-        outputs = self.student.outputs(features)
-        with torch.no_grad():
-            unsure = self._doubt.disagreement(features, outputs) > self.limit
+        outputs: Tensor
+        outputs, doubts = self._doubt.answer(self.student, X)
+        unsure = doubts > self.limit
         self.last_share = float(unsure.double().mean()) if len(X) else 0.0
         if bool(unsure.any()):
             outputs = outputs.index_put((unsure.nonzero().squeeze(1),), self.teacher(X[unsure]).to(outputs))

@@ -15,6 +15,7 @@ import torch
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.files import atomic_write
+from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.students import StepsNet
 
 # Rows of the comparison: another number than the file was traced with, so that it is seen to take any.
@@ -22,7 +23,7 @@ _TRACED, _COMPARED = 3, 7
 _TOLERANCE = 1e-4
 
 
-def export_onnx(network: StepsNet, path: str | Path, *, overwrite: bool = False) -> Path:
+def export_onnx(network: StepsNet | EarlyExit, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a student as ONNX, for any number of samples, and compare it with torch on random ones.
 
     Args:
@@ -42,9 +43,10 @@ def export_onnx(network: StepsNet, path: str | Path, *, overwrite: bool = False)
     if file.exists() and not overwrite:
         raise InputError(f"{file} exists. Name another file, or pass overwrite=True.")
     module = copy.deepcopy(network).eval().to("cpu")
+    like = next(module.parameters())
     generator = torch.Generator().manual_seed(0)
     first, other = (
-        torch.randn((rows, *module.sample_shape), generator=generator).to(module.readout.dtype)
+        torch.randn((rows, *module.sample_shape), generator=generator).to(like.dtype)
         for rows in (_TRACED, _COMPARED)
     )
     with atomic_write(file) as temporary:

@@ -6,14 +6,14 @@ docs/theory.md (12.4): each step is to predict, from the step before it, the fee
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.readout_fit import Blocks, LinearFit, fit_linear
-from notsodeep.nets.students import StepsNet
+from notsodeep.nets.students import Feedback, StepsNet
 
 # Numbers of equilibria that are kept, as bytes; observations that a step is fitted to (a sample has as many as it has
 # positions); the share of them that chooses the ridge.
@@ -56,52 +56,85 @@ class Equilibria:
         return values.reshape(len(values), -1, self.positions).movedim(1, 2).flatten(0, 1)
 
 
+@dataclass
+class FittedSteps:
+    """Steps that were fitted, for students that begin with the same ones: of these only further ones have to be.
+
+    Attributes:
+        fits: weights, bias and, of low rank, the directions of each step with feedback.
+        number: the last step whose states are known; 0 is the drive.
+        states: of every sample after that step.
+    """
+
+    fits: list[tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=list)
+    number: int = 0
+    states: Tensor | None = None
+
+    def before(self, student: StepsNet, equilibria: Equilibria, number: int, batch: int) -> Tensor:
+        """The states that a step sees, of every sample."""
+        parts = torch.split(equilibria.X, batch)
+        if self.states is None or self.number >= number:
+            self.number, self.states = 0, torch.cat([student.drive(X) for X in parts])
+        for place in range(self.number + 1, number):
+            rows = zip(parts, torch.split(self.states, batch), strict=True)
+            self.states = torch.cat([student.step(place, z, student.drive(X)) for X, z in rows])
+            self.number = place
+        return self.states
+
+
 @torch.no_grad()
-def fit_steps(student: StepsNet, equilibria: Equilibria, batch: int) -> bool:
+def fit_steps(
+    student: StepsNet, equilibria: Equilibria, batch: int, known: FittedSteps | None = None
+) -> bool:
     """Fit the steps of a student, which has the teacher's U and b; False if its layers are too large for that.
 
     With one step there is no feedback: then U and b are fitted to the equilibria themselves.
+
+    Args:
+        student: the student.
+        equilibria: of the teacher.
+        batch: samples at a time.
+        known: steps that were fitted before, for a student that differs in their number alone; new ones are added.
     """
     if student.steps == 1 and not student.guess:
-        fit = _regression(student, equilibria, batch, lambda X: X.flatten(1), lambda X, inner: inner)
+        fit = _regression(student, equilibria, batch, equilibria.X.flatten(1), lambda X, inner: inner)
         if fit is None:
             return False
         student.inputs.copy_(fit.weights.reshape(student.inputs.shape))
         student.bias.copy_(fit.bias)
         return True
+    known = FittedSteps() if known is None else known
     for place, feedback in enumerate(student.feedback.steps()):
-
-        def before(X: Tensor, last: int = place + student.first_feedback() - 1) -> Tensor:
-            return _state(student, X, last)
-
-        fit = _regression(student, equilibria, batch, before, lambda X, inner: inner - student.drive(X))
-        if fit is None:
-            return False
-        weights, bias = fit.weights, fit.bias
-        directions = None
-        if feedback.rank is not None:
-            directions = principal_directions(weights @ fit.covariance @ weights.mT, feedback.rank)
-            kept = directions @ (directions.mT @ weights)
-            bias = bias + (weights - kept) @ fit.mean
-        shape = (student.units, *student.connection.filter_shape)
-        feedback.set_weights(weights.reshape(len(weights), *shape).to(student.inputs), directions)
+        if place == len(known.fits):
+            states = known.before(student, equilibria, place + student.first_feedback(), batch)
+            fit = _regression(student, equilibria, batch, states, lambda X, inner: inner - student.drive(X))
+            if fit is None:
+                return False
+            known.fits.append(_weights(student, feedback, fit))
+        weights, bias, directions = known.fits[place]
+        feedback.set_weights(weights, directions)
         student.gains[place].fill_(1.0)
         student.biases[place].copy_(bias)
     return True
 
 
-def _state(student: StepsNet, X: Tensor, last: int) -> Tensor:
-    drive = z = student.drive(X)
-    for number in range(1, last + 1):
-        z = student.step(number, z, drive)
-    return z
+def _weights(student: StepsNet, feedback: Feedback, fit: LinearFit) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Weights, bias and directions of a step."""
+    weights, bias = fit.weights, fit.bias
+    directions = None
+    if feedback.rank is not None:
+        directions = principal_directions(weights @ fit.covariance @ weights.mT, feedback.rank)
+        kept = directions @ (directions.mT @ weights)
+        bias = bias + (weights - kept) @ fit.mean
+    shape = (student.units, *student.connection.filter_shape)
+    return weights.reshape(len(weights), *shape).to(student.inputs), bias, directions
 
 
 def _regression(
     student: StepsNet,
     equilibria: Equilibria,
     batch: int,
-    states: Callable[[Tensor], Tensor],
+    states: Tensor,
     wanted: Callable[[Tensor, Tensor], Tensor],
 ) -> LinearFit | None:
     """What a step's weights see, against what they are to give, at every position."""
@@ -110,10 +143,9 @@ def _regression(
     def blocks(first: int, last: int) -> Blocks:
         for start in range(first, last, batch):
             part = slice(start, min(start + batch, last))
-            X = equilibria.X[part]
             yield (
-                student.connection.seen(states(X)),
-                equilibria.by_position(wanted(X, equilibria.inner[part])),
+                student.connection.seen(states[part]),
+                equilibria.by_position(wanted(equilibria.X[part], equilibria.inner[part])),
             )
 
     return fit_linear(blocks(judges, len(equilibria.X)), blocks(0, judges), _RIDGES)
@@ -132,4 +164,4 @@ def feedback_directions(student: StepsNet, equilibria: Equilibria, rank: int) ->
     return principal_directions(torch.cov(values.mT), rank)
 
 
-__all__ = ["Equilibria", "feedback_directions", "fit_steps", "principal_directions"]
+__all__ = ["Equilibria", "FittedSteps", "feedback_directions", "fit_steps", "principal_directions"]

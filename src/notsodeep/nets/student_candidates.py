@@ -20,7 +20,7 @@ from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.readout_fit import LARGEST
-from notsodeep.nets.step_fit import Equilibria, feedback_directions, fit_steps
+from notsodeep.nets.step_fit import Equilibria, FittedSteps, feedback_directions, fit_steps
 from notsodeep.nets.students import (
     StepsNet,
     chosen_units,
@@ -31,6 +31,8 @@ from notsodeep.nets.students import (
 
 # Steps after which the DEQ is cut, to have the baseline at every price; numbers of steps fitted in closed form only.
 CUTS, CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
+# And one for the few rows that a shallow student is not sure of: what it costs counts little there.
+_DEEPEST = 10
 # Weights of low rank have one direction for so many units, and at least so many.
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Features that are read out at most where the last step alone has fewer: beyond it the closed form takes long.
@@ -38,7 +40,7 @@ _READ = 3400
 # Observations of equilibria by which units are chosen.
 _STATES = 4000
 # Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
-_MANY = 16
+_MANY = 14
 # Of teachers whose weights cannot be read: what is tried, and how large it is made.
 _ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
 _FEWEST_CHANNELS, _CHANNELS = 8, 32
@@ -123,7 +125,7 @@ class OwnSteps:
         if self.width is None and half and 2 in self.steps:
             rank = _rank(half) if _rank(half) < half // 2 else None
             yield self._plan(_Shape(2, half, rank, guessed=rank is not None), True)
-        for count in CLOSED_FORMS:
+        for count in (*CLOSED_FORMS, _DEEPEST):
             if count > max(self.steps):
                 yield self._plan(_Shape(count, width, guessed=low), False)
 
@@ -170,7 +172,8 @@ class OwnSteps:
         """Steps fitted to the DEQ's equilibria; where rows are few also it cut, and with the scales of its twin."""
         weights, equilibria = self._cell(shape.width)
         fitted = self._built(weights, shape)
-        if fit_steps(fitted, equilibria, self.batch):
+        begun = self._begun.setdefault((shape.width, shape.rank, shape.guessed), FittedSteps())
+        if fit_steps(fitted, equilibria, self.batch, begun):
             yield "steps fitted to its equilibria", fitted
             seen = weights.recurrent[0].numel()
             if len(equilibria.X) * equilibria.positions >= _MANY * seen:
@@ -210,6 +213,10 @@ class OwnSteps:
             chosen, mix = chosen_units(states, teacher.connection, teacher.units, width)
             self._narrow[width] = narrowed(self.weights, chosen, mix), equilibria.of_units(chosen)
         return self._narrow[width]
+
+    @cached_property
+    def _begun(self) -> dict[tuple[int, int | None, bool], FittedSteps]:
+        return {}
 
     @cached_property
     def _narrow(self) -> dict[int, tuple[PlainWeights, Equilibria]]:

@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
     Attributes:
         operations: its cost.
-        error: on rows that the bound does not depend on.
+        error: expected, from rows that the bound does not depend on.
         lower: the bound of its score, `fidelity.score_bound`.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.fidelity import relative_error
@@ -92,7 +92,7 @@ class StudentFit:
         if found is not None:
             student.set_readout(found.weights.to(student.readout), found.bias.to(student.readout))
 
-    def error(self, student: StepsNet) -> float:
+    def error(self, student: nn.Module) -> float:
         """Relative error of the outputs on the rows that stop; infinite if one is not finite."""
         X, Y = self.data.stop
         found = relative_error(in_batches(student, X, self.batch), Y)

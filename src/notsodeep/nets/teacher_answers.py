@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil
 
 import torch
@@ -17,8 +18,9 @@ from notsodeep.progress import Report
 
 # Samples below which nothing can be fitted and judged.
 _FEWEST = 50
-# Shares of the rows that choose, and that judge: at least, and at most where rows are few.
-_LEAST_KEPT, _MOST_KEPT = 0.1, 0.2
+# The share of the rows that choose, and of those that judge: at least, and at most where rows are few. Where they are,
+# certainty is what is missing first: 1000 rows are to be enough for that of 99 %.
+_LEAST_KEPT, _MOST_CHOOSING, _MOST_JUDGING = 0.1, 0.3, 0.15
 # A student that differs half as often as allowed passes with so many rows over the share that it may differ on.
 _ENOUGH = 12.0
 # The share of rows that stop a fit, and how many of them are enough where rows are few.
@@ -117,9 +119,14 @@ class Split:
     choose: tuple[Tensor, Tensor]
     judge: tuple[Tensor, Tensor]
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of rows of the parts."""
+        return tuple(len(part[0]) for part in (self.fit, self.stop, self.choose, self.judge))
+
     @classmethod
     def of(cls, X: Tensor, answers: Answers, seed: int, until: float = 0.99) -> Split:
-        """The parts in random order: a tenth chooses and a tenth judges, up to a fifth where `until` needs more rows.
+        """The parts in random order: a tenth chooses and a tenth judges, or more where `until` needs more rows.
 
         Args:
             X: the samples.
@@ -138,10 +145,16 @@ class Split:
         order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed)).to(places.device)
         places, rows = places[order], len(places)
         wanted = ceil(_ENOUGH / max(1.0 - until, 1e-9))
-        kept = min(max(wanted, int(_LEAST_KEPT * rows)), int(_MOST_KEPT * rows))
+        least = max(wanted, int(_LEAST_KEPT * rows))
+        choosing, judging = (min(least, int(most * rows)) for most in (_MOST_CHOOSING, _MOST_JUDGING))
         stopping = max(int(_STOPPING * rows), min(_FEW_STOPPING, rows // 10))
-        sizes = [rows - 2 * kept - stopping, stopping, kept, kept]
+        sizes = [rows - stopping - choosing - judging, stopping, choosing, judging]
         return cls(*((X[part], answers.outputs[part]) for part in torch.split(places, sizes)))
 
 
-__all__ = ["Answers", "Split", "answers_of", "asked"]
+def rows_with(choosing: int) -> int:
+    """The number of rows of which so many choose, where rows are few."""
+    return next(rows for rows in count(choosing) if int(_MOST_CHOOSING * rows) >= choosing)
+
+
+__all__ = ["Answers", "Split", "answers_of", "asked", "rows_with"]

@@ -64,6 +64,13 @@ def distill(
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the rows that fit all weights.")
     ] = 8,
+    early_exit: Annotated[
+        bool,
+        typer.Option(
+            "--early-exit/--one-cost",
+            help="May a student spend fewer steps on rows of which it is sure, or do all cost the same?",
+        ),
+    ] = True,
     seed_of_fit: Annotated[
         int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
     ] = 0,
@@ -117,6 +124,7 @@ def distill(
         width=width,
         until=until,
         epochs=epochs,
+        early_exit=early_exit,
         seed=seed_of_fit,
         checkpoint=checkpoint,
         progress=True,
