@@ -36,8 +36,9 @@ MOST_KINKED = 48
 # coefficients of its own, which doubles the time of a tile.
 SPARE = 3
 ATTEMPTS = 3
-# Nodes that a table may have, in all, in order that the number of those in t is one that is proved to be enough.
-AFFORDABLE = 40_000
+# Nodes that a table may have, in all, in order that the number of those in t is one that is proved to be enough; for
+# fewer pairs than that far fewer, which would take longer to tabulate than to look up.
+AFFORDABLE, AFFORDABLE_FOR_FEW = 40_000, 1_000
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
 NEAR = -8
@@ -70,8 +71,10 @@ class SolutionTable:
         proved: proved bound of the part of the error that comes from interpolation in t, (3.37); infinite without one.
     """
 
-    def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
-        self.shape, self.feedback, self.extent = shape, feedback, extent
+    def __init__(
+        self, shape: Shape, feedback: float, extent: Range, affordable: int = AFFORDABLE
+    ) -> None:
+        self.shape, self.feedback, self.extent, self.affordable = shape, feedback, extent, affordable
         self.odd = shape.parity == -1
         self.plain_ends = feedback > 0.0 and self._may_have_plain_ends()
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
@@ -186,7 +189,7 @@ class SolutionTable:
         rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
         rise = self._steepest_rise(rows, columns)
         enough = self.ellipse.orders(AIM, rise if rise <= STEEPEST_RISE else 0.0)
-        if enough is not None and enough * self.variances**2 <= AFFORDABLE:
+        if enough is not None and enough * self.variances**2 <= self.affordable:
             self.angles = max(self.angles, enough)
 
     def _variance_count(self) -> int:
@@ -421,12 +424,17 @@ _TABLES: OrderedDict[tuple[object, ...], SolutionTable] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTable:
-    """The table of this equation over this range; the last few are kept."""
-    key = (shape, feedback, extent)
+def solution_table(
+    shape: Shape, feedback: float, extent: Range, pairs: float = AFFORDABLE
+) -> SolutionTable:
+    """The table of this equation over this range, for so many pairs; the last few are kept."""
+    affordable = AFFORDABLE if pairs >= AFFORDABLE else AFFORDABLE_FOR_FEW
+    key, better = (shape, feedback, extent, affordable), (shape, feedback, extent, AFFORDABLE)
     with _LOCK:
+        if better in _TABLES:
+            key = better
         if key not in _TABLES:
-            _TABLES[key] = SolutionTable(shape, feedback, extent)
+            _TABLES[key] = SolutionTable(shape, feedback, extent, affordable)
             while len(_TABLES) > KEPT:
                 _TABLES.popitem(last=False)
         _TABLES.move_to_end(key)

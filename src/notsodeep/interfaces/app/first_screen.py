@@ -107,8 +107,11 @@ def _verdict(model: Any, made: Design, choice: Choice) -> Verdict:
 
 def models_of(choice: Choice) -> dict[str, Any]:
     """The DEQ, its twin and one plain layer of its own activation."""
-    model, made = judged_model(choice), design_of(choice)
-    return {"deq": model, "twin": made.network, "plain": plain_layers(model, 1, samples_for(choice).tau0)}
+    return {"deq": judged_model(choice), "twin": design_of(choice).network, "plain": _plain(choice)}
+
+
+def _plain(choice: Choice) -> Any:
+    return plain_layers(judged_model(choice), 1, samples_for(choice).tau0)
 
 
 def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
@@ -124,7 +127,8 @@ def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
 def start_curves(choice: Choice) -> None:
     """Start the curves in another process; `curves_of` waits for them."""
     if has_labels(choice):
-        for model in models_of(choice).values():
+        # Those that need no design first, so that they are computed while it is made.
+        for model in (judged_model(choice), _plain(choice), design_of(choice).network):
             _started(model, choice)
 
 
