@@ -124,11 +124,11 @@ class SolutionTable:
         rows, columns = (np.exp(np.array(part[1:])) for part in (self.extent.rows, self.extent.columns))
         angle = 2.0 * np.arcsin(np.sqrt(self._distances(np.array([self.start]))[0]))
         seconds = np.inf
-        # The first time the function is resolved as far as it is needed; other programs only lengthen a call.
+        # The first time the function is resolved as far as it is needed.
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             self._on_grid(rows, columns, angle)
-            seconds = min(seconds, ANGLES_IN_ALL * (time.perf_counter() - begin))
+            seconds = min(seconds, ANGLES_IN_ALL * (time.thread_time() - begin))
         if seconds > PATIENCE:
             warnings.warn(
                 "No series can be bounded on these rows, and the activation is a function of which nothing but its "
