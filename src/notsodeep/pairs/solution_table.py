@@ -71,9 +71,7 @@ class SolutionTable:
         proved: proved bound of the part of the error that comes from interpolation in t, (3.37); infinite without one.
     """
 
-    def __init__(
-        self, shape: Shape, feedback: float, extent: Range, affordable: int = AFFORDABLE
-    ) -> None:
+    def __init__(self, shape: Shape, feedback: float, extent: Range, affordable: int = AFFORDABLE) -> None:
         self.shape, self.feedback, self.extent, self.affordable = shape, feedback, extent, affordable
         self.odd = shape.parity == -1
         self.plain_ends = feedback > 0.0 and self._may_have_plain_ends()
@@ -424,9 +422,7 @@ _TABLES: OrderedDict[tuple[object, ...], SolutionTable] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def solution_table(
-    shape: Shape, feedback: float, extent: Range, pairs: float = AFFORDABLE
-) -> SolutionTable:
+def solution_table(shape: Shape, feedback: float, extent: Range, pairs: float = AFFORDABLE) -> SolutionTable:
     """The table of this equation over this range, for so many pairs; the last few are kept."""
     affordable = AFFORDABLE if pairs >= AFFORDABLE else AFFORDABLE_FOR_FEW
     key, better = (shape, feedback, extent, affordable), (shape, feedback, extent, AFFORDABLE)
