@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from notsodeep.verdicts import Verdict
 
 # Samples that are judged. When all weights are trained, networks are compared by their gradients, which cost more.
-MOST_ROWS, MOST_WITH_GRADIENTS, MOST_IMAGES = 150, 80, 100
+MOST_ROWS, MOST_WITH_GRADIENTS, MOST_IMAGES = 150, 80, 80
 _FEWEST_TO_LEARN = 20
 _POINTS, _BEYOND = 6, 8
 _BATCH, _ROUNDS = 256, 3
