@@ -82,7 +82,8 @@ class SolutionTable:
             self._announce()
         self.ellipse: Ellipse | None = None
         self.angles = self._angle_count()
-        if extent.near >= NEAREST_ROOT and self.angles:
+        # Of few pairs the logarithm costs less than to look for a way around it.
+        if extent.near >= NEAREST_ROOT and self.angles and affordable == AFFORDABLE:
             self._prefer_roots()
         self.variances = self._variance_count()
         self.ellipse = self._ellipse()

@@ -68,12 +68,14 @@ def design_of(choice: Choice) -> Design:
 @lru_cache(maxsize=64)
 def _design(model: DEQ, data: Data, kernel: str, family: str, fit: bool) -> Design:
     samples = samples_of(data)
-    return design(model, samples.tau0, kernel, family, X=samples.rows[:ROWS_TO_FIT] if fit else None)
+    # How close it is on the page's own samples, the verdict measures.
+    rows = samples.rows[:ROWS_TO_FIT] if fit else None
+    return design(model, samples.tau0, kernel, family, X=rows, evidence=False)
 
 
 @lru_cache(maxsize=64)
 def _image_design(model: ConvDEQ, data: Data, kernel: str) -> Design:
-    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT])
+    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT], evidence=False)
 
 
 def fits_rows(choice: Choice) -> bool:
