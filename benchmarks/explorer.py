@@ -10,8 +10,8 @@ drawn, without the browser that shows them. A second process of the page compute
 Columns
   new       a value that was not there before: the slowest of the values, seconds of the processor, page and second
             process each on a core of its own: the longer of the two.
-  passed    seconds that passed meanwhile, which is what a reader waits. Limit 2 seconds, on a machine with two cores and
-            no other work: the load average stands above the table.
+  passed    seconds that passed meanwhile, which is what a reader waits. Limit 2 seconds, on a machine with two cores
+            and no other work: the load average stands above the table.
   back      the value before again, seconds of the processor: everything is remembered.
 
 The first row is the first page of a fresh process: what is imported, compiled or loaded from the cache of compiled
@@ -30,8 +30,7 @@ from typing import Any
 
 # As the server is started (`server_environment`), and before NumPy is imported, which the package does: the numerical
 # libraries read these once. Left to themselves, two threads of BLAS wait for each other on small matrices.
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
+os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ})
 
 import numpy as np
 from harness import (
