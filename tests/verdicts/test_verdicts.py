@@ -230,6 +230,9 @@ def test_bad_input_is_refused_before_any_work() -> None:
         nsd.verdict(torch.nn.Linear(64, 10), X)
     with pytest.raises(nsd.InputError, match="labels"):
         nsd.verdict(nsd.DEQ("relu", 0.2), X, y[:50])
+    for missing in (None, float("nan")):
+        with pytest.raises(nsd.InputError, match="no label for 2 of 60"):
+            nsd.verdict(nsd.DEQ("relu", 0.2), X, [missing, missing, *y[2:]])
     with pytest.raises(nsd.InputError, match="train"):
         nsd.verdict(nsd.DEQ("relu", 0.2), X, y, train="some")
     net = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), 64, 16, 10, seed=0)

@@ -255,6 +255,11 @@ def _labels(y: ArrayLike, n: int) -> Array:
     labels = np.asarray(y)
     if len(labels) != n:
         raise InputError(f"X has {n} samples and y {len(labels)} labels; one for each is needed.")
+    missing = [one is None or one != one for one in labels.reshape(n, -1)[:, 0]]
+    if any(missing):
+        raise InputError(
+            f"y has no label for {sum(missing)} of {n} samples (None or NaN). Leave these samples out."
+        )
     return labels
 
 
