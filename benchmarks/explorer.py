@@ -9,8 +9,9 @@ drawn, without the browser that shows them. A second process of the page compute
 
 Columns
   new       a value that was not there before: the slowest of the values, seconds of the processor, page and second
-            process each on a core of its own: the longer of the two. Limit 2 seconds.
-  passed    seconds that passed meanwhile, on a machine that may have had other work.
+            process each on a core of its own: the longer of the two.
+  passed    seconds that passed meanwhile, which is what a reader waits. Limit 2 seconds, on a machine with two cores
+            and no other work: the load average stands above the table.
   back      the value before again, seconds of the processor: everything is remembered.
 
 The first row is the first page of a fresh process: what is imported, compiled or loaded from the cache of compiled
@@ -27,10 +28,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from notsodeep.interfaces.cli.explore_command import server_environment
-
-# As the server is started, and before NumPy is imported: the numerical libraries read these once.
-os.environ.update(server_environment())
+# As the server is started (`server_environment`), and before NumPy is imported, which the package does: the numerical
+# libraries read these once. Left to themselves, two threads of BLAS wait for each other on small matrices.
+os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ})
 
 import numpy as np
 from harness import (
@@ -143,9 +143,9 @@ def measure(page: AppTest, view: str, name: str, control: tuple[str, str, Any, A
         "control": name,
         "values": ", ".join(str(value) for value in values),
         "new": round(seconds, 2),
-        "passed": round(passed, 1),
+        "passed": round(passed, 2),
         "back": round(max(back), 2),
-        "limit met": seconds <= LIMIT,
+        "limit met": passed <= LIMIT,
     }
 
 

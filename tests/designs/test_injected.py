@@ -346,3 +346,16 @@ def test_without_data_strong_feedback_of_abs_is_met_better_than_by_cutting() -> 
     assert made.misfit < 0.25 * reference.distance(values)
     found = [values_at(made.network, reference.pairs, name) for name in reference.kernels]
     assert_close(made.misfit, reference.distance(found), Oracle.CUSTOM_CALLABLE)
+
+
+def test_a_fit_without_evidence_is_the_same_network_and_says_what_it_was_fitted_to(
+    digits: np.ndarray,
+) -> None:
+    full, quick = (
+        design(DEQ("tanh", 0.3), family="injected", X=digits, evidence=given) for given in (True, False)
+    )
+    assert quick.network == full.network
+    assert quick.held_out is None
+    assert full.held_out is not None
+    assert f"It was fitted to {full.held_out.samples} samples." in quick.explain()
+    assert Design.from_json(quick.to_json()) == quick

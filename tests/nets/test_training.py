@@ -579,6 +579,7 @@ def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
 
 def test_features_too_large_for_memory_are_refused_before_they_are_computed(monkeypatch: Any) -> None:
     monkeypatch.setattr(samples, "available_memory", lambda device: 16 * 70 * 4 - 1)
+    monkeypatch.setattr(samples, "_SMALL", 0)
     net = deq("readout")
     with pytest.raises(InputError, match="16 × 70 × 4 bytes"):
         fit(net, TRAIN, TEST, epochs=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,7 @@ def twin_distances(
     X: ArrayLike,
     kernel: str | None = None,
     *,
+    depths: Sequence[int] | None = None,
     exact: ExactKernel | None = None,
     progress: bool | Report = False,
 ) -> TwinDistances:
@@ -113,6 +114,7 @@ def twin_distances(
         made: the design.
         X: samples, rows or images, scaled as the network will see them.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
+        depths: numbers of plain layers to compare with; one and as many as the design has if not given.
         exact: computes kernels; for callers that keep them.
         progress: True for a bar on stderr when it takes longer than two seconds.
     """
@@ -121,11 +123,11 @@ def twin_distances(
         raise InputError(f"Distances are measured between a design and its DEQ; this one has {model!r}.")
     rows = model.check_samples(X)
     which = kernel or ("ntk" if made.kernel == "both" else made.kernel)
-    depths = sorted({1, len(made.network.layers)})
+    compared = sorted({1, len(made.network.layers)} if depths is None else set(depths))
     with reported(progress, "kernels") as report:
 
         def matrix(network: Model, done: int, name: str) -> Array:
-            report(done, len(depths) + 2, lambda: name)
+            report(done, len(compared) + 2, lambda: name)
             found = (
                 exact_kernel(network, rows, kernel=which) if exact is None else exact(network, rows, which)
             )
@@ -137,7 +139,7 @@ def twin_distances(
         else:
             found = matrix(made.network, 1, "of the design")
         twin, plain = kernel_distance(target, found), {}
-        for number, depth in enumerate(depths, 2):
+        for number, depth in enumerate(compared, 2):
             network = plain_layers(model, depth, made.tau0)
             plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
     by_kernels = made.target is None or made.misfit is not None

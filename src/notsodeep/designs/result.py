@@ -100,6 +100,7 @@ class Design(Shown):
             For images: at those it was fitted to, or at images of one colour around tau0 if there were none.
         held_out: for an injected network fitted to samples, distances on other samples.
         rates: for an injected network with learning-rate multipliers, these.
+        fitted_to: for an injected network that was fitted to samples and not judged on others, how many.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
@@ -119,6 +120,7 @@ class Design(Shown):
     misfit: float | None = None
     held_out: HeldOut | None = None
     rates: tuple[float, ...] | None = None
+    fitted_to: int = 0
 
     @property
     def residuals(self) -> dict[str, float]:
@@ -170,6 +172,8 @@ class Design(Shown):
             parts.append(f"It was then {self.polish}; the scalars are off by what the table shows.")
         if self.held_out is not None:
             parts.append(f"It was fitted to {self.held_out.samples} samples; {self.held_out}.")
+        elif self.fitted_to:
+            parts.append(f"It was fitted to {self.fitted_to} samples.")
         elif isinstance(self.network, ConvExplicit):
             parts.append(
                 "It was not judged on images: design(..., X=images) fits it to some and judges it on others."
@@ -229,6 +233,8 @@ class Design(Shown):
             content |= {**variances, "misfit": self.misfit, "held_out": evidence_to_dict(self.held_out)}
         if self.rates is not None:
             content["rates"] = list(self.rates)
+        if self.fitted_to:
+            content["fitted_to"] = self.fitted_to
         if isinstance(self.network, ConvExplicit):
             content["images"] = {name: getattr(self.network, name) for name in _IMAGES}
         return json.dumps(content, indent=2, ensure_ascii=False)
@@ -248,7 +254,7 @@ class Design(Shown):
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
         injected = "misfit" in data
-        optional = [name for name in ("images", "rates") if name in data]
+        optional = [name for name in ("images", "rates", "fitted_to") if name in data]
         keys = (*_KEYS, *(_INJECTED if injected else ()), *optional)
         data = stored_values.mapping(dict(data), "a design", keys)
         network = _stored_network(data)
@@ -284,6 +290,7 @@ class Design(Shown):
             misfit=stored_values.number(data["misfit"], "misfit") if injected else None,
             held_out=stored_held_out(data["held_out"]) if injected else None,
             rates=tuple(as_multipliers(data["rates"], network)) if "rates" in data else None,
+            fitted_to=int(stored_values.number(data["fitted_to"], "fitted_to")) if "fitted_to" in data else 0,
         )
 
     def save(self, path: str | Path) -> None:
@@ -370,7 +377,7 @@ def _where(design: Design) -> tuple[str, str]:
     """Where the kernels of an injected network were compared, in few words and in more."""
     if not isinstance(design.network, ConvExplicit):
         return "around tau0", "norms and angles around tau0"
-    if design.held_out is None:
+    if design.held_out is None and not design.fitted_to:
         return "on images of one colour", "images of one colour, norms and angles around tau0"
     return "on images", "pairs of the images that it was fitted to"
 
@@ -434,7 +441,11 @@ _INJECTED = ("weights", "inject", "misfit", "held_out")
 _IMAGES = ("bias2", "filter_size", "padding", "readout")
 _KEYS = (
     *("format", "version", "layers"),
-    *(entry.name for entry in fields(Design) if entry.name not in ("network", "rates", *_INJECTED)),
+    *(
+        entry.name
+        for entry in fields(Design)
+        if entry.name not in ("network", "rates", "fitted_to", *_INJECTED)
+    ),
 )
 
 

@@ -38,6 +38,9 @@ def dual_grid(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple
     parts, so that exchanging them measures the error.
     """
     rho = np.cos(angles)
+    if np.array_equal(rows, columns):
+        # What depends on one variance is then computed once.
+        columns = rows
     if shape.kinked_pieces is not None:
         return _by_integral(shape, shape.kinked_pieces, rows, columns, rho)
     value = np.empty((len(angles), len(rows), len(columns)))
@@ -93,14 +96,19 @@ def _by_integral(
 def _by_series(shape: Shape, rows: Array, columns: Array, rho: Array) -> tuple[Array, Array]:
     """Mehler's series (3.13) and (3.14)."""
     orders = np.arange(SERIES_TERMS)
-    left = shape.mehler(rows, SERIES_TERMS)
-    right = left if columns is rows else shape.mehler(columns, SERIES_TERMS)
+    left, right = (_coefficients(shape, side.tobytes()) for side in (rows, columns))
     powers = rho[:, None] ** orders
     falling = np.zeros_like(powers)
     falling[:, 1:] = orders[1:] * powers[:, :-1]
     value = (powers[:, None, :] * left) @ right.T
     slope = ((falling[:, None, :] * left) @ right.T) / np.multiply.outer(np.sqrt(rows), np.sqrt(columns))
     return np.asarray(value), np.asarray(slope)
+
+
+@lru_cache(maxsize=8)
+def _coefficients(shape: Shape, variances: bytes) -> Array:
+    """Mehler's coefficients at these variances; the last few are kept, since angles are probed more than once."""
+    return shape.mehler(np.frombuffer(variances), SERIES_TERMS)
 
 
 def _by_conditioning(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:

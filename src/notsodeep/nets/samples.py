@@ -21,6 +21,8 @@ from notsodeep.validation import as_real
 # Rows per call where no gradient is wanted, and how many numbers they may have in a layer: large enough for the matrix
 # products, small beside the data.
 _EVALUATION_ROWS, _EVALUATION_NUMBERS = 1024, 2**24
+# Bytes that are always free: to ask how many there are takes longer than to use these.
+_SMALL = 2**24
 
 
 def evaluation_rows(module: Net) -> int:
@@ -214,7 +216,10 @@ def compute_features(module: Net, X: Any, *, rows: int | None = None, log: Solve
 def refuse_too_large(count: int, module: Net) -> None:
     """Say what the features of `count` samples need before they are allocated, if that is more than there is."""
     item = module.readout.element_size()
-    needed, free = module.width * count * item, available_memory(module.readout.device)
+    needed = module.width * count * item
+    if needed <= _SMALL:
+        return
+    free = available_memory(module.readout.device)
     if needed > free:
         raise InputError(
             f"The {module.width} features of {count} samples each take {module.width} × {count} × {item} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any
@@ -64,7 +64,7 @@ class Evidence(Shown):
 
     @property
     def plain_distance(self) -> float:
-        """The same of the plain network that has as many layers as the twin."""
+        """The same of the deepest plain network that was compared: as deep as the twin, unless told otherwise."""
         return self.distances.plain[max(self.distances.plain)].relative
 
     @property
@@ -145,12 +145,7 @@ def explicit_twin(
     twin = net.counterpart(found.network, seed=seed, multipliers=multipliers)
     if not evidence:
         return Twin(twin, found, None)
-    most, timed = (_IMAGES, _IMAGE_BATCH) if net.takes_images else (_ROWS, _ROW_BATCH)
-    # The samples that are compared are the same for every twin.
-    generator = np.random.default_rng(0)
-    sample = rows[generator.permutation(len(rows))[: samples or most]]
-    block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
-    return Twin(twin, found, _evidence(net, twin, found, sample, block))
+    return Twin(twin, found, evidence_of(net, twin, found, rows, samples=samples, batch=batch))
 
 
 def _designed(
@@ -179,18 +174,31 @@ def plain_network(net: DEQNet, tau0: float, depth: int) -> Explicit:
     return Explicit([net.spec.activation] * depth).centred(tau0)
 
 
-def _evidence(
-    net: EquilibriumNet, twin: FeedforwardNet, found: Design, sample: Array, batch: Tensor
+def evidence_of(
+    net: EquilibriumNet,
+    twin: FeedforwardNet,
+    found: Design,
+    rows: Array,
+    *,
+    samples: int | None = None,
+    batch: int | None = None,
+    depths: Sequence[int] | None = None,
 ) -> Evidence:
+    """How good a twin is on samples; `depths` are the numbers of plain layers that it is compared with."""
+    most, timed = (_IMAGES, _IMAGE_BATCH) if net.takes_images else (_ROWS, _ROW_BATCH)
+    # The samples that are compared are the same for every twin.
+    generator = np.random.default_rng(0)
+    sample = rows[generator.permutation(len(rows))[: samples or most]]
+    block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
     kernel = "ntk" if found.kernel == "both" else found.kernel
-    forward, training = speed_ratios(net, twin, batch)
+    forward, training = speed_ratios(net, twin, block)
     return Evidence(
         kernel,
         # Of the network as it is: `found` is about the centred model.
-        twin_distances(replace(found, model=net.spec), sample, kernel),
+        twin_distances(replace(found, model=net.spec), sample, kernel, depths=depths),
         forward,
         training,
-        len(batch),
+        len(block),
     )
 
 

@@ -36,8 +36,9 @@ MOST_KINKED = 48
 # coefficients of its own, which doubles the time of a tile.
 SPARE = 3
 ATTEMPTS = 3
-# Nodes that a table may have, in all, in order that the number of those in t is one that is proved to be enough.
-AFFORDABLE = 40_000
+# Nodes that a table may have, in all, in order that the number of those in t is one that is proved to be enough; for
+# fewer pairs than that far fewer, which would take longer to tabulate than to look up.
+AFFORDABLE, AFFORDABLE_FOR_FEW = 40_000, 1_000
 KEPT = 64
 # log2 of the odds d/(1-d) from which on the cone at equal norms and angle zero is far.
 NEAR = -8
@@ -70,8 +71,8 @@ class SolutionTable:
         proved: proved bound of the part of the error that comes from interpolation in t, (3.37); infinite without one.
     """
 
-    def __init__(self, shape: Shape, feedback: float, extent: Range) -> None:
-        self.shape, self.feedback, self.extent = shape, feedback, extent
+    def __init__(self, shape: Shape, feedback: float, extent: Range, affordable: int = AFFORDABLE) -> None:
+        self.shape, self.feedback, self.extent, self.affordable = shape, feedback, extent, affordable
         self.odd = shape.parity == -1
         self.plain_ends = feedback > 0.0 and self._may_have_plain_ends()
         largest = float(np.exp(0.5 * max(extent.rows[1], extent.columns[1])))
@@ -81,7 +82,8 @@ class SolutionTable:
             self._announce()
         self.ellipse: Ellipse | None = None
         self.angles = self._angle_count()
-        if extent.near >= NEAREST_ROOT and self.angles:
+        # Of few pairs the logarithm costs less than to look for a way around it.
+        if extent.near >= NEAREST_ROOT and self.angles and affordable == AFFORDABLE:
             self._prefer_roots()
         self.variances = self._variance_count()
         self.ellipse = self._ellipse()
@@ -121,11 +123,11 @@ class SolutionTable:
         rows, columns = (np.exp(np.array(part[1:])) for part in (self.extent.rows, self.extent.columns))
         angle = 2.0 * np.arcsin(np.sqrt(self._distances(np.array([self.start]))[0]))
         seconds = np.inf
-        # The first time the function is resolved as far as it is needed; other programs only lengthen a call.
+        # The first time the function is resolved as far as it is needed.
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             self._on_grid(rows, columns, angle)
-            seconds = min(seconds, ANGLES_IN_ALL * (time.perf_counter() - begin))
+            seconds = min(seconds, ANGLES_IN_ALL * (time.thread_time() - begin))
         if seconds > PATIENCE:
             warnings.warn(
                 "No series can be bounded on these rows, and the activation is a function of which nothing but its "
@@ -191,7 +193,7 @@ class SolutionTable:
         rows, columns = (np.exp(np.unique(part)) for part in (self.extent.rows, self.extent.columns))
         rise = self._steepest_rise(rows, columns)
         enough = self.ellipse.orders(AIM, rise if rise <= STEEPEST_RISE else 0.0)
-        if enough is not None and enough * self.variances**2 <= AFFORDABLE:
+        if enough is not None and enough * self.variances**2 <= self.affordable:
             self.angles = max(self.angles, enough)
 
     def _variance_count(self) -> int:
@@ -426,12 +428,15 @@ _TABLES: OrderedDict[tuple[object, ...], SolutionTable] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def solution_table(shape: Shape, feedback: float, extent: Range) -> SolutionTable:
-    """The table of this equation over this range; the last few are kept."""
-    key = (shape, feedback, extent)
+def solution_table(shape: Shape, feedback: float, extent: Range, pairs: float = AFFORDABLE) -> SolutionTable:
+    """The table of this equation over this range, for so many pairs; the last few are kept."""
+    affordable = AFFORDABLE if pairs >= AFFORDABLE else AFFORDABLE_FOR_FEW
+    key, better = (shape, feedback, extent, affordable), (shape, feedback, extent, AFFORDABLE)
     with _LOCK:
+        if better in _TABLES:
+            key = better
         if key not in _TABLES:
-            _TABLES[key] = SolutionTable(shape, feedback, extent)
+            _TABLES[key] = SolutionTable(shape, feedback, extent, affordable)
             while len(_TABLES) > KEPT:
                 _TABLES.popitem(last=False)
         _TABLES.move_to_end(key)

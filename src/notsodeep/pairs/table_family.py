@@ -104,7 +104,7 @@ class TableFamily:
             while True:
                 extent = replace(extent, near=max(extent.near, self._floors.get(key, -END)))
                 try:
-                    table = solution_table(self.shape, self.feedback, extent)
+                    table = solution_table(self.shape, self.feedback, extent, self.pairs(key))
                 except InputError:
                     # The rounded range reaches where a callable outgrows the bell.
                     self._resolved = False

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 # One-sided 90 % of a normal distribution: an answer that is given should be wrong one time in ten at most.
 SURE = 1.2816
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A gap and its standard error, from all that is known about it."""
+
+    behind: float
+    uncertainty: float
+
+    @property
+    def most(self) -> float:
+        """The gap is smaller than this with 90 % confidence."""
+        return self.behind + SURE * self.uncertainty
+
+    @property
+    def least(self) -> float:
+        """The gap is larger than this with 90 % confidence."""
+        return self.behind - SURE * self.uncertainty
+
+    def and_also(self, other: Estimate) -> Estimate:
+        """Two independent normal estimates of one number, weighted by their precisions."""
+        share = other.uncertainty**2 / max(self.uncertainty**2 + other.uncertainty**2, 1e-300)
+        return Estimate(
+            share * self.behind + (1.0 - share) * other.behind, math.sqrt(share) * self.uncertainty
+        )
+
+    def is_settled(self, limit: float) -> bool:
+        """Whether its band lies on one side of what is allowed."""
+        return self.most <= limit or self.least > limit
 
 
 @dataclass(frozen=True)
@@ -43,24 +73,14 @@ class Gap:
     failed: int = 0
 
     @property
-    def most(self) -> float:
-        """`behind` is smaller than this with 90 % confidence."""
-        return self.behind + SURE * self.uncertainty
+    def estimate(self) -> Estimate:
+        """How far the twin is behind, with its band."""
+        return Estimate(self.behind, self.uncertainty)
 
     @property
-    def least(self) -> float:
-        """`behind` is larger than this with 90 % confidence."""
-        return self.behind - SURE * self.uncertainty
-
-    @property
-    def plain_most(self) -> float:
-        """`plain_behind` is smaller than this with 90 % confidence."""
-        return self.plain_behind + SURE * self.plain_uncertainty
-
-    @property
-    def plain_least(self) -> float:
-        """`plain_behind` is larger than this with 90 % confidence."""
-        return self.plain_behind - SURE * self.plain_uncertainty
+    def plain_estimate(self) -> Estimate:
+        """How far a plain layer is behind, with its band."""
+        return Estimate(self.plain_behind, self.plain_uncertainty)
 
     @property
     def learns(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from notsodeep.verdicts.findings import SURE, Closeness, Gap, Speed, TrainedState
+from notsodeep.verdicts.findings import SURE, Closeness, Estimate, Gap, Speed, TrainedState
 
 ANSWERS = ("yes", "no", "uncertain")
 # The twin will do if it is behind by no more than a point of accuracy, or by a tenth of the squared error.
@@ -40,48 +40,19 @@ def limit_of(gap: Gap) -> float:
     return TENTH if gap.regression else POINT
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A gap and its standard error, from all that is known about it."""
-
-    behind: float
-    uncertainty: float
-
-    @property
-    def most(self) -> float:
-        """The gap is smaller than this with 90 % confidence."""
-        return self.behind + SURE * self.uncertainty
-
-    @property
-    def least(self) -> float:
-        """The gap is larger than this with 90 % confidence."""
-        return self.behind - SURE * self.uncertainty
-
-    def and_also(self, other: Estimate) -> Estimate:
-        """Two independent normal estimates of one number, weighted by their precisions."""
-        share = other.uncertainty**2 / max(self.uncertainty**2 + other.uncertainty**2, 1e-300)
-        return Estimate(
-            share * self.behind + (1.0 - share) * other.behind, math.sqrt(share) * self.uncertainty
-        )
-
-    def is_settled(self, limit: float) -> bool:
-        """Whether its band lies on one side of what is allowed."""
-        return self.most <= limit or self.least > limit
-
-
 def expected_gap(kernels: Gap, closeness: Closeness) -> Estimate:
     """The gap of networks, as exact kernels lead to expect it."""
     spread = SPREAD * limit_of(kernels)
-    wide = Estimate(kernels.behind, kernels.uncertainty)
+    wide = kernels.estimate
     # Where labels show a gap, it has no say how close the kernels are.
-    if closeness.twin <= ALIKE and closeness.beyond <= BEYOND and kernels.least <= limit_of(kernels):
+    if closeness.twin <= ALIKE and closeness.beyond <= BEYOND and kernels.estimate.least <= limit_of(kernels):
         wide = wide.and_also(Estimate(0.0, spread))
     return Estimate(wide.behind, math.hypot(wide.uncertainty, max(spread, SPREAD * abs(wide.behind))))
 
 
 def gap_of(kernels: Gap, networks: Gap, closeness: Closeness) -> Estimate:
     """The gap of networks of the given width: what kernels lead to expect, and what networks have shown."""
-    return expected_gap(kernels, closeness).and_also(Estimate(networks.behind, networks.uncertainty))
+    return expected_gap(kernels, closeness).and_also(networks.estimate)
 
 
 def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:
@@ -102,9 +73,10 @@ def _by_labels(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) 
     if not networks.learns:
         return _not_learnt(kernels, networks, closeness, speed)
     limit, found = limit_of(networks), gap_of(kernels, networks, closeness)
-    # What shows the gap best stands in the reason.
-    shown = max((kernels, networks), key=lambda gap: abs(gap.behind) / max(gap.uncertainty, 1e-300))
     if found.least > limit:
+        # What shows the gap best stands in the reason; one of the two is behind, the other one need not be.
+        behind = [gap for gap in (kernels, networks) if gap.behind > limit]
+        shown = max(behind, key=lambda gap: gap.behind / max(gap.uncertainty, 1e-300))
         return Decision(
             "no",
             f"With the {shown.source} the twin is {_amount(shown)} behind the DEQ ({_figures(shown)}). "
@@ -118,7 +90,7 @@ def _by_labels(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed) 
             f"{_amount(kernels)}: {networks.samples} samples cannot tell whether that matters. "
             "More labelled samples, or training both, will.",
         )
-    if networks.most > limit:
+    if networks.estimate.most > limit:
         return Decision(
             "yes",
             f"With exact kernels, which agree to {closeness.twin:.1g}, twin and DEQ have {_figures(kernels)}; networks "
@@ -138,7 +110,7 @@ def _not_learnt(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed)
         f"From {networks.samples} samples networks of this width do not learn these labels ({_figures(networks)}, "
         f"{'variance' if networks.regression else 'most frequent class'} {_number(networks, networks.chance)})"
     )
-    apart = kernels.learns and kernels.most > limit_of(kernels)
+    apart = kernels.learns and kernels.estimate.most > limit_of(kernels)
     if apart or _by_kernels(closeness, speed).answer != "yes":
         return Decision(
             "uncertain",
@@ -152,9 +124,9 @@ def _not_learnt(kernels: Gap, networks: Gap, closeness: Closeness, speed: Speed)
 
 
 def _about_plain(gaps: Sequence[Gap]) -> str:
-    if all(gap.plain_most <= limit_of(gap) for gap in gaps):
+    if all(gap.plain_estimate.most <= limit_of(gap) for gap in gaps):
         return "One plain layer would do as well."
-    if any(gap.plain_least > limit_of(gap) for gap in gaps):
+    if any(gap.plain_estimate.least > limit_of(gap) for gap in gaps):
         return "One plain layer would not do."
     return "Whether one plain layer would do as well, these samples cannot tell."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from notsodeep.gaussian.moments import second_moment_slope
 from notsodeep.models import DEQ, ConvDEQ, Model
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.modules import network_of
-from notsodeep.nets.twins import Twin, explicit_twin
+from notsodeep.nets.twins import Twin, evidence_of, explicit_twin
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_count, one_of, root_mean_square
 from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
@@ -193,17 +193,17 @@ def _of_model(
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"{model!r} has no network that solves an equilibrium.")
     report(0, 4, lambda: "the twin")
-    twin = explicit_twin(net, every[chosen], seed=seed + 1, designed=designed)
-    if twin.evidence is None:
-        raise InputError("The twin came without evidence.")
-    kernel = twin.evidence.kernel
+    made = explicit_twin(net, every[chosen], seed=seed + 1, designed=designed, evidence=False)
+    # One plain layer is what the answer speaks of; deeper ones need tables of their own.
+    evidence = evidence_of(net, made.network, made.design, every[chosen], depths=(1,))
+    twin, kernel = replace(made, evidence=evidence), evidence.kernel
     tau0 = root_mean_square(model.squared_norms(every))
     models: dict[str, Model] = {
         "DEQ": model,
         "twin": twin.design.network,
         "plain": plain_layers(model, 1, tau0),
     }
-    distances = twin.evidence.distances
+    distances = evidence.distances
     closeness = Closeness(
         kernel,
         distances.twin.up_to_factor,
@@ -219,7 +219,7 @@ def _of_model(
             return gap_of(by_kernels, gap, closeness).is_settled(limit_of(gap))
 
         gaps = by_kernels, network_gap(models, net, every[chosen], labels, seed, is_enough, report)
-    speed = Speed(twin.evidence.forward_ratio, twin.evidence.training_ratio, twin.evidence.batch, units)
+    speed = Speed(evidence.forward_ratio, evidence.training_ratio, evidence.batch, units)
     found = decide_untrained(gaps, closeness, speed)
     command = {
         "yes": "twin, design = nsd.nets.explicit_twin(net, X)",
@@ -255,6 +255,11 @@ def _labels(y: ArrayLike, n: int) -> Array:
     labels = np.asarray(y)
     if len(labels) != n:
         raise InputError(f"X has {n} samples and y {len(labels)} labels; one for each is needed.")
+    missing = [one is None or one != one for one in labels.reshape(n, -1)[:, 0]]
+    if any(missing):
+        raise InputError(
+            f"y has no label for {sum(missing)} of {n} samples (None or NaN). Leave these samples out."
+        )
     return labels
 
 

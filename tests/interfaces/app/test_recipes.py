@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from notsodeep.designs import Design
 from notsodeep.interfaces.app import computations
-from notsodeep.interfaces.app.choice import Choice
-from notsodeep.interfaces.app.recipes import as_commands, as_python, command_words
+from notsodeep.interfaces.app.choice import Choice, Data
+from notsodeep.interfaces.app.recipes import as_commands, as_python, command_words, on_short_lines
 from notsodeep.interfaces.cli.entry import app
 
 # Each kind of data, kernel and activation at least once by each route.
@@ -100,3 +100,13 @@ def test_a_hostile_name_stays_one_word():
     assert shlex.split(as_commands(choice))[: len(words)] == words
     compile(as_python(choice), "copied.py", "exec")
     assert repr(choice.expression) in as_python(choice)
+
+
+def test_commands_on_short_lines_have_the_same_words():
+    commands = as_commands(Choice("formula", expression="x * sigmoid(x)", data=Data(n=100, p=80)))
+    shown = on_short_lines(commands)
+    assert [shlex.split(line) for line in shown.replace("\\\n", "").splitlines()] == [
+        shlex.split(line) for line in commands.splitlines()
+    ]
+    assert max(map(len, shown.splitlines())) <= 44
+    assert not any(line.rstrip(" \\").endswith("-") for line in shown.splitlines())

@@ -52,6 +52,25 @@ def test_csv_as_spreadsheets_write_it():
     assert np.array_equal(read("Rows.CSV", text.encode()).rows, ROWS)
 
 
+def test_a_single_column_of_words_is_taken_for_labels():
+    kinds = ["cat" if row[2] > 0 else "dog" for row in ROWS]
+    lines = [f"{a},{kind},{b}" for (a, b, _), kind in zip(ROWS, kinds, strict=True)]
+    for header, column in (("height,kind,weight", "kind"), ("", "2")):
+        found = read("a.csv", "\n".join([header, *lines]).encode())
+        assert found.label_column == column
+        assert np.array_equal(found.rows, ROWS[:, :2])
+        assert list(found.table.labels) == kinds
+
+
+def test_words_that_are_no_labels_are_refused():
+    names = [f"{a},name {number}" for number, (a, *_) in enumerate(ROWS)]
+    with pytest.raises(InputError, match="column 2"):
+        read("a.csv", "\n".join(names).encode())
+    two = [f"{a},{'xy'[int(a > 0)]},{'uv'[int(b > 0)]}" for a, b, _ in ROWS]
+    with pytest.raises(InputError, match="column 2"):
+        read("a.csv", "\n".join(two).encode())
+
+
 def test_a_header_a_label_column_and_images():
     text = b'height,"weight, kg",kind\n' + b"\n".join(
         f"{a},{b},{'ab'[int(c > 0)]}".encode() for a, b, c in ROWS

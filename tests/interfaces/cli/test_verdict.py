@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from notsodeep.interfaces.cli.entry import app
@@ -23,7 +25,9 @@ def test_a_verdict_in_words_and_as_json() -> None:
     shown = RUN.invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     assert "Will the twin do? Yes." in shown.output
-    assert "notsodeep design --data digits --activation relu --sigma-a2 0.2" in " ".join(shown.output.split())
+    assert "notsodeep design --data digits --n 250 --activation relu --sigma-a2 0.2" in " ".join(
+        shown.output.split()
+    )
     told = json.loads(RUN.invoke(app, [*arguments, "--json"]).output)
     assert told["answer"] == "yes"
     assert {gap["source"] for gap in told["gaps"]} == {"kernels", "networks"}
@@ -47,3 +51,21 @@ def test_the_exit_code_says_uncertain_where_the_model_has_no_solution(tmp_path: 
     np.save(tmp_path / "X.npy", 1e3 * np.random.default_rng(0).standard_normal((60, 5)))
     arguments = ["--data", str(tmp_path / "X.npy"), "--scale", "none", "--activation", "x**3", "--width", "8"]
     assert RUN.invoke(app, ["verdict", *arguments, "--sigma-a2", "0.5"]).exit_code == 4
+
+
+def test_the_command_that_goes_on_has_all_that_was_said_about_the_data(tmp_path: Path) -> None:
+    """A file with labels in a column, whose name has a space: the command runs as it is printed."""
+    X, y = load_digits(return_X_y=True)
+    file = tmp_path / "my rows.csv"
+    lines = [
+        ",".join([*map(str, row), "ab"[int(kind > 4)]]) for row, kind in zip(X[:80], y[:80], strict=True)
+    ]
+    file.write_text("\n".join([",".join([*(f"c{i}" for i in range(64)), "kind"]), *lines]), encoding="utf-8")
+    arguments = ["--data", str(file), "--label-column", "kind", "--scale", "standard", "--width", "32"]
+    found = RUN.invoke(app, ["verdict", *arguments, "--train", "readout", "--json"])
+    words = shlex.split(json.loads(found.stdout)["next"])
+    assert words[:4] == ["notsodeep", words[1], "--data", str(file)]
+    assert words[4:8] == ["--label-column", "kind", "--scale", "standard"]
+    if words[1] == "train":
+        words += ["--epochs", "1", "--seeds", "1"]
+    assert RUN.invoke(app, words[1:]).exit_code == 0

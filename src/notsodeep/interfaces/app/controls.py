@@ -176,7 +176,7 @@ def _source() -> dict[str, Any]:
     )
     found: dict[str, Any] = {"source": source}
     if source == "file":
-        file, labels, scale = st.columns(3)
+        file, labels, scale = st.columns([6, 5, 7])
         found["upload"] = _upload(file, labels)
         found["scale"] = scale.selectbox(
             "Scaling of the rows",
@@ -230,7 +230,9 @@ def _upload(left: DeltaGenerator, right: DeltaGenerator) -> tuple[Any, str]:
     label = right.text_input(
         "Column with labels, if there is one",
         key="label_column",
-        help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows.",
+        placeholder="found by itself if it holds words",
+        help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows. A "
+        "single column of words is taken for labels if none is named.",
     )
     return file, label.strip()
 

@@ -19,7 +19,7 @@ from notsodeep.data import GaussianMixture
 from notsodeep.designs import Design
 from notsodeep.designs.baselines import plain_layers
 from notsodeep.extras import needed
-from notsodeep.interfaces.app.choice import MODES, Choice, Data
+from notsodeep.interfaces.app.choice import FORMULA, MODES, Choice, Data
 from notsodeep.interfaces.app.computations import (
     Started,
     design_of,
@@ -35,8 +35,9 @@ from notsodeep.validation import Array
 if TYPE_CHECKING:
     from notsodeep.verdicts import Verdict
 
-# Samples that are judged. When all weights are trained, networks are compared by their gradients, which cost more.
-MOST_ROWS, MOST_WITH_GRADIENTS, MOST_IMAGES = 150, 80, 100
+# Samples that are judged. When all weights are trained, networks are compared by their gradients, which cost more; the
+# networks and kernels of a typed formula cost more than those of an activation that is known.
+MOST_ROWS, MOST_WITH_FORMULA, MOST_WITH_GRADIENTS, MOST_IMAGES = 150, 100, 80, 64
 _FEWEST_TO_LEARN = 20
 _POINTS, _BEYOND = 6, 8
 _BATCH, _ROUNDS = 256, 3
@@ -71,7 +72,11 @@ class Part:
 def part_of(choice: Choice) -> Part:
     """The samples on which the first screen is computed."""
     most = MOST_ROWS if MODES[choice.kernel] == "readout" else MOST_WITH_GRADIENTS
-    return _part(choice.data, min(most, MOST_IMAGES) if choice.images else most, choice.images)
+    if choice.images:
+        most = min(most, MOST_IMAGES)
+    elif choice.activation == FORMULA:
+        most = min(most, MOST_WITH_FORMULA)
+    return _part(choice.data, most, choice.images)
 
 
 @lru_cache(maxsize=16)
@@ -107,8 +112,11 @@ def _verdict(model: Any, made: Design, choice: Choice) -> Verdict:
 
 def models_of(choice: Choice) -> dict[str, Any]:
     """The DEQ, its twin and one plain layer of its own activation."""
-    model, made = judged_model(choice), design_of(choice)
-    return {"deq": model, "twin": made.network, "plain": plain_layers(model, 1, samples_for(choice).tau0)}
+    return {"deq": judged_model(choice), "twin": design_of(choice).network, "plain": _plain(choice)}
+
+
+def _plain(choice: Choice) -> Any:
+    return plain_layers(judged_model(choice), 1, samples_for(choice).tau0)
 
 
 def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
@@ -124,7 +132,8 @@ def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
 def start_curves(choice: Choice) -> None:
     """Start the curves in another process; `curves_of` waits for them."""
     if has_labels(choice):
-        for model in models_of(choice).values():
+        # Those that need no design first, so that they are computed while it is made.
+        for model in (judged_model(choice), _plain(choice), design_of(choice).network):
             _started(model, choice)
 
 

@@ -11,7 +11,7 @@ from notsodeep.interfaces.app import computations, exports
 from notsodeep.interfaces.app.choice import Choice
 from notsodeep.interfaces.app.page_errors import errors_on_page
 from notsodeep.interfaces.app.pictures import drawn, picture_of
-from notsodeep.interfaces.app.recipes import as_commands, as_python
+from notsodeep.interfaces.app.recipes import as_commands, as_python, on_short_lines
 from notsodeep.interfaces.app.words import next_steps, plain, spectrum_words, verdict
 
 if TYPE_CHECKING:
@@ -43,9 +43,16 @@ def show_samples(place: DeltaGenerator, choice: Choice) -> None:
     """What was done to the rows of a file, and what is unusual about them."""
     samples = computations.samples_of(choice.data)
     if choice.data.is_file:
-        place.caption(plain(" ".join(samples.notes)))
+        place.caption(plain(" ".join([*samples.notes, _labels_in_words(choice)])))
     if samples.advice:
         place.warning(plain(samples.advice), icon=":material/straighten:")
+
+
+def _labels_in_words(choice: Choice) -> str:
+    upload = choice.data.upload
+    if upload is None or upload.label_column is None:
+        return ""
+    return f"Labels: column {upload.label_column}."
 
 
 def show_theory(choice: Choice) -> None:
@@ -153,7 +160,7 @@ def show_recipes(choice: Choice) -> None:
     st.subheader("Take it with you", anchor=False)
     python, shell = st.tabs(["Copy as Python", "Copy as command"])
     python.code(as_python(choice), language="python", wrap_lines=True)
-    shell.code(as_commands(choice), language="bash", wrap_lines=True)
+    shell.code(on_short_lines(as_commands(choice)), language="bash", wrap_lines=True)
     if choice.data.source == "file":
         st.caption("Both read the file by its name: run them in the folder that holds it.")
 

@@ -23,6 +23,9 @@ _EXACT = {
     "ntk_paper": "nsd.tangent_kernel(deq, X, of='paper')",
 }
 
+# Characters of a line that a phone can show.
+_LONGEST_LINE = 34
+
 
 @cache
 def _script() -> Template:
@@ -126,6 +129,23 @@ def next_command(choice: Choice, answer: str) -> str:
     if samples_of(choice.data).labels is None:
         return shlex.join(verdict_words(choice))
     return shlex.join(["notsodeep", "train", *_network_words(choice)])
+
+
+def on_short_lines(commands: str) -> str:
+    """Commands with line breaks before options: left alone, a browser would break lines after any hyphen."""
+    return "\n".join(_on_short_lines(shlex.split(line)) for line in commands.splitlines())
+
+
+def _on_short_lines(words: list[str]) -> str:
+    lines = [""]
+    for start, word in enumerate(words):
+        # An option stays with its value.
+        following = words[start + 1 : start + 2] if word.startswith("--") else []
+        value = [one for one in following if not one.startswith("--")]
+        if word.startswith("--") and len(shlex.join([lines[-1].strip(), word, *value])) > _LONGEST_LINE:
+            lines.append("  ")
+        lines[-1] += ("" if not lines[-1].strip() else " ") + shlex.quote(word)
+    return " \\\n".join(lines)
 
 
 def _network_words(choice: Choice) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ class Upload:
         name: of the file, without its folder.
         digest: SHA-256 of its bytes.
         table: samples in rows, as they are in the file, and labels.
-        label_column: the column that holds labels, if one was named.
+        label_column: the column that holds labels, if one was named or is the only one with words in it.
         image_shape: channels, height and width, where the file holds images.
     """
 
@@ -52,7 +53,7 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
         name: of the file; its ending says what it is.
         content: its bytes.
         megabytes: the most that is read.
-        label_column: the column that holds labels, see `data.open_table`.
+        label_column: the column that holds labels, see `data.open_table`; a single column of words if not given.
 
     Raises:
         InputError: for anything that is not such a matrix; the message says what came and what to do.
@@ -68,6 +69,7 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
     short = PurePath(name).name
     if PurePath(short).suffix.lower() not in ENDINGS:
         raise InputError(f"The page reads {' and '.join(ENDINGS)} files; {short!r} is neither.")
+    label_column = label_column or _column_of_words(short, content)
     table = read_table(io.BytesIO(content), short, label_column=label_column)
     rows = table.rows
     if not FEWEST_ROWS <= rows.shape[0] <= MOST_ROWS or not 2 <= rows.shape[1] <= MOST_COLUMNS:
@@ -81,6 +83,41 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
     return Upload(
         short, hashlib.sha256(content).hexdigest(), table, label_column, _image_shape(short, content)
     )
+
+
+def _column_of_words(name: str, content: bytes) -> str | None:
+    """The only column of a CSV file that holds words, the same ones again and again; None if there is no such column.
+
+    By its name in the header, or by its number.
+    """
+    if not name.lower().endswith(".csv"):
+        return None
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+        rows = [row for row in csv.reader(lines, skipinitialspace=True) if "".join(row).strip()]
+    except (UnicodeDecodeError, csv.Error):
+        return None  # reading it will say so
+    if not rows or any(len(row) != len(rows[0]) for row in rows):
+        return None
+    header = [] if any(_is_number(cell) for cell in rows[0]) else [cell.strip() for cell in rows[0]]
+    body = rows[1:] if header else rows
+    words = [
+        column
+        for column, cells in enumerate(zip(*body, strict=True))
+        if all(cell.strip() and not _is_number(cell) for cell in cells)
+        and 2 <= len(set(cells)) <= len(cells) // 2
+    ]
+    if len(words) != 1:
+        return None
+    return header[words[0]] if header and header.count(header[words[0]]) == 1 else str(words[0] + 1)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _image_shape(name: str, content: bytes) -> tuple[int, int, int] | None:

@@ -20,7 +20,7 @@ from notsodeep.interfaces.app.first_screen import (
 )
 from notsodeep.interfaces.app.page_errors import errors_on_page
 from notsodeep.interfaces.app.page_panels import show_picture
-from notsodeep.interfaces.app.recipes import next_command
+from notsodeep.interfaces.app.recipes import next_command, on_short_lines
 from notsodeep.interfaces.app.words import plain
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _show_verdict(place: DeltaGenerator, beside: DeltaGenerator, choice: Choice,
     icon = {"yes": "check_circle", "no": "cancel", "uncertain": "help"}[found.answer]
     box(f"**{found.answer.capitalize()}.** {plain(found.reason)}", icon=f":material/{icon}:")
     place.markdown("Go on with:")
-    place.code(next_command(choice, found.answer), language="bash", wrap_lines=True)
+    place.code(on_short_lines(next_command(choice, found.answer)), language="bash", wrap_lines=True)
     place.caption(plain(f"or in Python: {found.command}"))
     beside.subheader("What was measured", anchor=False)
     facts = [part for part in (found.closeness, *found.gaps, found.speed) if part is not None]

@@ -21,8 +21,10 @@ _MOST_LISTED = 4
 
 
 def plain(text: str) -> str:
-    """Text that Markdown leaves as it is: formulas have stars, names have underscores."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text)
+    """Text that Markdown leaves as it is (formulas have stars, names have underscores), with numbers in one piece."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text)
+    # A line may end after the hyphen of 3e-05, but not after one that does not break.
+    return re.sub(r"(?<=\de)\\-(?=\d)", "\N{NON-BREAKING HYPHEN}", escaped)
 
 
 def verdict(made: Design, found: TwinDistances) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,7 +98,11 @@ def verdict(
         samples = data.images() if conv else data.samples()
         settings: dict[str, Any] = {"width": width, "train": train, "samples": compared}
         found = judge(model, samples.rows, samples.labels, progress=not as_json, **settings)
-    command = _command(found.answer, data, weights, activation, sigma_a2, conv)
+    networks = {
+        "--model": kind if conv else None, "--readout": readout, "--filter-size": filter_size, "--width": width,
+        "--train": train or "all",
+    }  # fmt: skip
+    command = _command(found.answer, data, weights, activation, sigma_a2, networks)
     if as_json:
         print_json({**found.as_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
     else:
@@ -112,14 +119,34 @@ def _trained(weights: Path, activation: str) -> Any:
 
 
 def _command(
-    answer: str, data: Data, weights: Path | None, activation: str, sigma_a2: float, conv: bool
+    answer: str,
+    data: Data,
+    weights: Path | None,
+    activation: str,
+    sigma_a2: float,
+    networks: Mapping[str, str | int | None],
 ) -> str:
-    """The command that goes on from here."""
+    """The command that goes on from here, with everything that was said about the data."""
+    model = ["--activation", activation]
     if weights is not None:
-        epochs = "" if answer == "yes" else " --epochs 16"
-        rows = f"--data {data.source} --scale {data.scale}"
-        return f"notsodeep distill {weights} --activation {activation} {rows}{epochs}"
-    about = f"--data {data.source} --activation {activation} --sigma-a2 {sigma_a2:g}"
-    if answer == "yes" and not conv:
-        return f"notsodeep design {about}"
-    return f"notsodeep train {'--model conv ' if conv else ''}{about}"
+        epochs = [] if answer == "yes" else ["--epochs", "16"]
+        rows = _data_words(data, scale="")  # other commands scale rows by themselves, this one does not
+        return shlex.join(["notsodeep", "distill", str(weights), *model, *rows, *epochs])
+    model += ["--sigma-a2", f"{sigma_a2:g}"]
+    if answer == "yes" and networks["--model"] != "conv":
+        return shlex.join(["notsodeep", "design", *_data_words(data), *model])
+    said = [str(word) for option, value in networks.items() if value is not None for word in (option, value)]
+    return shlex.join(["notsodeep", "train", *_data_words(data), *model, *said])
+
+
+def _data_words(data: Data, scale: str = "auto") -> list[str]:
+    """The options of the data, those left out that have the value they would have without."""
+    from notsodeep.interfaces.scenario import Data
+
+    usual = Data(n=None, scale=scale)
+    words = ["--data", data.source]
+    for entry in fields(usual):
+        value = getattr(data, entry.name)
+        if entry.name != "source" and value != getattr(usual, entry.name):
+            words += [f"--{entry.name.replace('_', '-')}", str(value)]
+    return words
