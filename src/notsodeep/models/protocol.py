@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -133,7 +133,7 @@ def _has_methods(kind: Hashable) -> bool:
 
 def as_model(model: Any, depth: int | None = None) -> Model:
     """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
-    if not _has_methods(type(model)) and not isinstance(model, Model):
+    if not _has_methods(cast(Hashable, type(model))) and not isinstance(model, Model):
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."
