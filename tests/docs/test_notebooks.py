@@ -20,7 +20,7 @@ NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 CHECKS = {
     "tour": """
 assert verdict.answer in ("yes", "uncertain")               # 300 samples: another processor may round one over
-assert verdict.gaps[0].most < 0.01                          # with the exact kernels it is sure
+assert verdict.gaps[0].estimate.most < 0.01                 # with the exact kernels it is sure
 assert nsd.twin_distances(twin, X).gain > 100
 assert curve.extrapolated.tolist() == [False] * 4 + [True]
 """,
