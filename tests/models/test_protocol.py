@@ -100,3 +100,8 @@ def test_what_the_theory_does_not_cover_is_said(rows):
         nsd.coefficients(PowerNetwork(3), 1.0)
     with pytest.raises(nsd.InputError, match="PowerNetwork"):
         nsd.equivalent(PowerNetwork(3), rows, form="refined")
+
+
+def test_a_class_is_no_model() -> None:
+    with pytest.raises(nsd.InputError, match="model must be a network specification"):
+        nsd.tangent_kernel(nsd.DEQ, np.ones((2, 3)))

@@ -133,7 +133,9 @@ def _has_methods(kind: Hashable) -> bool:
 
 def as_model(model: Any, depth: int | None = None) -> Model:
     """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
-    if not _has_methods(cast(Hashable, type(model))) and not isinstance(model, Model):
+    known = _has_methods(cast(Hashable, type(model))) or isinstance(model, Model)
+    # A class has the methods of its instances, and is no model itself.
+    if isinstance(model, type) or not known:
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."
