@@ -111,6 +111,10 @@ class PiecewiseLinear(ClosedForm):
     def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
         """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments)."""
         scales = np.sqrt(np.maximum(q, TINY))
+        if self.knots == (0.0,):
+            # Two half-lines at every scale.
+            sides = np.ones((len(q), 2))
+            return scales, 0.5 * sides, sides * [-1.0, 1.0] / quadrature.SQRT_2PI, 0.5 * sides
         far = np.full((len(q), 1), np.inf)
         with np.errstate(over="ignore"):
             ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
@@ -133,15 +137,15 @@ class PiecewiseLinear(ClosedForm):
 
     def mean_derivative(self, q: Array, k: int) -> Array:
         """M_k(q) from the segments for k = 0 and 1, from the jumps at the knots above, (2.9)."""
-        scales, zeroth, _, _ = self._segments(q)
+        if k == 1:
+            return np.asarray((np.array(self.slopes) * self._segments(q)[1]).sum(axis=1))
+        scales = np.sqrt(np.maximum(q, TINY))
         if k == 0:
             # φ is linear around zero and every knot adds a hinge that opens outwards: terms without cancellation.
             away = np.abs(np.array(self.knots)) / scales[:, None]
             tail = quadrature.SQRT_2PI**-1 - 0.5 * away * special.erfcx(away / np.sqrt(2.0))
             hinges = np.where(away < 40, np.exp(-0.5 * np.minimum(away, 40) ** 2) * tail, 0.0)
             return np.asarray(self.value + np.sqrt(q) * (self.weights * hinges).sum(axis=1))
-        if k == 1:
-            return np.asarray((np.array(self.slopes) * zeroth).sum(axis=1))
         with np.errstate(over="ignore"):
             position = np.array(self.knots) / scales[:, None]
         terms = self.weights * np.where(

@@ -23,6 +23,8 @@ from notsodeep.validation import Array, IntArray
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
 # as many as take about this number of multiplications.
 _FEWEST, _MOST, _WORK = 4, 96, 2e9
+# Entries of kernel matrices that are copied at a time.
+_ENTRIES = 2_000_000
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
@@ -159,6 +161,7 @@ class Pool:
         self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
+        self._drawn: dict[int, IntArray] = {}
         self._estimates: dict[tuple[int, float, int | None], Estimate] = {}
 
     @cached_property
@@ -176,11 +179,8 @@ class Pool:
         if ridge is None:
             ridge = self.best_ridge(lambda penalty: float(self._errors(n, penalty, width).mean()))
         if (n, ridge, width) not in self._estimates:
-            parts = [self._one(n, draw, ridge, width) for draw in range(self.draws(n))]
-            hits, errors, networks = (np.array(part) for part in zip(*parts, strict=True))
-            self._estimates[n, ridge, width] = Estimate(
-                hits, errors, ridge, n / self.size, float(networks.mean())
-            )
+            hits, errors, variance = self._figures(n, ridge, width)
+            self._estimates[n, ridge, width] = Estimate(hits, errors, ridge, n / self.size, variance)
         return self._estimates[n, ridge, width]
 
     def sets_variance(self, n: int, ridge: float, width: int | None) -> float:
@@ -210,7 +210,7 @@ class Pool:
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""
         if (n, draw) not in self._folds:
-            used, others = self._division(n, draw)
+            used, others = np.split(self._orders(n)[draw], [n])
             trained = TrainedKernel.of(
                 self.kernel[used][:, used], self.labelled.targets[used], intercept=self.intercept
             )
@@ -218,24 +218,51 @@ class Pool:
             self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
         return self._folds[n, draw]
 
-    def _division(self, n: int, draw: int) -> tuple[IntArray, IntArray]:
-        """The samples of one training set, and the others."""
-        rng = np.random.default_rng([self.seed, n, draw])
-        order = np.arange(self.size) if n == self.size else rng.permutation(self.size)
-        return order[:n], order[n:]
+    def _orders(self, n: int) -> IntArray:
+        """The samples in an order for each training set, (training sets, N): the first n are the training set."""
+        if n not in self._drawn:
+            seeds = [[self.seed, n, draw] for draw in range(self.draws(n))]
+            orders = [np.random.default_rng(seed).permutation(self.size) for seed in seeds]
+            self._drawn[n] = np.arange(self.size)[None] if n == self.size else np.array(orders)
+        return self._drawn[n]
 
-    def _solved(self, n: int, draw: int, ridge: float) -> list[tuple[IntArray, Scores]]:
-        """Scores of the kernel at one ridge, of training samples that are left out and of the others."""
-        used, others = self._division(n, draw)
-        # Whole rows are copied quickly, and the matrix is symmetric.
-        rows = self.kernel[used]
-        left_out, everything = TrainedKernel.solved(
-            rows[:, used], rows.T, self.labelled.targets[used], ridge, intercept=self.intercept
-        )
-        return [(used, Scores(left_out)), (others, Scores(everything[others]))]
+    def _figures(self, n: int, ridge: float, width: int | None) -> tuple[Array, Array, float]:
+        """Hits and squared errors of all samples for all training sets, and the variance over networks."""
+        draws = range(self.draws(n))
+        # What is diagonalised already is not solved once more.
+        if width is None and not all((n, draw) in self._folds for draw in draws):
+            try:
+                return *self._solved(n, ridge), 0.0
+            except np.linalg.LinAlgError:
+                pass
+        parts = [self._one(n, draw, ridge, width) for draw in draws]
+        hits, errors, networks = (np.array(part) for part in zip(*parts, strict=True))
+        return hits, errors, float(networks.mean())
+
+    def _solved(self, n: int, ridge: float) -> tuple[Array, Array]:
+        """Hits and squared errors of the kernel at one ridge; several training sets at a time where they are small."""
+        orders, targets, codes = self._orders(n), self.labelled.targets, self.labelled.codes
+        hits, errors = np.full(orders.shape, np.nan), np.empty(orders.shape)
+        together = max(1, _ENTRIES // (n * self.size))
+        for start in range(0, len(orders), together):
+            some = slice(start, start + together)
+            used = orders[some, :n]
+            rows = self.kernel[used]
+            left_out, scores = TrainedKernel.solved(
+                np.take_along_axis(rows, used[:, None], axis=2),
+                rows,
+                targets[used],
+                ridge,
+                intercept=self.intercept,
+            )
+            np.put_along_axis(scores, used[:, :, None], left_out, axis=1)
+            errors[some] = Scores(scores).squared_errors(targets)
+            if codes is not None:
+                hits[some] = right(scores, codes)
+        return hits, errors
 
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
-        """The same from the diagonalised matrix: for many ridges, or a network."""
+        """Scores of training samples that are left out and of the others, from the diagonalised matrix."""
         fold = self.fold(n, draw)
         parts = [(fold.used, fold.trained.left_out(ridge, width))]
         if len(fold.others):
@@ -250,12 +277,7 @@ class Pool:
             np.empty_like(self.labelled.targets),
         )
         codes = self.labelled.codes
-        is_known = width is not None or (n, draw) in self._folds
-        try:
-            parts = self._scores(n, draw, ridge, width) if is_known else self._solved(n, draw, ridge)
-        except np.linalg.LinAlgError:
-            parts = self._scores(n, draw, ridge, width)
-        for rows, scores in parts:
+        for rows, scores in self._scores(n, draw, ridge, width):
             errors[rows], means[rows] = scores.squared_errors(self.labelled.targets[rows]), scores.mean
         if codes is None:
             return hits, errors, 0.0

@@ -45,7 +45,7 @@ class Scores:
 
     def squared_errors(self, targets: Array) -> Array:
         """Expected squared error of each sample, averaged over outputs."""
-        errors = np.mean((self.mean - targets) ** 2, axis=1)
+        errors = np.mean((self.mean - targets) ** 2, axis=-1)
         return np.asarray(errors if self.noise is None else errors + self.noise.variances)
 
     def hits(self, classes: IntArray) -> Array:

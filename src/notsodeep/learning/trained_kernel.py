@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.linalg import lapack
 from scipy.optimize import brentq
 
 from notsodeep.learning.scores import NetworkNoise, Scores
@@ -94,33 +94,36 @@ class TrainedKernel:
 
     @staticmethod
     def solved(
-        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
+        kernels: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
     ) -> tuple[Array, Array]:
         """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
 
         Args:
-            kernel: of the training samples; overwritten.
-            cross: K(new, training).
-            targets: of the training samples.
+            kernels: of the training samples of some training sets, (sets, n, n); overwritten.
+            cross: K(training, new), (sets, n, new).
+            targets: of the training samples, (sets, n, outputs).
             ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
             intercept: take the mean out of the targets first.
         """
-        n = len(kernel)
-        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
+        n = kernels.shape[1]
+        mean = targets.mean(axis=1, keepdims=True) if intercept else np.zeros((1, 1, targets.shape[2]))
         centred = targets - mean
-        kernel[np.diag_indices(n)] += ridge
-        factor, _ = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
-        dual, ones = np.split(
-            cho_solve((factor, True), np.column_stack([centred, np.ones(n)]), check_finite=False),
-            [-1],
-            axis=1,
-        )
-        inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
-        if failed:
-            raise np.linalg.LinAlgError("The kernel matrix is singular.")
-        own = centred * ones / (n - 1) if intercept and n > 1 else 0.0
-        left_out = centred - (dual + own) / inverse.diagonal()[:, None] + mean
-        return left_out, cross @ dual + mean
+        ones = np.ones((*targets.shape[:2], 1))
+        solved, diagonal = np.concatenate([centred, ones], axis=2), np.empty((*targets.shape[:2], 1))
+        kernels[:, np.arange(n), np.arange(n)] += ridge
+        for number, kernel in enumerate(kernels):
+            # The transposed matrix is the same, and laid out as LAPACK wants it.
+            factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
+            if not failed:
+                solved[number], _ = lapack.dpotrs(factor, solved[number], lower=1)
+                inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+            if failed:
+                raise np.linalg.LinAlgError("The kernel matrix is singular.")
+            diagonal[number, :, 0] = inverse.diagonal()
+        dual, of_ones = solved[:, :, :-1], solved[:, :, -1:]
+        own = centred * of_ones / (n - 1) if intercept and n > 1 else 0.0
+        left_out = centred - (dual + own) / diagonal + mean
+        return left_out, cross.transpose(0, 2, 1) @ dual + mean
 
     def left_out_errors(self, inverse: Array) -> Array:
         """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
