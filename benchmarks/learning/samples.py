@@ -3,8 +3,8 @@
 Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST, CIFAR-10 and VGG-19 features of CIFAR-10 and of 200 and 800 rows
 of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
 whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Everything is predicted
-from one pool of 2000 and from ten pools of digits; the conjugate kernel of ReLU from three further pools of 2000 and
-from one of 4000. How the data sets are cut, and how often each figure was measured: learning/real_data.py,
+from one pool of 2000 and from ten pools of digits; the conjugate kernel of ReLU and its networks from three further
+pools of 2000 and from one of 4000. How the data sets are cut, and how often each figure was measured: learning/real_data.py,
 learning/trained.py. The 90 % bands are for the accuracy of one training set (and network), widened by what the number
 of test rows adds. The standard error of a measurement is that of its training sets and of its test rows.
 
@@ -31,7 +31,8 @@ from notsodeep.models import DEQ
 
 # Half of the width of a band of 90 %, in standard deviations.
 NINETY = 1.645
-# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU is predicted there.
+# Further cuts and pools of a data set: (cut, number of the pool). The conjugate kernel of ReLU and its networks are
+# predicted there.
 FURTHER = {
     "mnist": [(0, number) for number in (1, 2, 3)],
     "fashion_mnist": [(0, number) for number in (1, 2, 3)],
@@ -54,8 +55,10 @@ def tasks() -> list[Row]:
     further = [_task(data, small, *pairs[0], *place) for data, places in FURTHER.items() for place in places]
     largest = [_task(data, large, *pairs[0]) for data in DATA if data != "digits"]
     # Networks have the conjugate kernel.
-    networks = [task | {"networks": True} for task in kernels if task["kernel"] == "ck"]
-    return kernels + further + networks + largest + [task | {"networks": True} for task in largest]
+    networks = [
+        task | {"networks": True} for task in kernels + further + largest if task["kernel"] == "ck"
+    ]
+    return kernels + further + largest + networks
 
 
 def _task(data: str, size: int, activation: str, kernel: str, cut: int = 0, number: int = 0) -> Row:
