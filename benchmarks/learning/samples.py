@@ -4,9 +4,10 @@ Pools of 2000 and 4000 rows of MNIST, Fashion-MNIST, CIFAR-10 and VGG-19 feature
 of digits; ReLU and tanh, σ_a² = 0.2; the conjugate kernel, the tangent kernel and networks of width 128, 512 and 4096
 whose readout is trained by ridge; ridges 0.001, 0.03 and 1; n = 100 … 8000 (digits: 50 … 800). Everything is predicted
 from one pool of 2000 and from ten pools of digits; the conjugate kernel of ReLU and its networks from three further
-pools of 2000 and from one of 4000. How the data sets are cut, and how often each figure was measured: learning/real_data.py,
-learning/trained.py. The 90 % bands are for the accuracy of one training set (and network), widened by what the number
-of test rows adds. The standard error of a measurement is that of its training sets and of its test rows.
+pools of 2000 and from one of 4000. How the data sets are cut, and how often each figure was measured:
+learning/real_data.py, learning/trained.py. The 90 % bands are for the accuracy of one training set (and network),
+widened by what the number of test rows adds. The standard error of a measurement is that of its training sets and of
+its test rows.
 
 Beside the prediction, for the squared error: "eigenlearning", the formula of Simon et al. (11.1) and (11.2) with the
 pool's own eigenvalues and coefficients in the place of the population's (and (11.5) for networks), and plain
@@ -55,9 +56,7 @@ def tasks() -> list[Row]:
     further = [_task(data, small, *pairs[0], *place) for data, places in FURTHER.items() for place in places]
     largest = [_task(data, large, *pairs[0]) for data in DATA if data != "digits"]
     # Networks have the conjugate kernel.
-    networks = [
-        task | {"networks": True} for task in kernels + further + largest if task["kernel"] == "ck"
-    ]
+    networks = [task | {"networks": True} for task in kernels + further + largest if task["kernel"] == "ck"]
     return kernels + further + largest + networks
 
 

@@ -77,11 +77,14 @@ def stored_kernels() -> None:
 
     notsodeep("kernel", "digits", "--samples", "200", "--out", "G.zarr", "--workers", "2")
     X = load("digits", n=200).X
-    exact = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(X).apply(X))
-    stored = np.asarray(nsd.open_kernel("G.zarr")[:, :])
+    exact, info = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(X).apply(X), return_info=True)
+    stored = nsd.open_kernel("G.zarr")
+    # Each states how far it may be from the truth; tables made for tiles have other nodes than one for all pairs.
+    sizes = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
+    apart = float((np.abs(np.asarray(stored[:, :]) - exact) / sizes).max())
+    allowed = info.error_bound + stored.info.error_bound
     expect(
-        np.allclose(stored, exact, rtol=1e-10, atol=1e-13),
-        f"They differ by {np.abs(stored - exact).max():.1e}.",
+        apart <= allowed <= 1e-11, f"They differ by {apart:.1e}, and by their own bounds by {allowed:.1e}."
     )
 
 
