@@ -27,7 +27,9 @@ SAME_TIME = 1.05
 def teacher_name(row: Row) -> str:
     weights = "all weights" if row["trained"] == "all" else row["trained"]
     seed = f", seed {row['seed']}" if row["seed"] else ""
-    return f"{row['data']}, {row['activation']} {row['feedback']}, width {row['width']}, {weights} trained{seed}"
+    return (
+        f"{row['data']}, {row['activation']} {row['feedback']}, width {row['width']}, {weights} trained{seed}"
+    )
 
 
 def contestants(rows: list[Row]) -> Iterator[tuple[str, Row]]:
