@@ -71,7 +71,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 # Rows with labels, of which the teacher has no more than half of a data set, and rows without.
 ROWS, OTHERS, EPOCHS = 8_000, 36_000, {"all": 3, "readout": 10}
 CHANNELS, IMAGE_ROWS, IMAGE_OTHERS, SIDE = 16, 2000, 5000, 16
-# Of what the choice has to be certain. A student passes with 3600 rows if it agrees on 99.6 % of them (elsewhere 99.1).
+# Of what the choice has to be certain: what is aimed at (`distillation_tables`).
 UNTIL = {"mnist": 0.995}
 UNTIL_ELSE = 0.99
 # Epochs at least of the network that starts from random weights: without any it would know nothing.
