@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.newton import solve_tile
+from notsodeep.models.newton import TileSolution, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
@@ -185,7 +186,20 @@ class Layer:
         bent = shape.expectation(q, lambda xi, x: shape(x, 2) ** 2)
         return float(np.max(q * bent / steep))
 
-    @property
+    def _evidence(self, found: TileSolution) -> KernelInfo:
+        """How far F and F' may be off: errors of F, of the solution, and of rounded correlations."""
+        evidence, margin = found.evidence, max(1.0 - self.equation.feedback * self.steepest, 1e-9)
+        # F' changes with ρ by at most E1 over the distance to ±1; that of a kinked one by a root of it, down to where
+        # `near_parallel` takes over.
+        apart = max(1.0 - found.peak, 0.0)
+        change = min(self.condition, 1.0 / max(apart, ROUNDING))
+        if not np.isfinite(self.condition):
+            change = 1.0 / np.sqrt(2.0 * max(apart, near_parallel.CLOSE))
+        error = (evidence.error + found.residual + ROUNDING * change) / margin
+        info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
+        return info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+
+    @cached_property
     def steepest(self) -> float:
         """The largest E1."""
         return float(max(self.left.steep.max(), self.right.steep.max()))
@@ -214,13 +228,10 @@ class Layer:
         forcing = c if equation.gain == 1.0 else equation.gain * c
         if equation.constant:
             forcing = forcing + equation.constant
-        value, slope, steps, residual, evidence = solve_tile(
+        found = solve_tile(
             self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition
         )
-        margin = max(1.0 - equation.feedback * self.steepest, 1e-3)
-        error = (evidence.error + residual) / margin
-        info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
-        info = info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+        value, slope, info = found.value, found.slope, self._evidence(found)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)
         if diagonal:
