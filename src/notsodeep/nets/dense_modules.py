@@ -13,7 +13,6 @@ from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import DenseConnection
-from notsodeep.nets.equilibrium import Splitter
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
@@ -163,11 +162,6 @@ class DEQNet(EquilibriumNet):
         if bool(weights.readout_bias.any()):
             self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
         self.forget()
-
-    def forget(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
-        super().forget()
-        self._splitter = Splitter()
 
 
 class ExplicitNet(FeedforwardNet):

@@ -15,7 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.contraction import NormTracker
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import Net, gaussian_draws
@@ -65,7 +65,6 @@ class EquilibriumNet(Net):
     recurrent: Tensor
     inputs: Tensor
     bias: Tensor | None
-    _splitter: Splitter | None = None
 
     def _assemble(
         self,
@@ -141,8 +140,6 @@ class EquilibriumNet(Net):
         drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
-            weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
-            splitter=self._splitter,
             on_solve=partial(setattr, self, "last_solve"),
             on_adjoint=partial(setattr, self, "last_adjoint"),
         )
