@@ -307,9 +307,8 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
     wanted = in_batches(precise, data.X_test, 1000)
     until = UNTIL.get(task.data.split()[0], UNTIL_ELSE)
     options: dict[str, Any] = {"steps": (1, 2, 3) if epochs >= 8 else (1, 2), "epochs": epochs}
-    file = scratch / f"{task.name}.students.pt"
     others = data.X[labelled(task.data) :][:limit]
-    small = distill(precise, others, until=until, seed=task.seed, checkpoint=file, **options)
+    small = distill(precise, others, until=until, seed=task.seed, **options)
     phases.append(time.process_time())
     modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
     about: dict[str, Row] = {name: {"kind": "teacher"} for name in modules}

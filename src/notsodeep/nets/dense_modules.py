@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -222,8 +223,10 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
     """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W."""
     recurrent = _matrix(W, "W", None)
     m = len(recurrent)
-    if recurrent.shape[1] != m:
-        raise InputError(f"W must be square, (m, m), with a row for each unit; got {tuple(recurrent.shape)}.")
+    if not m or recurrent.shape[1] != m:
+        raise InputError(
+            f"W must be square, (m, m), with a row for each of at least one unit; got {tuple(recurrent.shape)}."
+        )
     inputs = _matrix(U, "U", recurrent)
     if len(inputs) != m:
         turned = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
@@ -257,7 +260,16 @@ def _matrix(given: Any, name: str, like: Tensor | None) -> Tensor:
 
 def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
     """Finite floating-point numbers, a copy; of the precision and on the device of another tensor."""
-    values = given.detach() if isinstance(given, Tensor) else torch.from_numpy(as_real(given, name))
+    if isinstance(given, Tensor):
+        values = given.detach()
+    else:
+        array = as_real(given, name)
+        # torch takes neither other byte orders nor negative strides.
+        values = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+    if values.is_complex():
+        raise InputError(
+            f"{name} must hold real numbers, not {values.dtype}. Pass its real part, or other weights."
+        )
     if not values.is_floating_point():
         values = values.to(torch.float32)
     values = values.clone() if like is None else values.to(like, copy=True)

@@ -21,11 +21,15 @@ from notsodeep.nets.linear_maps import LinearMap
 from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
+_SECOND = (
+    "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the iteration "
+    "z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
+)
 
 
 @dataclass(frozen=True)
 class EquilibriumSettings:
-    """Everything but the tensors: what the weights do, how to solve, what to do on failure, and where the reports go."""
+    """Everything but the tensors: what the weights do, how to solve, what a failure means, and where the reports go."""
 
     phi: TorchActivation
     factor: float
@@ -163,15 +167,11 @@ class _OfFirstOrder(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
-        raise NotImplementedError(
-            "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the "
-            "iteration z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
-        )
+        raise NotImplementedError(_SECOND)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        _OfFirstOrder.backward(ctx)
-        raise AssertionError
+        raise NotImplementedError(_SECOND)
 
 
 class _Adjoint(_OfFirstOrder):
@@ -200,7 +200,9 @@ class _TangentSolve(_OfFirstOrder):
     def forward(recurrent: Tensor, h: Tensor, right: Tensor, settings: EquilibriumSettings) -> Tensor:
         problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
         tangent, report = solve(problem, settings.adjoint)
-        _judge(report, "The tangent equation of forward-mode derivatives", settings.on_failure, settings.adjoint)
+        _judge(
+            report, "The tangent equation of forward-mode derivatives", settings.on_failure, settings.adjoint
+        )
         return tangent
 
     @staticmethod
@@ -219,7 +221,9 @@ def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: E
 def _judge(report: SolveReport, what: str, on_failure: str, options: SolverOptions) -> None:
     if on_failure == "ignore" or report.converged:
         return
-    growing = f" A step of iteration multiplies the residual by {report.rate:.3g}." if report.rate >= 0 else ""
+    growing = (
+        f" A step of iteration multiplies the residual by {report.rate:.3g}." if report.rate >= 0 else ""
+    )
     problem = f"{what}: {report}.{growing}"
     others = "" if options.method == "auto" else "Use method='auto', which goes on with other methods. "
     remedy = (

@@ -137,13 +137,15 @@ class EquilibriumNet(Net):
 
     def preactivations(self, X: Tensor) -> Tensor:
         """h at the equilibrium, docs/theory.md (9.1): (rows, layer_size); of images, channel by channel."""
-        drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
             on_solve=partial(setattr, self, "last_solve"),
             on_adjoint=partial(setattr, self, "last_adjoint"),
         )
-        return equilibrium(self.recurrent, drive, settings)
+        # Under autocast too an equilibrium is solved in the precision of the weights: half of it would not converge.
+        rows = self._rows(X)
+        with torch.autocast(rows.device.type, enabled=False):
+            return equilibrium(self.recurrent, self._drive(rows), settings)
 
     def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
         """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""

@@ -7,7 +7,6 @@ it.  Rows that have converged leave the loop, so that slow samples do not cost i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
 from typing import Any, Protocol
 
 import torch
@@ -29,10 +28,8 @@ _DROP_SHARE = 0.2
 # A state replaces the best one so far if its residual is smaller by this factor: rounding does not decide between
 # states that are about as good.
 _BETTER = 0.9
-# Iteration is left early only by rows whose residual fell at the same rate over two windows of these many steps (their
-# logarithms differ by at most this factor), and that would need more than this multiple of the steps left.
-_WINDOW, _STEADY, _TOO_LONG = 16, 1.25, 1.5
-# A damped step goes this share of the way. The share is halved after these many steps without progress, down to a least.
+# A damped step goes this share of the way, halved after these many steps that left the residual above this share of
+# what it was, down to a least.
 _SHARE, _PATIENCE, _PROGRESS, _LEAST_SHARE = 0.5, 20, 0.98, 1.0 / 64.0
 # Anderson starts again from the best state when the residual is larger by this factor.
 _LOST = 100.0
@@ -44,8 +41,8 @@ class SolverOptions:
     """How a fixed point is sought.
 
     Attributes:
-        method: "auto": plain iteration from zero, then for rows that it did not solve Anderson acceleration, then damped
-            iteration; "iteration" or "anderson": this stage alone.
+        method: "auto": plain iteration from zero, then, for the rows it did not solve, Anderson acceleration, then
+            damped iteration; "iteration" or "anderson": this stage alone.
         tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
         max_steps: evaluations of f at most, in each stage.
         memory: number of earlier steps that Anderson acceleration combines.
@@ -169,13 +166,12 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
     """Bring every row to the tolerance, by all stages if need be; the caller decides what a failure means."""
     found = _Found.of(problem.start())
     tolerance, stages, rate, row_steps = options.tolerance_for(found.best.dtype), [], float("nan"), 0
-    methods = STAGES[options.method]
-    for method in methods:
+    for method in STAGES[options.method]:
         rows = (~found.solved).nonzero().squeeze(1)
         if stages and not len(rows):
             break
         part = problem if len(rows) == len(found.best) else problem.restrict(rows)
-        run = _RUNS[method](part, found, rows, options, more=method != methods[-1])
+        run = _RUNS[method](part, found, rows, options)
         run.go()
         if method == "iteration":
             rate = run.rate
@@ -214,18 +210,18 @@ class _Found:
 class _Iteration:
     """Plain iteration of some rows, and the loop that the other stages share.
 
+    No row leaves it before its steps are used up: where plain iteration arrives within `max_steps`, its limit is the
+    answer, and no other method can lead to another equilibrium.
+
     Args:
         problem: of these rows.
         found: of all rows.
         rows: which they are.
-        options: tolerance and number of steps.
-        more: whether another stage follows.
+        options: tolerance, number of steps and memory.
     """
 
-    def __init__(
-        self, problem: RowProblem, found: _Found, rows: Tensor, options: SolverOptions, more: bool
-    ) -> None:
-        self.problem, self.found, self.rows, self.options, self.more = problem, found, rows, options, more
+    def __init__(self, problem: RowProblem, found: _Found, rows: Tensor, options: SolverOptions) -> None:
+        self.problem, self.found, self.rows, self.options = problem, found, rows, options
         self.best, self.least = found.best[rows], found.residuals[rows]
         self.x = self.best.clone()
         self.fresh, self.change = torch.empty_like(self.x), torch.empty_like(self.x)
@@ -287,26 +283,14 @@ class _Iteration:
     # --- what differs between stages ------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        # Residuals at the ends of the last windows.
-        self.marks: list[Tensor] = []
+        """Set up what the stage itself remembers."""
 
     def _next(self) -> None:
-        """The next state; rows leave that would get there too late for certain."""
+        """Put the next state into `x`."""
         self.x, self.fresh = self.fresh, self.x
-        if not self.more or self.steps % _WINDOW:
-            return
-        self.marks = [*self.marks[-2:], self.residual]
-        if len(self.marks) == 3:
-            first, second, third = (mark.log() for mark in self.marks)
-            before, now = second - first, third - second
-            steady = (before < 0.0) & (now < 0.0) & (before / now < _STEADY) & (now / before < _STEADY)
-            needed = _WINDOW * (log(self.tolerance) - third) / now
-            late = needed > _TOO_LONG * (self.options.max_steps - self.steps)
-            self.open = self.open & ~(steady & late)
 
     def _keep_more(self, places: Tensor) -> None:
         """Restrict what the stage itself remembers."""
-        self.marks = [mark[places] for mark in self.marks]
 
 
 class _Anderson(_Iteration):
@@ -335,9 +319,7 @@ class _Anderson(_Iteration):
         ridge = 10.0 * torch.finfo(self.x.dtype).eps * torch.where(size > 0.0, size, 1.0)[:, None]
         system = self.gram + torch.diag_embed(ridge.expand(-1, self.options.memory))
         coefficients = torch.linalg.solve_ex(system, projected)[0].mT.to(self.x.dtype)
-        torch.baddbmm(
-            self.fresh[:, None], coefficients, self.values, alpha=-1.0, out=self.x[:, None]
-        )
+        torch.baddbmm(self.fresh[:, None], coefficients, self.values, alpha=-1.0, out=self.x[:, None])
         lost = self.open & (self.residual > _LOST * self.least)
         if bool(lost.any()):
             self.x[lost] = self.best[lost]

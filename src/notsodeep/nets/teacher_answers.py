@@ -79,7 +79,8 @@ def answers_of(teacher: nn.Module, X: Tensor, batch: int, report: Report) -> Ans
     outputs, good = [], []
     for start in range(0, len(X), batch):
         rows = X[start : start + batch]
-        found = teacher(rows)
+        # A copy: a teacher may work in place.
+        found = teacher(rows.clone())
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(

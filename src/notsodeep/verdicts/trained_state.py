@@ -14,7 +14,6 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import agreement_of, milliseconds, share_interval
 from notsodeep.nets.modules import network_of
@@ -115,9 +114,7 @@ def _fitted_without(net: EquilibriumNet, X: Tensor, Y: Tensor, steps: int, seed:
         choose, fit, judge = (torch.as_tensor(one) for one in (others[:count], others[count:], part))
         split = Split(*((X[one], Y[one]) for one in (fit, choose, judge, judge)))
         plan = OwnSteps(net, X[fit], None, (steps,), _BATCH).whole(steps)
-        student = StudentFit(split, _BATCH, 0, seed, Journal.of(None, "", False), silent).closed_form(
-            plan, ""
-        )[1]
+        student = StudentFit(split, _BATCH, 0, seed, silent).closed_form(plan, "")[1]
         found[judge] = _batched(student, X[judge])
     return found
 

@@ -74,10 +74,6 @@ def distill(
     seed_of_fit: Annotated[
         int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
     ] = 0,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File from which an interrupted run goes on.", show_default=False),
-    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the student's weights, .pt.", show_default=False),
@@ -126,7 +122,6 @@ def distill(
         epochs=epochs,
         early_exit=early_exit,
         seed=seed_of_fit,
-        checkpoint=checkpoint,
         progress=True,
     )
     if as_json:
