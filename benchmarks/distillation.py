@@ -55,7 +55,6 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.distilled import Candidate
 from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -267,7 +266,7 @@ def undesigned(student: StepsNet | EarlyExit, data: Split, epochs: int, seed: in
             else:
                 bound = 1.0 / math.sqrt(weights[0].numel())
                 weights.copy_(torch.rand(weights.shape, generator=generator) * 2 * bound - bound)
-    work = StudentFit(data, 256, epochs, seed, Journal(None, ""), lambda *_: None)
+    work = StudentFit(data, 256, epochs, seed, lambda *_: None)
     work.fit_readout(drawn)
     work._descend("undesigned", drawn, "")
     work.fit_readout(drawn)

@@ -160,10 +160,10 @@ def test_every_method_finds_the_equilibrium_of_a_dense_solve(phi: str, method: s
 
 
 def test_auto_leaves_iteration_when_it_has_used_up_its_steps() -> None:
-    """At a rate of 0.9 iteration takes 218 steps for ten digits."""
+    """At a rate of 0.9 iteration takes about 190 steps for ten digits."""
     factors = 0.9 * torch.linspace(-1.0, 1.0, 40, dtype=torch.float64)[None]
     constants = torch.ones(1, 40, dtype=torch.float64)
-    _, report = solve(Linear(factors, constants), SolverOptions(tolerance=1e-10, max_steps=200))
+    _, report = solve(Linear(factors, constants), SolverOptions(tolerance=1e-10, max_steps=150))
     assert [stage.method for stage in report.stages] == ["iteration", "anderson"]
     assert report.stages[1].steps < 20
     assert float(report.residuals.max()) <= 1e-10

@@ -267,7 +267,8 @@ class _Iteration:
             self.best, self.x = self.x, self.best
         else:
             self.best[better] = self.x[better]
-        self.open = self.open & ~solved & torch.isfinite(residual)
+        # A step to zero has an infinite residual and is no reason to leave.
+        self.open = self.open & ~solved & torch.isfinite(moved)
 
     def _store(self) -> None:
         """Keep the best states and their residuals."""
