@@ -165,7 +165,8 @@ class RowProblem(Protocol):
 def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveReport]:
     """Bring every row to the tolerance, by all stages if need be; the caller decides what a failure means."""
     found = _Found.of(problem.start())
-    tolerance, stages, rate, row_steps = options.tolerance_for(found.best.dtype), [], float("nan"), 0
+    tolerance, rate, row_steps = options.tolerance_for(found.best.dtype), float("nan"), 0
+    stages: list[Stage] = []
     for method in STAGES[options.method]:
         rows = (~found.solved).nonzero().squeeze(1)
         if stages and not len(rows):
