@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +24,8 @@ from notsodeep.data import (
     open_table,
     parse_spec,
 )
-from notsodeep.data.datasets import IMAGES
-from notsodeep.data.table_files import is_table, open_labels
+from notsodeep.data.datasets import IMAGES, NAMES
+from notsodeep.data.table_files import is_table, open_labels, split_member
 from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
@@ -42,6 +43,8 @@ SMALLEST = 20
 # Sizes at which the error of the equivalents is measured, as shares of n.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 _DRAWN_SAMPLES = 1000
+# Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
+_SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
 # Of data that come in one part every fifth row of a class tests.
 _TEST_EVERY = 5
 
@@ -80,6 +83,15 @@ def read_model(text: str, sigma_a2: float) -> DEQ:
             "number from 0 to 1."
         )
     return DEQ(read_activation(text), sigma_a2)
+
+
+def is_data(source: str) -> bool:
+    """Whether a text names samples: a law, a data set or a table; an NPZ file with an array W has weights."""
+    path, member = split_member(source)
+    if path.suffix.lower() == ".npz" and member is None and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return "W.npy" not in archive.namelist()
+    return source.partition(":")[0] in (*DRAWN, *NAMES) or is_table(source) or path.suffix == ".zarr"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +137,14 @@ class Samples:
 def scaled_samples(table: Table, scale: str) -> Samples:
     """The rows of a table, looked at, scaled, and looked at again; its notes say what was found and done."""
     rows = np.asarray(Preprocessing.named(scale, table.rows).apply(table.rows), dtype=np.float64)
+    norm = root_mean_square_norm(rows)
+    if not _SMALLEST_NORM < norm < _LARGEST_NORM:
+        raise InputError(
+            f"The rows have norm {norm:.3g} with scale {scale!r}: their squares leave the range of numbers, or they are "
+            "all zero. Use scale 'auto', which brings them to norm 1."
+        )
     notes = tuple(note for note in (table.note, Preprocessing.note(scale, table.rows)) if note)
-    return Samples(rows, table.labels, None, root_mean_square_norm(rows), notes, inspect_rows(rows).advice)
+    return Samples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
 
 
 @dataclass(frozen=True)
@@ -169,6 +187,10 @@ class Data:
     def is_file(self) -> bool:
         """Whether samples come from a file of the user's."""
         return is_table(self.source) or Path(self.source).suffix == ".zarr"
+
+    def for_weights(self) -> Self:
+        """The same for a network that is trained: "auto" leaves rows as they are, as training has seen them."""
+        return replace(self, scale="none") if self.scale == "auto" else self
 
     def samples(self) -> Samples:
         """Draw or read the samples, scaled."""
