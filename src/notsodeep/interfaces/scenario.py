@@ -140,8 +140,8 @@ def scaled_samples(table: Table, scale: str) -> Samples:
     norm = root_mean_square_norm(rows)
     if not _SMALLEST_NORM < norm < _LARGEST_NORM:
         raise InputError(
-            f"The rows have norm {norm:.3g} with scale {scale!r}: their squares leave the range of numbers, or they are "
-            "all zero. Use scale 'auto', which brings them to norm 1."
+            f"The rows have norm {norm:.3g} with scale {scale!r}: their squares leave the range of numbers, or they "
+            "are all zero. Use scale 'auto', which brings them to norm 1."
         )
     notes = tuple(note for note in (table.note, Preprocessing.note(scale, table.rows)) if note)
     return Samples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
