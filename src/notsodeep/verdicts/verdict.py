@@ -245,7 +245,11 @@ def _next_line(
         return f"{net}; nsd.nets.fit(net, (X, y), loss='squared')"
     chosen = "models=['deq'], " if answer == "no" else ""
     settings = f"nsd.nets.RaceSettings({chosen}width={units}, mode={train!r})"
-    return f"print(nsd.nets.race(model, (X[::2], y[::2]), (X[1::2], y[1::2]), {settings}))"
+    return (
+        "from sklearn.model_selection import train_test_split; "
+        "X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0); "
+        f"print(nsd.nets.race(model, (X_train, y_train), (X_test, y_test), {settings}))"
+    )
 
 
 def _not_solvable(error: ConvergenceError, images: bool) -> Verdict:

@@ -38,9 +38,10 @@ def decide(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
         monkeypatch.setattr(module, rule, lambda *_: Decision(answer, "It was said so."))
 
 
-def each_answer(cases: dict[str, Any]) -> list[tuple[str, str]]:
-    """Each case with each answer; without a solution there is only one."""
-    return [(case, one) for case in cases for one in (ANSWERS[2:] if "solution" in case else ANSWERS)]
+def with_answers(cases: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each case with the answers that have a next step of their own."""
+    own = {"classes": ANSWERS, "rows": ANSWERS, "images": ("yes", "no"), "weights": ("yes", "no")}
+    return [(case, one) for case in cases for one in own.get(case, ("uncertain",))]
 
 
 SAMPLES: dict[str, tuple[Any, Any, Any]] = {
@@ -54,7 +55,7 @@ SAMPLES: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("case", "answer"), each_answer(SAMPLES))
+@pytest.mark.parametrize(("case", "answer"), with_answers(SAMPLES))
 def test_the_line_of_python_after_a_verdict_on_a_model_runs(
     case: str, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +79,7 @@ RUNS = {
     "rows": ("rows.npy", "--labels", "y.npy"),
     "numbers": ("rows.npy", "--labels", "numbers.npy"),
     "no labels": ("rows.npy",),
-    "mixture": ("mixture", "--n", "60", "--p", "5"),
+    "mixture": ("mixture", "--n", "60", "--p", "10"),
     "images": ("images.npy", "--model", "conv", "--labels", "y40.npy"),
     "images, numbers": ("images.npy", "--model", "conv", "--labels", "numbers40.npy"),
     "images, no labels": ("images.npy", "--model", "conv", "--readout", "pool"),
@@ -87,7 +88,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("case", "answer"), each_answer(RUNS))
+@pytest.mark.parametrize(("case", "answer"), with_answers(RUNS))
 def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("rows.npy", np.vstack([ROWS, ROWS + 0.1]) * (1e3 if case == "no solution" else 1.0))
     np.save("images.npy", IMAGES)
@@ -101,6 +102,7 @@ def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: p
     decide(monkeypatch, answer)
     networks = () if case == "weights" else ("--width", "4", "--train", "readout")
     shown = CliRunner().invoke(app, ["verdict", *RUNS[case], *networks, "--json"])
+    assert shown.exit_code in (0, 3, 4), shown.exception
     command = json.loads(shown.stdout)["next"]
     words = shlex.split(command)[1:]
     if case == "images, no labels":  # it asks for a file of labels
