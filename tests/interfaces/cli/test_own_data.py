@@ -59,7 +59,7 @@ COMMANDS = {
     "kernel": ("kernel", "FILE"),
     "tangent kernel as it is": ("kernel", "FILE", "--ntk", "--scale", "none"),
     "design": ("design", "--data", "FILE", "--activation", "relu"),
-    "spectrum": ("spectrum", "--data", "FILE", "--no-check"),
+    "spectrum": ("spectrum", "--data", "FILE", "--no-check", "--activation", "tanh"),
     "train": (
         "train",
         "--data",

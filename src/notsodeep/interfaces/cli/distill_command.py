@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -204,9 +205,10 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
             arrays = torch.load(path, map_location="cpu", weights_only=True)
     # Damage has no common type.
     except Exception as error:
+        objects = "; it may hold Python objects, which are not read" if zipfile.is_zipfile(path) else ""
         raise InputError(
-            f"{path} is not a .pt or .npz file of weights. Write one with torch.save({{'W': W, 'U': U, 'b': b, "
-            "'readout': R}, 'deq.pt') or numpy.savez."
+            f"{path} is not a .pt or .npz file of weights{objects}. Write one with torch.save({{'W': W, 'U': U, 'b': "
+            "b, 'readout': R}, 'deq.pt') or numpy.savez."
         ) from error
     if not isinstance(arrays, dict):
         raise InputError(
