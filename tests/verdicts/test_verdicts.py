@@ -129,6 +129,14 @@ def test_a_yes_that_rests_on_the_kernels_says_so() -> None:
     assert "exact kernels" not in decide_untrained([EQUAL, EQUAL], CLOSE, FAST).reason
 
 
+def test_a_plain_layer_that_was_better_is_not_said_to_be_too_little() -> None:
+    """Kernels surely show a plain layer behind, networks show it ahead: these samples cannot tell."""
+    kernels = replace(EQUAL, plain=0.85, plain_behind=0.05)
+    for plain_behind, words in ((-0.01, "cannot tell"), (0.05, "would not do")):
+        networks = replace(EQUAL, source="networks", plain_behind=plain_behind, plain_uncertainty=0.01)
+        assert words in decide_untrained([kernels, networks], CLOSE, FAST).reason
+
+
 def test_a_response_from_beyond_the_reach_of_the_twin_needs_labels() -> None:
     assert decide_untrained([], replace(CLOSE, beyond=0.3), FAST).answer == "uncertain"
     assert decide_untrained([EQUAL, EQUAL], replace(CLOSE, beyond=0.3), FAST).answer == "yes"
