@@ -16,6 +16,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
 from notsodeep.verdicts.findings import SURE
 from notsodeep.verdicts.labelled_gaps import left_out
@@ -150,18 +151,18 @@ def test_the_answer_about_a_trained_network_follows_what_its_steps_agree_on() ->
 def test_left_out_errors_are_those_of_training_without_the_sample(rank: int) -> None:
     generator = np.random.default_rng(0)
     features, y = generator.standard_normal((30, rank)), generator.standard_normal(30)
-    vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
-    found = left_out(vectors, roots**2, Labelled.of(y, 30))
-    # The same at every ridge by brute force; the mean is taken out of all targets first, as there.
-    kernel, centred = features @ features.T, y - y.mean()
+    labelled, kernel = Labelled.of(y, 30), features @ features.T
+    found = left_out(TrainedKernel.of_features(features, labelled.targets, intercept=True), labelled)
+    # The same at every ridge by brute force, with the mean of the other targets.
     best = np.full(30, np.inf)
     for power in np.arange(-7.0, 3.1, 0.5):
         ridge = np.trace(kernel) / 30 * 10.0**power
         errors = np.empty(30)
         for i in range(30):
             rest = np.delete(np.arange(30), i)
-            dual = np.linalg.solve(kernel[np.ix_(rest, rest)] + ridge * np.eye(29), centred[rest])
-            errors[i] = (kernel[i, rest] @ dual - centred[i]) ** 2
+            mean = y[rest].mean()
+            dual = np.linalg.solve(kernel[np.ix_(rest, rest)] + ridge * np.eye(29), y[rest] - mean)
+            errors[i] = (kernel[i, rest] @ dual + mean - y[i]) ** 2
         best = min(best, errors, key=np.mean)
     assert_close(found, best, Oracle.QUADRATURE)
 
