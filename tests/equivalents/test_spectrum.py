@@ -292,7 +292,9 @@ class TestIsolated:
     def test_eigenvalue_and_alignment(self, n: int, p: int, strength: float) -> None:
         ratio = n / p
         theta2 = strength * np.sqrt(ratio)
-        spectrum = limiting_density(GRAM, one_class(p, np.sqrt(theta2 / ratio)), n)
+        # So near to the edge it stands out of many samples only.
+        times = 400 if strength < 1.1 else 1
+        spectrum = limiting_density(GRAM, one_class(times * p, np.sqrt(theta2 / ratio)), times * n)
         expected = (1 + theta2) * (ratio + theta2) / theta2
         projection = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
         np.testing.assert_allclose(spectrum.isolated, [expected], rtol=1e-10)
@@ -305,6 +307,22 @@ class TestIsolated:
         spectrum = limiting_density(GRAM, one_class(p, np.sqrt(strength / np.sqrt(n / p))), n)
         assert not len(spectrum.isolated)
         assert "no isolated eigenvalue" in spectrum.describe()
+
+    @pytest.mark.parametrize("mean", [1.0, 1.02, 1.1])
+    def test_what_cannot_be_told_from_the_bulk_is_counted_to_it(self, mean: float) -> None:
+        """Of the top eigenvalue of 60 samples, whatever the spike, the bulk's own outermost one cannot be told."""
+        n = p = 60
+        spectrum = limiting_density(GRAM, one_class(p, mean), n)
+        (low, high), = spectrum.edges
+        assert not len(spectrum.isolated)
+        assert spectrum.counts == (n,)
+        # What noise alone exceeds in few draws only is listed.
+        last = spectrum.quantiles()[-1]
+        strong = limiting_density(GRAM, one_class(p, 1.6), n)
+        assert strong.isolated[0] - high > high - last
+        rng = np.random.default_rng(0)
+        tops = [np.linalg.norm(rng.standard_normal((p, n)) / np.sqrt(p), 2) ** 2 for _ in range(200)]
+        assert np.mean(np.array(tops) > 2 * high - last) < 0.03
 
     def test_multiplicity(self) -> None:
         """Three orthogonal means of one length in equal classes: one eigenvalue, three eigenvectors."""
