@@ -313,7 +313,7 @@ class TestIsolated:
         """Of the top eigenvalue of 60 samples, whatever the spike, the bulk's own outermost one cannot be told."""
         n = p = 60
         spectrum = limiting_density(GRAM, one_class(p, mean), n)
-        (low, high), = spectrum.edges
+        ((low, high),) = spectrum.edges
         assert not len(spectrum.isolated)
         assert spectrum.counts == (n,)
         # What noise alone exceeds in few draws only is listed.
