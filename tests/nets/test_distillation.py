@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -335,6 +336,14 @@ class Odd(nn.Module):
         return torch.where(X[:, :1] < self.silent_below, torch.nan, outputs)
 
 
+class Asked(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.forward = function
+
+
 def test_the_teacher_stays_as_it_was_whatever_it_is(rows: Tensor) -> None:
     module = Odd(silent_below=-0.5).double()
     module.drop.eval()
@@ -353,10 +362,15 @@ def test_the_teacher_stays_as_it_was_whatever_it_is(rows: Tensor) -> None:
     assert [one.training for one in module.modules()] == modes
 
 
+def barely_solved(rows: Tensor) -> tuple[DEQNet, Tensor]:
+    """A DEQ, and rows of which a fifth does not converge in its nine steps; the long ones saturate and do."""
+    solver = SolverOptions("iteration", tolerance=1e-8, max_steps=9)
+    net = DEQNet(nsd.DEQ("tanh", 0.9), 10, 40, 2, seed=0, dtype=torch.float64, solver=solver)
+    return net, torch.cat([rows[:60], 1e4 * rows[60:300]])
+
+
 def test_an_equilibrium_inside_of_another_module_is_asked_whether_it_converged(rows: Tensor) -> None:
-    solver = SolverOptions(tolerance=1e-8, max_steps=9)
-    net = DEQNet(nsd.DEQ("relu", 0.5), 10, 30, 2, seed=0, dtype=torch.float64, solver=solver)
-    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    net, few = barely_solved(rows)
     found = distill(nn.Sequential(net), few, width=20, steps=(1,), epochs=0, until=0.5)
     assert 0.0 < found.left_out <= 0.2
     assert net._settings.on_failure == "raise"
@@ -376,17 +390,7 @@ def test_images_and_a_single_output(rows: Tensor) -> None:
 
 
 def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
-    net = DEQNet(
-        nsd.DEQ("relu", 0.5),
-        10,
-        30,
-        2,
-        seed=0,
-        dtype=torch.float64,
-        solver=SolverOptions("iteration", tolerance=1e-8, max_steps=9),
-    )
-    # Rows of zeros converge at once; of the others only few do in nine steps.
-    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    net, few = barely_solved(rows)
     found = distill(net, few, steps=(1,), epochs=0, until=0.5)
     assert 0.0 < found.left_out <= 0.2
     assert "left out" in found.explain()
@@ -406,6 +410,13 @@ def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
         ({"steps": ()}, "it is empty"),
         ({"width": 41}, "not between 1 and the 40"),
         ({"teacher": lambda x: x}, "takes a torch module"),
+        ({"X": np.zeros((0, 10))}, "no samples"),
+        ({"X": np.zeros((100, 10), complex)}, "real numbers"),
+        ({"teacher": Asked(lambda x: x[:, :2] > 0)}, "2 outputs of torch.bool"),
+        ({"teacher": Asked(lambda x: 1j * x)}, "10 outputs of torch.complex"),
+        ({"teacher": Asked(lambda x: x[:, :0])}, "gave 0 outputs"),
+        ({"teacher": Asked(lambda x: 1.0 + 1e-16 * x[:, :1])}, "the same on"),
+        ({"teacher": Asked(lambda x: 0.0 * x + torch.arange(10.0))}, "the same on"),
     ],
 )
 def test_bad_input_is_refused_with_words(teacher: DEQNet, rows: Tensor, change: dict, words: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,13 +25,14 @@ from notsodeep.nets.fidelity import (
     share_interval,
 )
 from notsodeep.nets.readout_fit import fit_readout
+from notsodeep.nets.samples import as_tensor
 from notsodeep.nets.student_candidates import DrawnSteps, OwnSteps
 from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split, answers_of, asked
 from notsodeep.progress import Report, reported
-from notsodeep.validation import as_count, as_real
+from notsodeep.validation import as_count
 
 # Rows of a timed pass; rows of the random projection from which doubts are estimated.
 _TIMED, _SKETCH = 512, 64
@@ -124,13 +124,15 @@ class _Settings:
 def _as_samples(X: Any, teacher: nn.Module) -> Tensor:
     if not isinstance(teacher, nn.Module):
         raise InputError(f"distill takes a torch module as teacher, not {type(teacher).__name__}.")
-    values = X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.array(as_real(X, "X")))
+    values = as_tensor(X, "X").detach()
     like = next((one for one in _state(teacher).values() if one.is_floating_point()), torch.zeros(1))
-    values = values.to(like.device, like.dtype)
+    values = values.to(like.device, like.dtype, copy=True)
     if values.ndim not in (2, 3, 4):
         raise InputError(
             f"X must have samples in rows, or be images (n, channels, height, width); got {tuple(values.shape)}."
         )
+    if len(values) == 0:
+        raise InputError(f"X has no samples; its shape is {tuple(values.shape)}.")
     if isinstance(teacher, EquilibriumNet):
         teacher.check_shape(values.shape)
     if not bool(torch.isfinite(values).all()):

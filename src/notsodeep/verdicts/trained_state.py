@@ -179,8 +179,6 @@ def _kernel_regime(net: EquilibriumNet, X: Tensor, Y: Tensor, seed: int) -> tupl
 def _explained(kernel: Array, outputs: Array) -> float:
     """Share of the outputs' variance that a regression with this kernel explains on samples left out."""
     trained = TrainedKernel.of(kernel, outputs, intercept=True)
-    size = float(np.mean(np.diagonal(kernel)))
-    errors = [
-        float(trained.left_out(size * 10.0**power).squared_errors(outputs).mean()) for power in range(-8, 3)
-    ]
-    return 1.0 - min(errors) / max(float(outputs.var(axis=0).mean()), 1e-300)
+    ridges = float(np.mean(np.diagonal(kernel))) * 10.0 ** np.arange(-8.0, 3.0)
+    errors = np.mean(trained.left_out_residuals(ridges) ** 2, axis=(1, 2))
+    return 1.0 - float(errors.min()) / max(float(outputs.var(axis=0).mean()), 1e-300)
