@@ -29,7 +29,6 @@ class TileSolution:
         slope: F'.
         steps: Newton steps.
         residual: estimate of the largest error of a correlation.
-        peak: the largest |ρ|.
         evidence: how F was evaluated.
     """
 
@@ -37,7 +36,6 @@ class TileSolution:
     slope: Array
     steps: int
     residual: float
-    peak: float
     evidence: Evidence
 
 
@@ -74,8 +72,7 @@ def solve_tile(
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
-        peak = _peak(forcing, *roots)
-        return TileSolution(value[0], slope[0], 0, 0.0, peak, evidence)
+        return TileSolution(value[0], slope[0], 0, 0.0, evidence)
     covariance = np.empty(form)
     _guess(
         forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0]
@@ -93,10 +90,9 @@ def solve_tile(
             enough = SETTLED
         # Rounding may stand in the way of more.
         if largest <= enough or (largest <= 1e-13 and largest >= 0.5 * before):
-            peak = _peak(covariance[0], *roots)
             # The step after the last is about its square; the ratio of the last two says how much.
             residual = largest * min(1.0, largest / before)
-            return TileSolution(value[0], slope[0], step, residual, peak, evidence)
+            return TileSolution(value[0], slope[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
         f"The covariances of some pairs did not converge: the last of {MAX_STEPS} Newton steps was {largest:.2g}.",
@@ -116,19 +112,6 @@ def _guess(forcing, left, right, mean, means, rise, rises, feedback, covariance)
         for j in range(columns):
             bound = left[i] * right[j]
             into[j] = min(max(into[j], -bound), bound)
-
-
-@njit(**OPTIONS)
-def _peak(covariance, left, right):  # type: ignore[no-untyped-def]
-    """The largest |ρ| of a tile."""
-    rows, columns = covariance.shape
-    worst = 0.0
-    for i in range(rows):
-        line, most = covariance[i], 0.0
-        for j in range(columns):
-            most = max(most, abs(line[j]) / right[j])
-        worst = max(worst, most / left[i])
-    return worst
 
 
 @njit(**OPTIONS)

@@ -22,7 +22,7 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
-# Rounding of a correlation that is computed from a covariance and two variances.
+# Rounding of a covariance.
 ROUNDING = 4e-16
 
 
@@ -187,15 +187,9 @@ class Layer:
         return float(np.max(q * bent / steep))
 
     def _evidence(self, found: TileSolution) -> KernelInfo:
-        """How far F and F' may be off: errors of F, of the solution, and of rounded correlations."""
+        """How far F and F' may be off: errors of F, of the solution and of rounding."""
         evidence, margin = found.evidence, max(1.0 - self.equation.feedback * self.steepest, 1e-9)
-        # F' changes with ρ by at most E1 over the distance to ±1; that of a kinked one by a root of it, down to where
-        # `near_parallel` takes over.
-        apart = max(1.0 - found.peak, 0.0)
-        change = min(self.condition, 1.0 / max(apart, ROUNDING))
-        if not np.isfinite(self.condition):
-            change = 1.0 / np.sqrt(2.0 * max(apart, near_parallel.CLOSE))
-        error = (evidence.error + found.residual + ROUNDING * change) / margin
+        error = (evidence.error + found.residual + ROUNDING) / margin
         info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
         return info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
 
