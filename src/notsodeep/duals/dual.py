@@ -252,6 +252,9 @@ class Dual:
         phi: the activation.
         variances: the variances that will occur, of any form, or numbers that span them.
         pairs: about how many pairs will be evaluated: few are not worth a table.
+
+    Attributes:
+        careful: every pair is integrated by itself; set if a spot check did not confirm the other methods.
     """
 
     def __init__(self, phi: Activation, variances: Array, pairs: int = 1 << 40) -> None:
@@ -259,7 +262,7 @@ class Dual:
         shape, level = phi.shape.without_level()
         if shape is not phi.shape:
             phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
-        self.phi, self.pairs = phi, pairs
+        self.phi, self.pairs, self.careful = phi, pairs, False
         inner = phi.gain**2 * np.asarray(variances, dtype=np.float64).reshape(-1)
         inner = inner[inner > SMALLEST]
         ends = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
@@ -357,7 +360,12 @@ class Dual:
                 bend[:] = 0.0
             return Evidence(("closed form",), CLOSED)
         bends = np.zeros((0, 0, 0)) if bend is None else bend
-        if shape.is_homogeneous and shape.pieces is not None:
+        if self.careful:
+            wanted = np.ones(covariance.shape, dtype=np.bool_)
+            if lower:
+                wanted &= np.tri(*covariance.shape[1:], k=-1, dtype=np.bool_)
+            evidence = self._integrate(left, right, covariance, value, slope, bends, np.nonzero(wanted), "quadrature")
+        elif shape.is_homogeneous and shape.pieces is not None:
             scale = (phi.amplitude * phi.gain) ** 2
             linear, bent = (scale * part for part in slopes_of(shape.pieces))
             homogeneous_tiles(

@@ -27,6 +27,7 @@ class TileSolution:
     Attributes:
         value: F.
         slope: F'.
+        covariance: Λ.
         steps: Newton steps.
         residual: estimate of the largest error of a correlation.
         evidence: how F was evaluated.
@@ -34,6 +35,7 @@ class TileSolution:
 
     value: Array
     slope: Array
+    covariance: Array
     steps: int
     residual: float
     evidence: Evidence
@@ -72,7 +74,7 @@ def solve_tile(
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
-        return TileSolution(value[0], slope[0], 0, 0.0, evidence)
+        return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     covariance = np.empty(form)
     _guess(
         forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0]
@@ -83,6 +85,9 @@ def solve_tile(
     before, evidence = np.inf, Evidence()
     for step in range(1, MAX_STEPS + 1):
         evidence = evidence.merge(dual.tiles(left, right, covariance, value, slope, bend, lower=lower))
+        if not np.isfinite(value.sum()):
+            # The caller finds it, and computes all pairs again by quadrature.
+            return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         bends = slope[:0] if bend is None else bend
         largest = _step(value, slope, bends, forcing, *roots, feedback, smooth, lower, covariance)
         if evidence.fallback_pairs:
@@ -92,7 +97,7 @@ def solve_tile(
         if largest <= enough or (largest <= 1e-13 and largest >= 0.5 * before):
             # The step after the last is about its square; the ratio of the last two says how much.
             residual = largest * min(1.0, largest / before)
-            return TileSolution(value[0], slope[0], step, residual, evidence)
+            return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
         f"The covariances of some pairs did not converge: the last of {MAX_STEPS} Newton steps was {largest:.2g}.",

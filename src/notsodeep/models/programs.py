@@ -17,6 +17,7 @@ from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.newton import TileSolution, solve_tile
 from notsodeep.models.protocol import Samples
+from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
@@ -165,15 +166,19 @@ class Layer:
         equation: the covariance that enters it.
         rows: variances of the samples of the rows, followed by those of the anchors.
         columns: the same of the columns; None for the same samples.
+        tangent: F' is needed for a kernel, not only for Newton's method.
     """
 
-    def __init__(self, phi: Activation, equation: Equation, rows: Array, columns: Array | None) -> None:
+    def __init__(
+        self, phi: Activation, equation: Equation, rows: Array, columns: Array | None, tangent: bool
+    ) -> None:
         self.equation, self.symmetric = equation, columns is None
         others = rows if columns is None else columns
         self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
         self.phi = self.dual.phi
         self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
         self.condition = self._condition()
+        self.check = SpotCheck(self.phi, tangent)
 
     def _condition(self) -> float:
         """The largest q E[φ''²]/E1, by which F' may change faster than ρ; infinite for kinked activations."""
@@ -228,6 +233,8 @@ class Layer:
         value, slope, info = found.value, found.slope, self._evidence(found)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)
+        number = rows.start + 3 * columns.start
+        self.check.add(left, right, found.covariance[None], value[None], slope[None], number)
         if diagonal:
             for part, own in ((value, left.energy[0]), (slope, left.steep[0])):
                 mirror_lower(part)
@@ -256,7 +263,8 @@ class Equilibrium(RowProgram):
         squares, others = self.squares
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
-        self.layer = Layer(phi, equation, rows, columns)
+        self.layer = Layer(phi, equation, rows, columns, tangent)
+        self.layers_checked = (self.layer,)
         self.watch = tangent and is_kinked(phi)
         rate = equation.feedback * self.layer.steepest
         if tangent and rate >= 1.0:
@@ -396,9 +404,14 @@ class Feedforward(RowProgram):
         for layer in layers:
             rows = layer.enter(rows, inputs[0])
             columns = None if columns is None or inputs[1] is None else layer.enter(columns, inputs[1])
-            step = Layer(layer.phi, Equation(), rows, columns)
+            step = Layer(layer.phi, Equation(), rows, columns, tangent)
             self.steps.append(step)
             rows, columns = step.left.energy[0], None if columns is None else step.right.energy[0]
+
+    @property
+    def layers_checked(self) -> list[Layer]:
+        """All layers."""
+        return self.steps
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """The kernels after the last layer."""
