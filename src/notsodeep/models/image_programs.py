@@ -102,16 +102,14 @@ class ImageProgram:
         self.sets.append(self.sets[0] if right is None else self._set(right))
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
         pairs = int(self.shape[0] * self.shape[1] / self.weight)
-        self.duals = [
-            Dual(layer.phi, np.concatenate([each.variances[k].reshape(-1) for each in self.sets]), pairs)
-            for k, layer in enumerate(layers)
-        ]
+        self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
         # Where samples are few, all threads have a tile.
         few = -(-max(self.shape) // max(threads(), TILES))
         most = TILE_SIDE_POOL if self.pool else min(TILE_SIDE, max(8, PREPARED // mixing.count))
         self.tile_side = int(np.clip(few, 1, most))
         self.rows = 1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
-        self.columns = 1 if self.pool else self.tile_side
+        # Half of a tile, so that less is computed beyond the diagonal.
+        self.columns = 1 if self.pool else max(min(self.tile_side, 16), -(-self.tile_side // 2))
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
@@ -125,6 +123,12 @@ class ImageProgram:
         keys = np.array([hash(one.tobytes()) for one in values])
         silent = (variances[-1].max(axis=1) == 0.0) & (float(self.layers[-1].phi(0.0)) == 0.0)
         return SampleSet(values, keys, np.ascontiguousarray(forcing.T), variances, silent)
+
+    def _range(self, layer: int) -> Array:
+        """The smallest and the largest variance of a layer that is not zero; one if all are."""
+        positive = [q[q > 0.0] for q in (each.variances[layer] for each in self.sets)]
+        ends = [end for q in positive if len(q) for end in (q.min(), q.max())]
+        return np.array(ends or [1.0])
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances (positions, samples) of every layer, from 𝒜|x|²."""
@@ -199,7 +203,7 @@ class ImageEquilibrium(ImageProgram):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         layer = self.layers[0]
-        q = np.unique(np.concatenate([one.variances[0].reshape(-1) for one in self.sets]))
+        q = np.concatenate([each.variances[0].reshape(-1) for each in self.sets])
         steep = moment_at(derivative_second_moment, layer.phi, q)
         self.rate = layer.weight * float(steep.max())
         # The largest q E1/S: by how much a relative error of Λ may be larger as one of F.

@@ -21,8 +21,9 @@ _LAYERS, _LIMITLESS = 100, 1e6
 
 def moment_at(moment: Callable[[Activation, Array], Array], phi: Activation, variances: Array) -> Array:
     """A moment of one variable at many variances of any form, interpolated where that is cheaper."""
-    if phi.shape.is_homogeneous:
-        return np.asarray(moment(phi, variances))
+    if phi.shape.is_homogeneous and not phi.offset:
+        unit, twice = (float(moment(phi, np.full(1, q))[0]) for q in (1.0, 2.0))
+        return np.asarray(unit * variances if twice > 1.5 * unit else np.full(variances.shape, unit))
     flat = variances.reshape(-1)
     positive = flat > 0.0
     result = np.full(flat.shape, float(moment(phi, np.zeros(1))[0]))
