@@ -1,27 +1,53 @@
 """F = E[φ(u)φ(v)] and F' = E[φ'(u)φ'(v)] for stacks of tiles of Gaussian pairs, with an error bound.
 
-    dual = Dual(phi, variances)                     # chooses the methods once, from the data
-    left, right = dual.side(q), dual.side(p)        # (stack, n) and (stack, m) variances
+    dual = Dual(phi, variances, pairs)              # chooses the methods once, from the data
+    left, right = dual.rows(q), dual.columns(p)     # (stack, n) and (stack, m) variances
     dual.tiles(left, right, covariance, value, slope)
 
 Entry (t, i, j) of the arrays (stack, n, m) belongs to u with variance q[t, i], v with variance p[t, j] and their
 covariance.  Rows of samples are one tile, a stack of one; images read by weights for each position are a stack of
 positions; pooled images are one tile whose rows and columns are positions.
+
+The methods, in the order in which they are tried:
+
+    closed form    one kink at zero; sine and cosine
+    series         Mehler's, for every pair whose correlation its error bound allows
+    closed form    straight pieces with kinks anywhere, for the other pairs
+    table          every other activation that is smooth away from zero, for the other pairs
+    quadrature     what is left: kinks of a callable away from zero, and handfuls of pairs
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 
 import numpy as np
+from numba import njit
 
-from notsodeep.gaussian import moments
+from notsodeep.duals import pieces, table
+from notsodeep.duals.homogeneous import homogeneous_tiles, slopes_of
+from notsodeep.duals.pieces import StraightPieces
+from notsodeep.duals.series import ALLOWED, Series, SeriesSide, series_tiles
+from notsodeep.duals.strips import OPTIONS, WIDTH, packed
+from notsodeep.duals.waves import wave_tiles
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.bivariate import dual as quadrature_dual
+from notsodeep.gaussian.bivariate import shape_dual
+from notsodeep.gaussian.interpolation import at_many
 from notsodeep.validation import Array
 
 # Variances are floored here: a variable of variance zero is the limit of this one.
 SMALLEST = 1e-200
+# Most terms of the series that do not vanish: where another method is as fast, and where there is only quadrature.
+MOST, MOST_ALONE = 128, 512
+# Fewer pairs than this are not worth a table.
+TABLE_WORTH = 256
+# Errors of the closed forms and of quadrature, relative to √(S S') and √(E1 E1').
+CLOSED, QUADRATURE = 1e-14, 1e-12
+# Variances at which the length of the series is chosen.
+PROBES = 9
 
 
 @dataclass(frozen=True)
@@ -30,71 +56,419 @@ class Evidence:
 
     Attributes:
         methods: the methods that were used.
+        error: bound on the error of F relative to √(S S'), and of F' relative to √(E1 E1').
         fallback_pairs: number of pairs that were integrated one by one.
     """
 
     methods: tuple[str, ...] = ()
+    error: float = 0.0
     fallback_pairs: int = 0
+
+    def merge(self, other: Evidence) -> Evidence:
+        """The evidence of two computations together."""
+        return Evidence(
+            tuple(sorted({*self.methods, *other.methods})),
+            max(self.error, other.error),
+            self.fallback_pairs + other.fallback_pairs,
+        )
+
+
+class Prepared:
+    """What depends on one variance, for the rows or the columns of tiles; computed when it is first needed."""
+
+    def __init__(self, dual: Dual, variances: Array, *, columns: bool) -> None:
+        self.dual, self.is_columns = dual, columns
+        self.variances = np.maximum(variances, SMALLEST)
+        self.root = np.sqrt(self.variances)
+        self.inner = np.maximum(dual.phi.gain**2 * self.variances, SMALLEST)
+        self._lock = threading.RLock()
+        self._tables: dict[tuple[int, int], Array] = {}
+
+    @cached_property
+    def inverse(self) -> Array:
+        """1/√q; of columns in strips (stack, strips, 1, WIDTH)."""
+        inverse = np.asarray(1.0 / self.root)
+        return packed(inverse[..., None]) if self.is_columns else inverse
+
+    @cached_property
+    def moments(self) -> Array:
+        """M_0, M_1, S and E1 of the bare shape, (4, stack, n)."""
+        with self._lock:
+            shape = self.dual.phi.shape
+
+            def of(q: Array) -> Array:
+                return np.stack(
+                    [
+                        shape.mean_derivative(q, 0),
+                        shape.mean_derivative(q, 1),
+                        shape.second_moment(q),
+                        shape.derivative_second_moment(q),
+                    ],
+                    axis=1,
+                )
+
+            found = at_many(of, self.inner.reshape(-1), ("moments", shape))
+            return np.ascontiguousarray(found.T).reshape(4, *self.inner.shape)
+
+    @cached_property
+    def series(self) -> SeriesSide:
+        """What the series needs."""
+        with self._lock:
+            return self.dual.series.side(
+                self.inner, self.moments[2], self.moments[3], columns=self.is_columns
+            )
+
+    @cached_property
+    def straight(self) -> tuple[Array, Array]:
+        """What the closed form of straight pieces needs."""
+        with self._lock:
+            return self.dual.straight.side(self.inner, columns=self.is_columns)
+
+    @cached_property
+    def band(self) -> Array:
+        """The band of variances of the tables, (stack, n)."""
+        return np.asarray(table.band_numbers(np.log(self.inner), self.dual.bands))
+
+    def table(self, own: int, other: int) -> Array:
+        """What the table of two bands needs: `own` that of these variances."""
+        with self._lock:
+            if (own, other) not in self._tables:
+                phi, side = self.dual.phi, int(self.is_columns)
+                pair = (other, own) if side else (own, other)
+                made = self.dual.table(*pair)
+                flat = self.moments[2:].reshape(2, -1)
+                roots = np.sqrt(np.maximum(flat, 0.0)) * np.array([[1.0], [phi.gain]]) * abs(phi.amplitude)
+                factors = made.factors(self.inner.reshape(-1), side, (roots[0], roots[1]))
+                factors = factors.reshape(*self.inner.shape, -1)
+                self._tables[own, other] = packed(factors) if side else np.ascontiguousarray(factors)
+            return self._tables[own, other]
 
 
 @dataclass(frozen=True)
 class Side:
-    """What the rows, or the columns, of tiles contribute: all arrays (stack, n) or (stack, features, n).
+    """The rows or the columns of tiles: some of those that were prepared together.
 
-    Attributes:
-        variances: the variances q, floored at SMALLEST.
-        root: √q.
-        mean: M_0 = E[φ].
-        rise: M_1 = E[φ'].
-        energy: S = E[φ²].
-        steep: E1 = E[φ'²].
+    A part of columns begins at a multiple of WIDTH.
     """
 
-    variances: Array
-    root: Array
-    mean: Array
-    rise: Array
-    energy: Array
-    steep: Array
+    prepared: Prepared
+    part: slice
 
     def __getitem__(self, part: slice) -> Side:
-        """Some of the n."""
-        return Side(*(getattr(self, name)[..., part] for name in self.__dataclass_fields__))
+        """Some of these, counted from the first."""
+        start, stop, _ = part.indices(self.count)
+        if self.prepared.is_columns and start % WIDTH:
+            raise ValueError(f"A part of columns begins at a multiple of {WIDTH}, not at {start}.")
+        return Side(self.prepared, slice(self.part.start + start, self.part.start + stop))
+
+    @property
+    def count(self) -> int:
+        """Number of rows or columns."""
+        return int(self.part.stop - self.part.start)
+
+    def of(self, values: Array) -> Array:
+        """This part of values (…, stack, n)."""
+        return np.asarray(values[..., self.part])
+
+    def strips(self, values: Array) -> Array:
+        """This part of features: of rows (stack, n, …), of columns (stack, strips, …)."""
+        part = self.part
+        if self.prepared.is_columns:
+            part = slice(part.start // WIDTH, -(-part.stop // WIDTH))
+        return np.asarray(values[:, part])
+
+    @property
+    def inverse(self) -> Array:
+        """1/√q, of columns in strips."""
+        return self.strips(self.prepared.inverse)
+
+    @property
+    def variances(self) -> Array:
+        """The variances q, (stack, n)."""
+        return self.of(self.prepared.variances)
+
+    @property
+    def root(self) -> Array:
+        """√q."""
+        return self.of(self.prepared.root)
+
+    @property
+    def mean(self) -> Array:
+        """M_0 = E[φ]."""
+        phi = self.prepared.dual.phi
+        return phi.amplitude * self.of(self.prepared.moments[0]) + phi.offset
+
+    @property
+    def rise(self) -> Array:
+        """M_1 = E[φ']."""
+        phi = self.prepared.dual.phi
+        return phi.amplitude * phi.gain * self.of(self.prepared.moments[1])
+
+    @property
+    def energy(self) -> Array:
+        """S = E[φ²]."""
+        phi, found = self.prepared.dual.phi, phi_moments(self)
+        return phi.amplitude**2 * found[2] + 2.0 * phi.amplitude * phi.offset * found[0] + phi.offset**2
+
+    @property
+    def steep(self) -> Array:
+        """E1 = E[φ'²]."""
+        phi = self.prepared.dual.phi
+        return (phi.amplitude * phi.gain) ** 2 * self.of(self.prepared.moments[3])
+
+    @property
+    def lift(self) -> Array:
+        """Half of what an offset adds to F."""
+        phi = self.prepared.dual.phi
+        return phi.amplitude * phi.offset * self.of(self.prepared.moments[0]) + 0.5 * phi.offset**2
+
+
+def phi_moments(side: Side) -> Array:
+    """M_0, M_1, S and E1 of the bare shape for a part of what was prepared."""
+    return side.of(side.prepared.moments)
 
 
 class Dual:
-    """F and F' of one activation over the variances of one computation; thread-safe, without hidden state.
+    """F and F' of one activation over the variances of one computation; thread-safe.
 
     Args:
         phi: the activation.
         variances: the variances that will occur, of any form, or numbers that span them.
-        pairs: how many pairs will be evaluated, about: few are not worth a table.
-
-    Attributes:
-        error: bound on the error of F relative to √(S S'), and of F' relative to √(E1 E1').
+        pairs: about how many pairs will be evaluated: few are not worth a table.
     """
 
     def __init__(self, phi: Activation, variances: Array, pairs: int = 1 << 40) -> None:
-        self.phi, self.error = phi, 1e-12
+        # A constant is added at the end: hard_sigmoid without it is odd.
+        shape, level = phi.shape.without_level()
+        if shape is not phi.shape:
+            phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
+        self.phi, self.pairs = phi, pairs
+        inner = phi.gain**2 * np.asarray(variances, dtype=np.float64).reshape(-1)
+        inner = inner[inner > SMALLEST]
+        ends = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
+        self.probes = np.geomspace(*ends, PROBES)
+        self._lock = threading.Lock()
 
-    def side(self, variances: Array) -> Side:
-        """What rows or columns with these variances (stack, n) contribute."""
-        q = np.maximum(variances, SMALLEST)
-        phi = self.phi
-        return Side(
-            q,
-            np.sqrt(q),
-            np.asarray(moments.mean_derivative(phi, q, 0)),
-            np.asarray(moments.mean_derivative(phi, q, 1)),
-            np.asarray(moments.second_moment(phi, q)),
-            np.asarray(moments.derivative_second_moment(phi, q)),
-        )
+    @cached_property
+    def is_constant(self) -> bool:
+        """The activation is a constant."""
+        return self.phi.amplitude == 0.0 or self.phi.gain == 0.0
+
+    @cached_property
+    def has_table(self) -> bool:
+        """A table may serve what the series does not."""
+        shape = self.phi.shape
+        return shape.pieces is None and not any(shape.kinks) and self.pairs >= TABLE_WORTH
+
+    @cached_property
+    def series(self) -> Series:
+        """The series, as long as it needs to be for every correlation, or at most as long as it is worth."""
+        shape = self.phi.shape
+        longest = Series(shape, MOST if shape.pieces is not None or self.has_table else MOST_ALONE)
+        shares = self._shares(longest)
+        enough = np.flatnonzero((shares <= ALLOWED).all(axis=0))
+        if len(enough):
+            return Series(shape, int(longest.counts[enough[0]]))
+        return longest
+
+    def _shares(self, series: Series) -> Array:
+        shape, inner = self.phi.shape, self.probes
+        energy, steep = shape.second_moment(inner), shape.derivative_second_moment(inner)
+        return series.shares(inner, series.coefficients(inner), energy, steep)
+
+    @cached_property
+    def straight(self) -> StraightPieces:
+        """The closed form of straight pieces."""
+        if self.phi.shape.pieces is None:
+            raise ValueError("The activation is not made of straight pieces.")
+        return StraightPieces(self.phi, self.phi.shape.pieces, self.probes)
+
+    @cached_property
+    def bands(self) -> list[table.Band]:
+        """Ranges of log variances of the tables; smaller variances are left to the series with every other."""
+        series = self.series
+        order = max(int(series.orders[-1]) - 1, 1)
+        reach = np.exp(0.5 * (np.log(ALLOWED) - np.log(self._shares(series)[:, -1])) / order)
+        needed = self.probes[reach * reach.min() < 1.0 + 1e-6]
+        if not len(needed):
+            needed = self.probes[-1:]
+        # The probe below the first one that needs a table may need it as well.
+        first = max(int(np.searchsorted(self.probes, needed[0])) - 1, 0)
+        return table.bands(np.log(self.probes[[first, -1]]))
+
+    def table(self, own: int, other: int) -> table.Table:
+        """The table of two bands."""
+        made = table.table(self.phi.shape, self.bands[own], self.bands[other])
+        if made is None:
+            raise ValueError("The table of these bands cannot be resolved.")
+        return made
+
+    def rows(self, variances: Array) -> Side:
+        """Rows with these variances (stack, n)."""
+        return Side(Prepared(self, variances, columns=False), slice(0, variances.shape[1]))
+
+    def columns(self, variances: Array) -> Side:
+        """Columns with these variances (stack, n)."""
+        return Side(Prepared(self, variances, columns=True), slice(0, variances.shape[1]))
 
     def tiles(
-        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array | None = None
+        self,
+        left: Side,
+        right: Side,
+        covariance: Array,
+        value: Array,
+        slope: Array,
+        bend: Array | None = None,
+        *,
+        lower: bool = False,
     ) -> Evidence:
-        """Write F, F' and, where asked, dF'/dc of all pairs; all arrays (stack, n, m), C-contiguous."""
-        value[:], slope[:] = quadrature_dual(
-            self.phi, left.variances[:, :, None], right.variances[:, None, :], covariance
-        )
-        return Evidence(("quadrature",), covariance.size)
+        """Write F, F' and, where asked, dF'/dc of all pairs.
+
+        Args:
+            left: the rows.
+            right: the columns.
+            covariance: covariances (stack, n, m); beyond ±√(q q') they count as that bound.
+            value: F is written here.
+            slope: F' is written here.
+            bend: dF'/dc is written here, for Newton's method: it is less accurate than the others.
+            lower: only pairs on and below the diagonal are needed.
+        """
+        phi, shape = self.phi, self.phi.shape
+        if self.is_constant:
+            value[:], slope[:] = left.mean[:, :, None] * right.mean[:, None, :], 0.0
+            if bend is not None:
+                bend[:] = 0.0
+            return Evidence(("closed form",), CLOSED)
+        bends = np.zeros((0, 0, 0)) if bend is None else bend
+        if shape.is_homogeneous and shape.pieces is not None:
+            scale = (phi.amplitude * phi.gain) ** 2
+            linear, bent = (scale * part for part in slopes_of(shape.pieces))
+            homogeneous_tiles(covariance, left.root, right.root, linear, bent, lower, value, slope)
+            evidence = Evidence(("closed form",), CLOSED)
+            if bend is not None:
+                product_of_roots = left.root[:, :, None] * right.root[:, None, :]
+                sine = np.sqrt(np.maximum(product_of_roots**2 - covariance**2, 1e-24 * product_of_roots**2))
+                bend[:] = bent / sine
+        elif shape.quarter is not None:
+            inner, others = (side.of(side.prepared.inner) for side in (left, right))
+            turned = covariance if phi.gain == 1.0 else phi.gain**2 * covariance
+            wave_tiles(turned, np.sqrt(inner), np.sqrt(others), shape.quarter == 0, lower, value, slope)
+            if bend is not None:
+                np.multiply(value, phi.amplitude**2 * phi.gain**4, out=bend)
+            _scale(value, slope, bends[:0], phi.amplitude**2, (phi.amplitude * phi.gain) ** 2)
+            evidence = Evidence(("closed form",), CLOSED)
+        else:
+            evidence = self._series(left, right, covariance, value, slope, bends, lower)
+        if phi.offset:
+            _lift(value, left.lift, right.lift)
+        return evidence
+
+    def _series(
+        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array, lower: bool
+    ) -> Evidence:
+        """The series for the pairs that it reaches, and what is next for the others."""
+        series, phi = self.series, self.phi
+        own, other = left.prepared.series, right.prepared.series
+        todo = np.zeros((*covariance.shape[:2], -(-covariance.shape[2] // WIDTH)), dtype=np.bool_)
+        rest = series_tiles(
+            covariance, left.strips(own.terms), left.strips(own.tails), left.inverse, right.strips(other.terms),
+            right.strips(other.tails), right.inverse, series.counts, series.orders, phi.shape.parity, np.log(ALLOWED),
+            series.finite, bend.size > 0, lower, value, slope, bend, todo,
+        )  # fmt: skip
+        if phi.amplitude != 1.0:
+            square = phi.amplitude**2
+            _scale(value, slope, bend, square, square)
+        evidence = Evidence(("series",), ALLOWED)
+        if not rest:
+            return evidence
+        if phi.shape.pieces is not None:
+            self.straight.tiles(
+                covariance, left.inverse, tuple(left.strips(part) for part in left.prepared.straight), right.inverse,
+                tuple(right.strips(part) for part in right.prepared.straight), todo, value, slope, bend,
+            )  # fmt: skip
+            return evidence.merge(Evidence(("closed form",), pieces.ERROR))
+        return evidence.merge(self._rest(left, right, covariance, value, slope, bend, todo, lower))
+
+    def _rest(
+        self,
+        left: Side,
+        right: Side,
+        covariance: Array,
+        value: Array,
+        slope: Array,
+        bend: Array,
+        todo: Array,
+        lower: bool,
+    ) -> Evidence:
+        """Tables where there are any, quadrature for what they leave."""
+        reaches = left.of(left.prepared.series.reach), right.of(right.prepared.series.reach)
+        evidence, unresolved = Evidence(), []
+        if self.has_table:
+            bands = left.of(left.prepared.band), right.of(right.prepared.band)
+            present = [np.unique(part[part >= 0]) for part in bands]
+            for own, other in product(*(part.tolist() for part in present)):
+                with self._lock:
+                    made = table.table(self.phi.shape, self.bands[own], self.bands[other])
+                if made is None:
+                    unresolved.append((own, other))
+                    continue
+                table_args = left.prepared.table(own, other), right.prepared.table(other, own)
+                table.table_tiles(
+                    covariance, left.inverse, left.strips(table_args[0]), reaches[0], bands[0], right.inverse,
+                    right.strips(table_args[1]), reaches[1], bands[1], made.starts, made.coordinate, own, other,
+                    bend.size > 0, todo, value, slope, bend,
+                )  # fmt: skip
+                evidence = evidence.merge(Evidence(("table",), made.error))
+            if not unresolved:
+                return evidence
+        wanted = np.repeat(todo, WIDTH, axis=2)[:, :, : covariance.shape[2]]
+        rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
+        wanted &= rho > reaches[0][:, :, None] * reaches[1][:, None, :]
+        if unresolved:
+            some = np.zeros_like(wanted)
+            for own, other in unresolved:
+                some |= (bands[0] == own)[:, :, None] & (bands[1] == other)[:, None, :]
+            wanted &= some
+        if lower:
+            wanted &= np.tri(*wanted.shape[1:], dtype=np.bool_)
+        return evidence.merge(self._integrate(left, right, covariance, value, slope, bend, np.nonzero(wanted)))
+
+    def _integrate(  # type: ignore[no-untyped-def]
+        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array, where
+    ) -> Evidence:
+        """Pairs by two-dimensional quadrature; dF'/dc stays as the series has it."""
+        if not len(where[0]):
+            return Evidence()
+        phi = self.phi
+        one = left.of(left.prepared.inner)[where[0], where[1]]
+        two = right.of(right.prepared.inner)[where[0], where[2]]
+        found = shape_dual(phi.shape, one, two, phi.gain**2 * covariance[where])
+        value[where] = phi.amplitude**2 * found[0]
+        slope[where] = (phi.amplitude * phi.gain) ** 2 * found[1]
+        return Evidence(("quadrature",), QUADRATURE, len(where[0]))
+
+
+@njit(**OPTIONS)
+def _scale(value, slope, bend, by, slope_by):  # type: ignore[no-untyped-def]
+    """Multiply F by one number, F' and its derivative by another."""
+    first, second, third = value.reshape(-1), slope.reshape(-1), bend.reshape(-1)
+    for k in range(len(first)):
+        first[k] *= by
+    for k in range(len(second)):
+        second[k] *= slope_by
+    for k in range(len(third)):
+        third[k] *= slope_by
+
+
+@njit(**OPTIONS)
+def _lift(value, left, right):  # type: ignore[no-untyped-def]
+    """Add what an offset adds to F."""
+    stack, rows, columns = value.shape
+    for t in range(stack):
+        for i in range(rows):
+            own, line, others = left[t, i], value[t, i], right[t]
+            for j in range(columns):
+                line[j] += own + others[j]
+
+
+__all__ = ["SMALLEST", "Dual", "Evidence", "Side"]

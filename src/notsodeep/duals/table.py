@@ -1,0 +1,397 @@
+"""A table of F and F' over all correlations and two ranges of variances, for activations without a closed form.
+
+    F(q, q', ρ) = √(S S') Σ_k T_k(z(ρ)) Σ_r f_kr(q) g_kr(q')                                  docs/theory.md (10.17)
+
+A Chebyshev sum in a coordinate z of the angle.  Each of its coefficients is a function of two variances, and the
+singular vectors of that function are few.  By Price's theorem the table depends neither on the model nor on the data
+but through the two ranges, which are rounded outwards: it is built once and reused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from notsodeep.duals.strips import INLINE, OPTIONS, WIDTH, arccos_over_root, correlations, fill, logarithm
+from notsodeep.errors import InputError
+from notsodeep.gaussian.dual_grid import dual_grid
+from notsodeep.gaussian.shapes import Shape
+from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes
+from notsodeep.validation import Array, IntArray
+
+# Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
+AIM, ACCEPTED = 1e-11, 4e-11
+# Distance of an angle from its ends, in units of the smallest angle over which F changes.
+OFF_ENDS = 1e-6
+# Numbers of nodes that are tried.
+ANGLES = (16, 24, 32, 48, 64, 96, 128, 192)
+VARIANCES = (8, 12, 16, 24, 32, 48, 64)
+ATTEMPTS = 3
+KEPT = 64
+
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Angle:
+    """The coordinate of a correlation in which F is smooth: θ itself, or (3.28) where F changes quickly near ρ = ±1.
+
+    Attributes:
+        epsilon: width of the smooth middle of (3.28), 0 for θ.
+        odd: the function is odd, so that 0 ≤ ρ is enough.
+    """
+
+    epsilon: float
+    odd: bool
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The coordinate at ρ = 1 and at the other end, -1 or 0."""
+        if not self.epsilon:
+            return 0.0, 0.5 * np.pi if self.odd else np.pi
+        near = float(_coordinate(np.zeros(1), np.ones(1), self.epsilon)[0])
+        return near, 0.0 if self.odd else -near
+
+    def at(self, place: Array) -> Array:
+        """The angle θ at places from 1 (ρ = 1) to -1; of (3.28) by bisection of the half angle."""
+        start, stop = self.ends
+        t = start + 0.5 * (1.0 - place) * (stop - start)
+        if not self.epsilon:
+            return np.asarray(t)
+        low, high = np.zeros_like(t), np.full_like(t, np.pi / 2)
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            below = _coordinate(np.sin(middle) ** 2, np.cos(middle) ** 2, self.epsilon) < t
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray(2.0 * low)
+
+
+def _coordinate(near: Array, far: Array, epsilon: float) -> Array:
+    """arsinh(√d/ε) less the same of the opposite end, for d = (1 - ρ)/2 and 1 - d, (3.28)."""
+    one, two = np.sqrt(near), np.sqrt(far)
+    return np.asarray(np.log((one + np.hypot(one, epsilon)) / (two + np.hypot(two, epsilon))))
+
+
+class Table:
+    """The table of a shape.
+
+    Args:
+        shape: the activation before scaling.
+        rows: logarithms of the smallest and largest variance of u.
+        columns: the same of v.
+
+    Attributes:
+        angle: the coordinate of the correlation.
+        resolved: the error is accepted.
+        error: largest error found between the nodes.
+        starts: number of the first term of each order of F and of F', and the end, (orders, 3).
+    """
+
+    def __init__(self, shape: Shape, rows: Band, columns: Band) -> None:
+        self.shape, self.bands = shape, (rows, columns)
+        self.resolved, self.error = False, np.inf
+        odd = shape.parity == -1
+        # Kinks at zero leave F smooth in θ; saturated functions change within ℓ/s of the ends, s the smaller scale.
+        scale = float(np.exp(-0.5 * min(rows[1], columns[1])))
+        coordinates = Angle(0.0, odd), Angle(min(1.0, shape.feature * scale), odd)
+        sizes = {angle: self._sizes(angle) for angle in coordinates}
+        usable = [angle for angle in coordinates if min(sizes[angle]) > 0]
+        if usable:
+            self.angle = min(usable, key=lambda angle: sizes[angle][0])
+            counts = sizes[self.angle]
+            for _ in range(ATTEMPTS):
+                self._build(*counts)
+                if self.resolved:
+                    break
+                # The counts come from a few probes.
+                counts = tuple(count + 2 + count // 4 for count in counts)
+
+    def _sizes(self, angle: Angle) -> tuple[int, int, int]:
+        """How many angles and variances of either side resolve F and F' in a coordinate; 0 if too many."""
+        self.angle = angle
+        some = [self._logs(side, np.array([-1.0, 0.3, 1.0])) for side in (0, 1)]
+        angles = 0
+        for count in ANGLES:
+            series = chebyshev_coefficients(self._grid(*some, chebyshev_nodes(count)), 1)
+            angles = _needed(np.abs(series).max(axis=(0, 2, 3)))
+            if angles:
+                break
+        return (angles, self._variances(0), self._variances(1)) if angles else (0, 0, 0)
+
+    def _variances(self, side: int) -> int:
+        """How many variances of one side resolve F and F' at a few angles; 0 if too many."""
+        if self.bands[side][1] - self.bands[side][0] < 1e-9:
+            return 1
+        other = self._logs(1 - side, np.array([-1.0, 0.1, 1.0]))
+        for count in VARIANCES:
+            logs = self._logs(side, chebyshev_nodes(count))
+            pair = (logs, other) if side == 0 else (other, logs)
+            series = chebyshev_coefficients(
+                self._grid(*pair, np.array([-1.0, -0.4, 0.3, 0.8, 1.0])), 2 + side
+            )
+            needed = _needed(np.abs(np.moveaxis(series, 2 + side, 0)).reshape(count, -1).max(axis=1))
+            if needed:
+                return needed
+        return 0
+
+    def _logs(self, side: int, place: Array) -> Array:
+        low, high = self.bands[side]
+        return np.asarray(0.5 * (low + high) + 0.5 * (high - low) * place)
+
+    def _grid(self, rows: Array, columns: Array, place: Array) -> Array:
+        """F/√(S S') and F'/√(E1 E1') at log variances and places, (2, places, rows, columns)."""
+        # Off the ends, where quadrature has nothing to say, by so little that a saturated function does not see it.
+        highest = max(band[1] for band in self.bands)
+        off = min(1e-7, OFF_ENDS * self.shape.feature * float(np.exp(-0.5 * highest)))
+        angles = np.clip(self.angle.at(place), off, np.pi - off)
+        grid = dual_grid(self.shape, np.exp(rows), np.exp(columns), angles)
+        roots = [[np.sqrt(moment(np.exp(side))) for side in (rows, columns)] for moment in self._moments]
+        return np.stack([part / np.multiply.outer(*root) for part, root in zip(grid, roots, strict=True)])
+
+    @property
+    def _moments(self):  # type: ignore[no-untyped-def]
+        return self.shape.second_moment, self.shape.derivative_second_moment
+
+    def _build(self, angles: int, *variances: int) -> None:
+        angles += angles % 2
+        logs = [
+            self._logs(side, chebyshev_nodes(count)) if count > 1 else np.array([self.bands[side][1]])
+            for side, count in enumerate(variances)
+        ]
+        series = chebyshev_coefficients(self._grid(*logs, chebyshev_nodes(angles)), 1)
+        left, sizes, right = np.linalg.svd(series, full_matrices=False)
+        functions: tuple[list[Array], list[Array]] = [], []
+        starts, total = np.zeros((angles, 3), dtype=np.intp), 0
+        for k in range(angles):
+            for kind in range(2):
+                starts[k, kind] = total
+                # Four terms at a time.
+                count = int(np.sum(sizes[kind, k] > 4.0 * AIM / angles))
+                room, roots = -count % 4, np.sqrt(sizes[kind, k, :count])
+                parts = left[kind, k][:, :count] * roots, right[kind, k][:count].T * roots
+                for side in range(2):
+                    functions[side].append(np.pad(parts[side], ((0, 0), (0, room))))
+                total += count + room
+            starts[k, 2] = total
+        self.starts = starts
+        self.kinds = np.concatenate(
+            [np.repeat([0, 1], np.diff(starts[k])) for k in range(angles)] or [np.zeros(0, dtype=int)]
+        )
+        self.functions = [chebyshev_coefficients(np.concatenate(parts, axis=1)) for parts in functions]
+        self.error = self._missed()
+        self.resolved = self.error <= ACCEPTED
+
+    def factors(self, inner: Array, side: int, roots: tuple[Array, Array]) -> Array:
+        """The functions of F and F' at flat variances of the shape, (n, terms); `roots` are √S and √E1 there.
+
+        Variances outside of the band count as its ends.
+        """
+        low, high = self.bands[side]
+        half = 0.5 * (high - low)
+        place = (np.log(inner) - low - half) / half if half > 0.0 else np.zeros_like(inner)
+        functions = self.functions[side]
+        basis = chebyshev_basis(place, len(functions))
+        return np.asarray((basis @ functions) * np.stack(roots, axis=1)[:, self.kinds])
+
+    def _missed(self) -> float:
+        """Twice the largest error at points between the nodes."""
+        generator = np.random.default_rng(0)
+        places = [np.concatenate([[-1.0, 1.0], generator.uniform(-1.0, 1.0, count)]) for count in (5, 5, 14)]
+        logs = [self._logs(side, places[side]) for side in (0, 1)]
+        truth = self._grid(*logs, places[2])
+        ones = tuple(np.ones((2, len(part))) for part in logs)
+        left, right = (
+            self.factors(np.exp(logs[side]), side, (ones[side][0], ones[side][1])) for side in (0, 1)
+        )
+        basis = chebyshev_basis(places[2], len(self.starts))
+        worst = 0.0
+        for kind in range(2):
+            found = np.zeros_like(truth[kind])
+            for k in range(len(self.starts)):
+                part = slice(self.starts[k, kind], self.starts[k, kind + 1])
+                found += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
+            worst = max(worst, float(np.abs(found - truth[kind]).max()))
+        return 2.0 * worst
+
+    @property
+    def coordinate(self) -> tuple[float, float, float, bool]:
+        """What the compiled loop needs to know of the angle."""
+        return (self.angle.epsilon, *self.angle.ends, self.angle.odd)
+
+
+def _needed(sizes: Array) -> int:
+    """How many coefficients leave less than a tenth of AIM; 0 if they have not died out."""
+    rest = np.cumsum(sizes[::-1])[::-1]
+    count = int(np.argmax(rest < 0.1 * AIM)) if np.any(rest < 0.1 * AIM) else len(sizes)
+    return count if 0 < count <= len(sizes) - 2 else 0
+
+
+_TABLES: OrderedDict[tuple[Shape, Band, Band], Table | None] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def table(shape: Shape, rows: Band, columns: Band) -> Table | None:
+    """The table of a shape over two ranges of log variances; None if it cannot be resolved.  The last few are kept."""
+    key = (shape, rows, columns)
+    with _LOCK:
+        if key not in _TABLES:
+            try:
+                made: Table | None = Table(shape, rows, columns)
+            except InputError:
+                # The range reaches where a callable grows faster than the Gaussian decays.
+                made = None
+            _TABLES[key] = made if made is not None and made.resolved else None
+            while len(_TABLES) > KEPT:
+                _TABLES.popitem(last=False)
+        _TABLES.move_to_end(key)
+        return _TABLES[key]
+
+
+def clear_tables() -> None:
+    """Forget all tables: the next computation builds them again, with the same numbers."""
+    with _LOCK:
+        _TABLES.clear()
+
+
+def bands(logs: Array, step: float = 0.5, longest: float = 10.0) -> list[Band]:
+    """Ranges of log variances that together hold all of these, rounded outwards, none much longer than `longest`."""
+    low, high = float(np.floor(logs.min() / step) * step), float(np.ceil(logs.max() / step) * step)
+    count = max(1, int(np.ceil((high - low) / longest)))
+    edges = low + (high - low) * np.arange(count + 1) / count
+    return [(float(a), float(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def band_numbers(logs: Array, ranges: list[Band]) -> IntArray:
+    """The band of each log variance, -1 below the first."""
+    return np.searchsorted([low for low, _ in ranges], logs, side="right") - 1
+
+
+@njit(**INLINE)
+def _place(rho, angle, z, rate, ratio, bits):  # type: ignore[no-untyped-def]
+    """The place z of correlations, and dz/dρ."""
+    epsilon, start, stop, odd = angle
+    width, square, quarter = 2.0 / (start - stop), epsilon * epsilon, 0.5 * np.pi
+    if epsilon == 0.0:
+        for j in range(WIDTH):
+            y = 1.0 - abs(rho[j])
+            root = np.sqrt(y)
+            # The angle from the nearer end.
+            theta = root * arccos_over_root(y)
+            theta = theta if odd else quarter - np.copysign(quarter - theta, rho[j])
+            z[j] = 1.0 + width * theta
+            rate[j] = -width / max(root * np.sqrt(2.0 - y), 1e-8)
+        return
+    for j in range(WIDTH):
+        size = abs(rho[j]) if odd else rho[j]
+        near, far = 0.5 * (1.0 - size), 0.5 * (1.0 + size)
+        one, two = np.sqrt(near), np.sqrt(far)
+        three, four = np.sqrt(near + square), np.sqrt(far + square)
+        ratio[j] = (one + three) / (two + four)
+        rate[j] = -0.25 * width * (1.0 / max(one * three, 1e-8) + 1.0 / max(two * four, 1e-8))
+    logarithm(ratio, bits, z)
+    for j in range(WIDTH):
+        z[j] = 1.0 + width * (z[j] - start)
+
+
+@njit(**INLINE)
+def _recursion(twice, now, before):  # type: ignore[no-untyped-def]
+    """Clenshaw's recursion: `before` becomes 2z · now - before."""
+    for j in range(WIDTH):
+        before[j] = twice[j] * now[j] - before[j]
+
+
+@njit(**INLINE)
+def _derived(twice, now, before, value):  # type: ignore[no-untyped-def]
+    """The same for the derivative in z of a sum."""
+    for j in range(WIDTH):
+        before[j] = twice[j] * now[j] - before[j] + 2.0 * value[j]
+
+
+@njit(**INLINE)
+def _add(left, right, first, last, total):  # type: ignore[no-untyped-def]
+    """Add the products of the factor of a row with those of a strip."""
+    for r in range(first, last, 4):
+        a0, a1, a2, a3, b = left[r], left[r + 1], left[r + 2], left[r + 3], right[r * WIDTH : (r + 4) * WIDTH]
+        for j in range(WIDTH):
+            total[j] += (a0 * b[j] + a1 * b[j + WIDTH]) + (a2 * b[j + 2 * WIDTH] + a3 * b[j + 3 * WIDTH])
+
+
+@njit(**OPTIONS)
+def table_tiles(  # type: ignore[no-untyped-def]
+    covariance, inverse, left, reach, band, inverse_right, right, reach_right, band_right, starts, angle, own, other,
+    bends, todo, value, slope, bend,
+):  # fmt: skip
+    """F, F' and, with `bends`, dF'/dc of the pairs of two bands that the series does not reach.
+
+    `todo` (stack, rows, strips) says in which strips there are any; a pair is one if |ρ| exceeds reach · reach', its
+    row is in the band `own` and its column in the band `other`.
+    """
+    stack, rows, columns = covariance.shape
+    orders = len(starts)
+    rho, z, twice, rate, ratio = (
+        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH),
+    )  # fmt: skip
+    v1, v2, d1, d2, e1, e2 = (
+        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH),
+    )  # fmt: skip
+    bits = ratio.view(np.int64)
+    for t in range(stack):
+        for strip in range(right.shape[1]):
+            begin = strip * WIDTH
+            width = min(WIDTH, columns - begin)
+            factors, others = right[t, strip].reshape(-1), inverse_right[t, strip, 0]
+            present = False
+            for j in range(width):
+                present = present or band_right[t, begin + j] == other
+            if not present:
+                continue
+            for i in range(rows):
+                if not todo[t, i, strip] or band[t, i] != own:
+                    continue
+                factor = inverse[t, i]
+                correlations(covariance[t, i, begin : begin + width], factor, others, width, rho)
+                _place(rho, angle, z, rate, ratio, bits)
+                for j in range(WIDTH):
+                    twice[j] = 2.0 * z[j]
+                fill(v1, 0.0)
+                fill(v2, 0.0)
+                fill(d1, 0.0)
+                fill(d2, 0.0)
+                fill(e1, 0.0)
+                fill(e2, 0.0)
+                row = left[t, i]
+                for k in range(orders - 1, -1, -2):
+                    _recursion(twice, v1, v2)
+                    _add(row, factors, starts[k, 0], starts[k, 1], v2)
+                    if bends:
+                        _derived(twice, e1, e2, d1)
+                    _recursion(twice, d1, d2)
+                    _add(row, factors, starts[k, 1], starts[k, 2], d2)
+                    _recursion(twice, v2, v1)
+                    _add(row, factors, starts[k - 1, 0], starts[k - 1, 1], v1)
+                    if bends:
+                        _derived(twice, e2, e1, d2)
+                    _recursion(twice, d2, d1)
+                    _add(row, factors, starts[k - 1, 1], starts[k - 1, 2], d1)
+                # T_0 was counted with 2z like the others.
+                for j in range(WIDTH):
+                    e1[j] = (e1[j] - z[j] * e2[j] - d2[j]) * rate[j]
+                    v1[j] -= z[j] * v2[j]
+                    d1[j] -= z[j] * d2[j]
+                if angle[3]:
+                    for j in range(WIDTH):
+                        v1[j] = np.copysign(1.0, rho[j]) * v1[j]
+                        e1[j] = np.copysign(1.0, rho[j]) * e1[j]
+                for j in range(width):
+                    if band_right[t, begin + j] == other and abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
+                        value[t, i, begin + j] = v1[j]
+                        slope[t, i, begin + j] = d1[j]
+                        if bends:
+                            bend[t, i, begin + j] = e1[j] * factor * others[j]
+
+
+__all__ = ["Table", "band_numbers", "bands", "clear_tables", "table", "table_tiles"]
