@@ -77,7 +77,13 @@ def evaluate(dual: Dual, left: Side, right: Side, covariance: Array, value: Arra
 
 
 def solve(
-    equation: Equation, left: Side, right: Side, entering: Array, start: Array, systems: Systems, own: Own
+    equation: Equation,
+    left: Side,
+    right: Side,
+    entering: Array,
+    guesses: tuple[Array, Array],
+    systems: Systems,
+    own: Own,
 ) -> Solution:
     """Solve the equation for the pairs of two sides.
 
@@ -86,14 +92,14 @@ def solve(
         left: the variables of the rows.
         right: the variables of the columns.
         entering: b.
-        start: correlations to start from, times √(q q'); overwritten by Λ.
+        guesses: what `guess_terms` gives for both sides.
         systems: how positions are mixed.
         own: entries where a variable meets itself.
     """
     dual, tolerance, cautious = equation.dual, equation.tolerance, equation.rate >= 1.0
     scale = left.root[:, :, None] * right.root[:, None, :]
-    covariance, here = start, (slice(None), *own)
-    value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(6))
+    here = slice(None), *own
+    covariance, value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(7))
     flat = {name: array.reshape(-1) for name, array in (("b", entering), ("scale", scale), ("c", covariance))}
 
     def advance(enough: float, finest: float) -> float:
@@ -105,7 +111,7 @@ def solve(
         )  # fmt: skip
 
     odd = dual.phi.shape.parity == -1
-    guess_dual(_terms(left), _terms(right), odd, covariance, scale, value, slope)
+    guess_dual(*guesses, odd, entering, scale, covariance, value, slope)
     if not cautious:
         advance(ROUNDING_OF_ONE, GUESSED)
     covariance[here] = scale[here]
@@ -134,11 +140,13 @@ def solve(
     return Solution(covariance, value, slope, number, residual, evidence)
 
 
-def _terms(side: Side) -> Array:
-    """M_0, M_1, and the roots of what they leave of S and of q E1."""
-    rest = np.sqrt(np.maximum(side.energy - side.mean**2 - side.variances * side.rise**2, 0.0))
-    steep = np.sqrt(np.maximum(side.steep - side.rise**2, 0.0) * side.variances)
-    return np.stack([side.mean, side.rise, rest, steep])
+def guess_terms(side: Side, alone: Array) -> Array:
+    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b), `alone` being b of a variable with itself."""
+    q, mean, rise = side.variances, side.mean, side.rise
+    rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
+    steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)
+    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
+    return np.stack([mean, rise, rest, steep, growth])
 
 
 def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -> Array:
@@ -150,4 +158,4 @@ def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -
     return result
 
 
-__all__ = ["TOLERANCE", "Equation", "Own", "Solution", "adjoint_products", "evaluate", "solve"]
+__all__ = ["TOLERANCE", "Equation", "Own", "Solution", "adjoint_products", "evaluate", "guess_terms", "solve"]

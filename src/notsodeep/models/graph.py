@@ -180,16 +180,16 @@ class GraphProgram:
                 # Variances change from step to step: a range that serves most of them.
                 span = np.array([seen.min() / MARGIN, seen.max() * MARGIN])
                 dual = Dual(self.model.activation, span, q.size**2)
-            side = dual.side(np.array(q[None]))
-            info = _evaluate(dual, side, covariance, value, slope)
+            left, right = dual.rows(q[None]), dual.columns(q[None])
+            info = _evaluate(dual, left, right, covariance, value, slope)
             if residual <= TOLERANCE:
-                rate = self._rate(side)
+                rate = self._rate(left)
                 if tangent and rate >= 1.0:
                     raise ConvergenceError(
                         f"The tangent kernel may diverge: σ_a² ‖S‖² E[φ'²] = {rate:.4g} ≥ 1.",
                         f"Lower sigma_a2 below {self.model.sigma_a2 / rate:.4g}.",
                     )
-                error = dual.error + (residual + dual.error) / max(1.0 - rate, 1e-3)
+                error = info.error_bound + (residual + info.error_bound) / max(1.0 - rate, 1e-3)
                 phi, info = self.model.activation, replace(info, iterations=step, residual=residual, error_bound=error)
                 return covariance, value, slope, info.provided(phi.caveat, phi.shape.inaccuracy)
             moved = self.model.sigma_a2 * self.mix(value) + forcing
@@ -236,19 +236,19 @@ class GraphProgram:
         )  # fmt: skip
 
 
-def _evaluate(dual: Dual, side: Side, covariance: Array, value: Array, slope: Array) -> KernelInfo:
+def _evaluate(dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array) -> KernelInfo:
     """F and F' of all pairs of nodes, tile by tile."""
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         part = covariance[None, rows, columns].copy()
         found = np.empty((2, *part.shape))
         own = np.arange(part.shape[1] if rows == columns else 0)
-        evidence = evaluate(dual, side[rows], side[columns], part, found[0], found[1], (own, own))
+        evidence = evaluate(dual, left[rows], right[columns], part, found[0], found[1], (own, own))
         for whole, (tile,) in zip((value, slope), found, strict=True):
             # On the diagonal of the matrix the lower half counts.
             whole[rows, columns] = np.tril(tile) if len(own) else tile
             whole[columns, rows] = tile.T if not len(own) else np.tril(tile) + np.tril(tile, -1).T
-        return KernelInfo(0, 0.0, 0.0, evidence.fallback_pairs, evidence.methods)
+        return KernelInfo(0, 0.0, evidence.error, evidence.fallback_pairs, evidence.methods)
 
     return for_each_tile(work, len(value), len(value), symmetric=True)
 

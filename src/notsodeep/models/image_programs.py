@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.strips import WIDTH
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.equilibrium import TOLERANCE, Equation, Own, adjoint_products, evaluate, solve
+from notsodeep.models.equilibrium import TOLERANCE, Equation, Own, adjoint_products, evaluate, guess_terms, solve
 from notsodeep.models.mixing import Convolution, Systems
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
@@ -24,10 +25,12 @@ from notsodeep.validation import Array, IntArray
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile, at most: more share what is prepared for each; and tiles along a side, at least, for progress.
-TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 3
+# Pooled samples of a tile, at most; and tiles along a side, at least, for progress.
+TILE_SIDE_POOL, TILES = 8, 3
 # Positions of the samples of a tile, and entries of the fields that are computed together.
 PREPARED, ENTRIES = 1 << 16, 1 << 17
+# Samples of the rows that are prepared together.
+ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,22 @@ class Block:
     Attributes:
         values: the samples, (stack, channels, n).
         keys: their keys.
-        forcing: 𝒜|x|², (stack, n).
         sides: what they contribute to F in each layer.
+        guess: what they contribute to a first guess, (…, stack, n).
     """
 
     values: Array
     keys: IntArray
-    forcing: Array
     sides: list[Side]
+    guess: Array
+
+    def part(self, start: int, stop: int) -> Block:
+        """Some of these samples; all of them if there is one only, whose positions stand where samples are otherwise."""
+        if stop - start >= len(self.keys):
+            return self
+        part = slice(start, stop)
+        sides = [side[part] for side in self.sides]
+        return Block(self.values[..., part], self.keys[part], sides, self.guess[..., part])
 
 
 def _chunks(start: int, stop: int, size: int) -> Iterator[slice]:
@@ -103,13 +114,12 @@ class ImageProgram:
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
         pairs = int(self.shape[0] * self.shape[1] / self.weight)
         self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
-        # Where samples are few, all threads have a tile.
-        few = -(-max(self.shape) // max(threads(), TILES))
-        most = TILE_SIDE_POOL if self.pool else min(TILE_SIDE, max(8, PREPARED // mixing.count))
-        self.tile_side = int(np.clip(few, 1, most))
+        # Where samples are few, all threads have a tile; strips of columns should be full all the same.
+        closed = all(layer.phi.shape.is_homogeneous for layer in layers)
+        tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
+        most = TILE_SIDE_POOL if self.pool else min(WIDTH, max(8, PREPARED // mixing.count))
+        self.tile_side = int(np.clip(-(-max(self.shape) // tiles), 1, most))
         self.rows = 1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
-        # Half of a tile, so that less is computed beyond the diagonal.
-        self.columns = 1 if self.pool else max(min(self.tile_side, 16), -(-self.tile_side // 2))
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
@@ -139,29 +149,37 @@ class ImageProgram:
         return np.ascontiguousarray(values if self.pool else np.moveaxis(values, 0, -1).swapaxes(0, -2))
 
     def _block(self, number: int, part: slice) -> Block:
+        """Some samples of the rows (0) or columns (1)."""
         chosen = self.sets[number]
+        variances = [self._arranged(q[part]) for q in chosen.variances]
         sides = [
-            dual.side(self._arranged(q[part])) for dual, q in zip(self.duals, chosen.variances, strict=True)
+            dual.columns(q) if number else dual.rows(q) for dual, q in zip(self.duals, variances, strict=True)
         ]
-        values, forcing = self._arranged(chosen.values[part]), self._arranged(chosen.forcing[part])
-        return Block(values, chosen.keys[part], forcing, sides)
+        guess = self.guess(sides[0], self._arranged(chosen.forcing[part]))
+        return Block(self._arranged(chosen.values[part]), chosen.keys[part], sides, guess)
+
+    def guess(self, side: Side, forcing: Array) -> Array:
+        """What samples contribute to a first guess: nothing where none is needed."""
+        return np.empty((0, *forcing.shape))
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
         """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
         shape = rows.stop - rows.start, columns.stop - columns.start
         named = {Kernel.CK: np.zeros(shape), Kernel.NTK: np.zeros(shape)}
         info = KernelInfo(0, 0.0, 0.0, 0)
-        right = [(part, self._block(1, part)) for part in _chunks(columns.start, columns.stop, self.columns)]
-        for top in _chunks(rows.start, rows.stop, self.rows):
-            left = self._block(0, top)
+        width = 1 if self.pool else self.tile_side
+        right = [(part, self._block(1, part)) for part in _chunks(columns.start, columns.stop, width)]
+        for top, left in self._row_blocks(rows):
             for side, block in right:
-                if diagonal and side.start >= top.stop:
+                # On the diagonal no more than a few columns beyond it.
+                stop = min(side.stop, side.start + -(-(top.stop - side.start) // 8) * 8) if diagonal else side.stop
+                if stop <= side.start:
                     continue
+                features, tangents, found = self.fill(left, block.part(0, stop - side.start))
                 place = (
                     slice(top.start - rows.start, top.stop - rows.start),
-                    slice(side.start - columns.start, side.stop - columns.start),
+                    slice(side.start - columns.start, stop - columns.start),
                 )
-                features, tangents, found = self.fill(left, block)
                 named[Kernel.CK][place], named[Kernel.NTK][place] = features, tangents
                 info = info.merge(found)
         silent = np.logical_or.outer(self.sets[0].silent[rows], self.sets[1].silent[columns])
@@ -170,6 +188,13 @@ class ImageProgram:
             # A few entries beyond the diagonal may have been computed as well.
             kernels = {name: np.tril(part) + np.tril(part, -1).T for name, part in kernels.items()}
         return EntrywiseTile(kernels, info)
+
+    def _row_blocks(self, rows: slice) -> Iterator[tuple[slice, Block]]:
+        """The samples of the rows in small blocks, parts of larger ones that are prepared together."""
+        for chunk in _chunks(rows.start, rows.stop, 1 if self.pool else max(self.rows, ROWS)):
+            whole = self._block(0, chunk)
+            for part in _chunks(chunk.start, chunk.stop, self.rows):
+                yield part, whole.part(part.start - chunk.start, part.stop - chunk.start)
 
     def _own(self, left: Block, right: Block) -> Own:
         """Where a position meets itself."""
@@ -244,13 +269,13 @@ class ImageEquilibrium(ImageProgram):
         layer, sides = self.layers[0], (left.sides[0], right.sides[0])
         entering = layer.inject * self.product(left, right) + layer.constant
         systems = self.systems(len(left.keys) * len(right.keys))
-        start = self._growth(left)[:, :, None] * self._growth(right)[:, None, :] * entering
-        solution = solve(self.equation, *sides, entering, start, systems, self._own(left, right))
+        own = self._own(left, right)
+        solution = solve(self.equation, *sides, entering, (left.guess, right.guess), systems, own)
         rate = self.rate
         if rate >= 1.0:
             # Where the bound on all correlations is not a contraction, those of these pairs may be.
             slopes = np.abs(solution.slope)
-            slopes[(slice(None), *self._own(left, right))] = 0.0
+            slopes[(slice(None), *own)] = 0.0
             rate = layer.weight * float(slopes.max())
             if rate >= 1.0:
                 raise self._too_steep("The conjugate kernel may not be unique", rate)
@@ -260,18 +285,17 @@ class ImageEquilibrium(ImageProgram):
             tangents = features + self.total(adjoint_products(self.equation, solution, systems))
         return features, tangents, self._info(solution.steps, solution.residual, rate, solution.evidence)
 
-    def _growth(self, block: Block) -> Array:
-        """√(q over what the input alone gives)."""
-        layer, q = self.layers[0], block.sides[0].variances
-        alone = layer.inject * block.forcing + layer.constant
-        return np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
+    def guess(self, side: Side, forcing: Array) -> Array:
+        """What `solve` starts from."""
+        layer = self.layers[0]
+        return guess_terms(side, layer.inject * forcing + layer.constant)
 
     def _info(self, steps: int, residual: float, rate: float, evidence: Evidence) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
 
         An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').
         """
-        phi, wrong = self.layers[0].phi, self.duals[0].error
+        phi, wrong = self.layers[0].phi, evidence.error
         error = self.sensitivity * (residual + wrong) / (1.0 - rate) + wrong
         info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
@@ -313,7 +337,7 @@ class ImageFeedforward(ImageProgram):
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
             covariances.append(covariance)
             slopes.append(slope)
-            one = KernelInfo(0, 0.0, info.error_bound + dual.error, evidence.fallback_pairs, evidence.methods)
+            one = KernelInfo(0, 0.0, info.error_bound + evidence.error, evidence.fallback_pairs, evidence.methods)
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         features = self.total(value)
         tangents = features.copy()

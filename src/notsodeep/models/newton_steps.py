@@ -205,22 +205,23 @@ def carry(value, slope, scale, last_step, step, last_value, last_slope):  # type
 
 
 @njit(**OPTIONS)
-def guess_dual(left, right, odd, covariance, scale, value, slope):  # type: ignore[no-untyped-def]
+def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # type: ignore[no-untyped-def]
     """An approximation of F and F' that is exact at ρ = 0 and, for equal variances, at ρ = 1.
 
-    F ≈ M_0M_0' + M_1M_1'c + (α + β ρ²) ρ^p, p = 2, or 3 for an odd activation.  `left` and `right` (4, stack, n) have
-    M_0, M_1, and the roots of what they leave of S and of q E1, from which α and β follow.  Covariances beyond
-    |ρ| = 1 are brought there.
+    F ≈ M_0M_0' + M_1M_1'c + (α + β ρ²) ρ^p, p = 2, or 3 for an odd activation, at the correlations of `entering`.
+    `left` and `right` (5, stack, n) have M_0, M_1, the roots of what they leave of S and of q E1, from which α and β
+    follow, and the factors that turn `entering` into a covariance with its correlation.
     """
     power = 3.0 if odd else 2.0
     for t in range(covariance.shape[0]):
         for i in range(covariance.shape[1]):
             c, most, found, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
+            enters, growth, growths = entering[t, i], left[4, t, i], right[4, t]
             means, rises, rests, steeps = right[0, t], right[1, t], right[2, t], right[3, t]
             mean, first, rest, steep = left[0, t, i], left[1, t, i], left[2, t, i], left[3, t, i]
             for j in range(len(c)):
-                near = most[j] * (1.0 - ROUNDING_OF_ONE)
-                c[j] = most[j] if c[j] > near else (-most[j] if c[j] < -near else c[j])
+                near, start = most[j] * (1.0 - ROUNDING_OF_ONE), enters[j] * growth * growths[j]
+                c[j] = most[j] if start > near else (-most[j] if start < -near else start)
             for j in range(len(c)):
                 whole = rest * rests[j]
                 beta = min(max(0.5 * (steep * steeps[j] - power * whole), 0.0), whole)
