@@ -134,8 +134,7 @@ class ConvDEQ(ImageModel):
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
         tolerance: largest residual of (10.1), relative to √(Λ_ii Λ_jj), with which kernels are computed; 1e-5 is enough
-            to classify.  From 1e-5 on, ReLU and other functions with one kink at zero are computed in single precision,
-            in a fraction of the time.
+            to classify.
     """
 
     activation: Activation
@@ -264,8 +263,7 @@ class ConvExplicit(ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
-        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); from 1e-5 on, ReLU and other functions with
-            one kink at zero are computed in single precision.
+        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); layers are computed to 1e-12 all the same.
     """
 
     layers: tuple[Activation, ...]

@@ -17,11 +17,11 @@ from notsodeep.models.newton_steps import ROUNDING_OF_ONE, adjoint, carry, guess
 from notsodeep.validation import Array, IntArray
 
 # Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
-TOLERANCE, AIM = 1e-12, 0.3
+TOLERANCE, AIM = 1e-12, 0.02
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: the error of F' where it is carried along a step, how well the adjoint, whose entries are
 # about 1, is solved, and the linear equations of Newton's steps.
-CARRIED, ADJOINT, SWEPT = 0.3, 0.1, 0.002
+CARRIED, ADJOINT, SWEPT = 0.03, 0.1, 0.002
 # Steps after which a residual below the tolerance is enough, and residuals after which F may be carried along a step.
 EAGER, SMALL = 4, 1e-4
 # Residual of the linear equation of the first guess.
@@ -129,7 +129,7 @@ def solve(
                 value += before
                 slope += rise
                 residual, number, carried = advance(np.inf, 0.0), number + 1, True
-                if residual <= tolerance:
+                if residual <= enough:
                     break
         value, before, slope, rise, step, last = before, value, rise, slope, last, step
     if residual > tolerance:

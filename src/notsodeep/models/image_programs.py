@@ -29,6 +29,8 @@ MOST_STEPS = 1200
 TILE_SIDE_POOL, TILES = 8, 3
 # Positions of the samples of a tile, and entries of the fields that are computed together.
 PREPARED, ENTRIES = 1 << 16, 1 << 17
+# How often F is evaluated for a pair of positions, about.
+EVALUATIONS = 3
 # Samples of the rows that are prepared together.
 ROWS = 16
 
@@ -112,7 +114,7 @@ class ImageProgram:
         self.sets = [self._set(left)]
         self.sets.append(self.sets[0] if right is None else self._set(right))
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
-        pairs = int(self.shape[0] * self.shape[1] / self.weight)
+        pairs = int(EVALUATIONS * self.shape[0] * self.shape[1] / self.weight)
         self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
         # Where samples are few, all threads have a tile; strips of columns should be full all the same.
         closed = all(layer.phi.shape.is_homogeneous for layer in layers)
