@@ -17,10 +17,10 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
-from notsodeep.pairs import single_pairs
+from notsodeep.duals import dual as engine
 from notsodeep.pairs.solution_table import SolutionTable
 from notsodeep.pairs.table_range import Range, coordinate, distance_at
-from notsodeep.pairs.tiles import announce_compilation
+from notsodeep.models.tiling import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
 
@@ -202,11 +202,11 @@ def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
 @pytest.mark.slow
 def test_a_long_integration_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with kinks away from zero has no table; before its pairs are integrated it is said how long."""
-    monkeypatch.setattr(single_pairs, "PATIENCE", 0.0)
-    monkeypatch.setattr(single_pairs, "PROBED", 1)
+    monkeypatch.setattr(engine, "PATIENCE", 0.0)
+    monkeypatch.setattr(engine, "ANNOUNCED", 1)
     phi = nsd.custom_activation(lambda x: np.clip(x, -1.0, 1.0), kinks=(-1.0, 1.0))
     X = 1.0 + 1e-2 * np.random.default_rng(0).normal(size=(7, 3))
-    with pytest.warns(UserWarning, match="integrated one by one, about"):
+    with pytest.warns(RuntimeWarning, match="integrated one by one, about"):
         ck = nsd.conjugate_kernel(nsd.Explicit([phi]), X)
     exact = nsd.conjugate_kernel(nsd.Explicit(["hard_tanh"]), X)
     np.testing.assert_allclose(ck, exact, rtol=1e-9)
@@ -219,6 +219,6 @@ def test_the_first_call_ever_says_that_it_compiles(tmp_path: Path, monkeypatch: 
     assert "compiling the inner loops" in said.getvalue()
     # Into the logs of programs, which no person reads while it compiles, nothing is written.
     assert not announce_compilation()
-    (tmp_path / "pairs").mkdir(exist_ok=True)
-    (tmp_path / "pairs" / "compiled_series.mehler_tile-22.py311.nbi").touch()
+    (tmp_path / "models").mkdir(exist_ok=True)
+    (tmp_path / "models" / "tile_moves.put_tile-22.py311.nbi").touch()
     assert not announce_compilation(StringIO())

@@ -12,7 +12,7 @@ The methods, in the order in which they are tried:
 
     closed form    one kink at zero; sine and cosine
     series         Mehler's, for every pair whose correlation its error bound allows
-    closed form    straight pieces with kinks anywhere, for the other pairs
+    closed form    straight pieces with kinks anywhere, for the other pairs; Price's integral where it would cancel
     table          every other activation that is smooth away from zero, for the other pairs
     quadrature     what is left: kinks of a callable away from zero, and handfuls of pairs
 """
@@ -20,6 +20,8 @@ The methods, in the order in which they are tried:
 from __future__ import annotations
 
 import threading
+import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -46,6 +48,8 @@ MOST, MOST_ALONE = 128, 512
 TABLE_WORTH = 256
 # Errors of the closed forms and of quadrature, relative to √(S S') and √(E1 E1').
 CLOSED, QUADRATURE = 1e-14, 1e-12
+# Pairs from which on quadrature may take long, pairs that are timed beforehand, and seconds that are announced.
+ANNOUNCED, PROBED, PATIENCE = 512, 16, 10.0
 # Variances at which the length of the series is chosen.
 PROBES = 9
 
@@ -78,6 +82,7 @@ class Prepared:
 
     def __init__(self, dual: Dual, variances: Array, *, columns: bool) -> None:
         self.dual, self.is_columns = dual, columns
+        self.silent = variances == 0.0
         self.variances = np.maximum(variances, SMALLEST)
         self.root = np.sqrt(self.variances)
         self.inner = np.maximum(dual.phi.gain**2 * self.variances, SMALLEST)
@@ -123,6 +128,11 @@ class Prepared:
         """What the closed form of straight pieces needs."""
         with self._lock:
             return self.dual.straight.side(self.inner, columns=self.is_columns)
+
+    @cached_property
+    def spread(self) -> Array:
+        """√(q/S) of the shape: how much wider the variable is than what the activation makes of it."""
+        return np.asarray(np.sqrt(self.inner / np.maximum(self.moments[2], 1e-300)))
 
     @cached_property
     def band(self) -> Array:
@@ -196,7 +206,18 @@ class Side:
     def mean(self) -> Array:
         """M_0 = E[φ]."""
         phi = self.prepared.dual.phi
-        return phi.amplitude * self.of(self.prepared.moments[0]) + phi.offset
+        mean = phi.amplitude * self.of(self.prepared.moments[0]) + phi.offset
+        return np.where(self.silent, self.still, mean)
+
+    @property
+    def silent(self) -> Array:
+        """Where the variance is zero."""
+        return self.of(self.prepared.silent)
+
+    @property
+    def still(self) -> float:
+        """φ(0)."""
+        return float(self.prepared.dual.phi(0.0))
 
     @property
     def rise(self) -> Array:
@@ -207,8 +228,9 @@ class Side:
     @property
     def energy(self) -> Array:
         """S = E[φ²]."""
-        phi, found = self.prepared.dual.phi, phi_moments(self)
-        return phi.amplitude**2 * found[2] + 2.0 * phi.amplitude * phi.offset * found[0] + phi.offset**2
+        phi, (mean, _, whole, _) = self.prepared.dual.phi, self.of(self.prepared.moments)
+        energy = phi.amplitude**2 * whole + 2.0 * phi.amplitude * phi.offset * mean + phi.offset**2
+        return np.where(self.silent, self.still**2, energy)
 
     @property
     def steep(self) -> Array:
@@ -221,11 +243,6 @@ class Side:
         """Half of what an offset adds to F."""
         phi = self.prepared.dual.phi
         return phi.amplitude * phi.offset * self.of(self.prepared.moments[0]) + 0.5 * phi.offset**2
-
-
-def phi_moments(side: Side) -> Array:
-    """M_0, M_1, S and E1 of the bare shape for a part of what was prepared."""
-    return side.of(side.prepared.moments)
 
 
 class Dual:
@@ -331,7 +348,7 @@ class Dual:
             value: F is written here.
             slope: F' is written here.
             bend: dF'/dc is written here, for Newton's method: it is less accurate than the others.
-            lower: only pairs on and below the diagonal are needed.
+            lower: only pairs below the diagonal of a square tile are needed.
         """
         phi, shape = self.phi, self.phi.shape
         if self.is_constant:
@@ -343,12 +360,11 @@ class Dual:
         if shape.is_homogeneous and shape.pieces is not None:
             scale = (phi.amplitude * phi.gain) ** 2
             linear, bent = (scale * part for part in slopes_of(shape.pieces))
-            homogeneous_tiles(covariance, left.root, right.root, linear, bent, lower, value, slope)
+            homogeneous_tiles(
+                covariance, left.root, left.inverse, right.root, right.inverse, linear, bent, bend is not None, lower,
+                value, slope, bends,
+            )  # fmt: skip
             evidence = Evidence(("closed form",), CLOSED)
-            if bend is not None:
-                product_of_roots = left.root[:, :, None] * right.root[:, None, :]
-                sine = np.sqrt(np.maximum(product_of_roots**2 - covariance**2, 1e-24 * product_of_roots**2))
-                bend[:] = bent / sine
         elif shape.quarter is not None:
             inner, others = (side.of(side.prepared.inner) for side in (left, right))
             turned = covariance if phi.gain == 1.0 else phi.gain**2 * covariance
@@ -381,13 +397,22 @@ class Dual:
         evidence = Evidence(("series",), ALLOWED)
         if not rest:
             return evidence
-        if phi.shape.pieces is not None:
-            self.straight.tiles(
-                covariance, left.inverse, tuple(left.strips(part) for part in left.prepared.straight), right.inverse,
-                tuple(right.strips(part) for part in right.prepared.straight), todo, value, slope, bend,
-            )  # fmt: skip
-            return evidence.merge(Evidence(("closed form",), pieces.ERROR))
-        return evidence.merge(self._rest(left, right, covariance, value, slope, bend, todo, lower))
+        if phi.shape.pieces is None:
+            return evidence.merge(self._rest(left, right, covariance, value, slope, bend, todo, lower))
+        evidence = evidence.merge(Evidence(("closed form",), pieces.ERROR))
+        self.straight.tiles(
+            covariance, left.inverse, tuple(left.strips(part) for part in left.prepared.straight),
+            left.of(own.reach), right.inverse, tuple(right.strips(part) for part in right.prepared.straight),
+            right.of(other.reach), todo, value, slope, bend,
+        )  # fmt: skip
+        spreads = left.of(left.prepared.spread), right.of(right.prepared.spread)
+        if spreads[0].max() * spreads[1].max() <= pieces.WIDE:
+            return evidence
+        wide = spreads[0][:, :, None] * spreads[1][:, None, :] > pieces.WIDE
+        wanted = wide & self._wanted(left, right, covariance, todo, lower)
+        return evidence.merge(
+            self._integrate(left, right, covariance, value, slope, bend, np.nonzero(wanted), "integral")
+        )
 
     def _rest(
         self,
@@ -421,31 +446,58 @@ class Dual:
                 evidence = evidence.merge(Evidence(("table",), made.error))
             if not unresolved:
                 return evidence
-        wanted = np.repeat(todo, WIDTH, axis=2)[:, :, : covariance.shape[2]]
-        rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
-        wanted &= rho > reaches[0][:, :, None] * reaches[1][:, None, :]
+        wanted = self._wanted(left, right, covariance, todo, lower)
         if unresolved:
             some = np.zeros_like(wanted)
             for own, other in unresolved:
                 some |= (bands[0] == own)[:, :, None] & (bands[1] == other)[:, None, :]
             wanted &= some
+        return evidence.merge(
+            self._integrate(left, right, covariance, value, slope, bend, np.nonzero(wanted), "quadrature")
+        )
+
+    def _wanted(self, left: Side, right: Side, covariance: Array, todo: Array, lower: bool) -> Array:
+        """The pairs that the series does not reach, in the strips that `todo` names."""
+        reaches = left.of(left.prepared.series.reach), right.of(right.prepared.series.reach)
+        wanted = np.repeat(todo, WIDTH, axis=2)[:, :, : covariance.shape[2]]
+        rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
+        wanted &= rho > reaches[0][:, :, None] * reaches[1][:, None, :]
         if lower:
-            wanted &= np.tri(*wanted.shape[1:], dtype=np.bool_)
-        return evidence.merge(self._integrate(left, right, covariance, value, slope, bend, np.nonzero(wanted)))
+            wanted &= np.tri(*wanted.shape[1:], k=-1, dtype=np.bool_)
+        return np.asarray(wanted)
 
     def _integrate(  # type: ignore[no-untyped-def]
-        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array, where
+        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array, where, method: str
     ) -> Evidence:
-        """Pairs by two-dimensional quadrature; dF'/dc stays as the series has it."""
+        """Pairs one by one, by Price's integral or two-dimensional quadrature; dF'/dc is taken for zero."""
         if not len(where[0]):
             return Evidence()
         phi = self.phi
         one = left.of(left.prepared.inner)[where[0], where[1]]
         two = right.of(right.prepared.inner)[where[0], where[2]]
-        found = shape_dual(phi.shape, one, two, phi.gain**2 * covariance[where])
+        cross = phi.gain**2 * covariance[where]
+        if method == "quadrature" and len(cross) >= ANNOUNCED:
+            self._announce(one, two, cross)
+        found = shape_dual(phi.shape, one, two, cross)
+        if bend.size:
+            bend[where] = 0.0
         value[where] = phi.amplitude**2 * found[0]
         slope[where] = (phi.amplitude * phi.gain) ** 2 * found[1]
-        return Evidence(("quadrature",), QUADRATURE, len(where[0]))
+        return Evidence((method,), QUADRATURE, len(where[0]))
+
+    def _announce(self, one: Array, two: Array, cross: Array) -> None:
+        """Say beforehand when pairs that are integrated one by one take long."""
+        step = max(1, len(cross) // PROBED)
+        begin = time.perf_counter()
+        shape_dual(self.phi.shape, one[::step], two[::step], cross[::step])
+        seconds = (time.perf_counter() - begin) * step
+        if seconds >= PATIENCE:
+            warnings.warn(
+                f"{len(cross)} pairs of a tile are too correlated for the series, and the activation {self.phi} has "
+                f"kinks away from zero: they are integrated one by one, about {seconds:.0f} s a step and tile.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 @njit(**OPTIONS)

@@ -40,6 +40,8 @@ COMMON, FOR_KINK = 3, 5
 # Mills' ratio: (1 + x) R(x) is a polynomial in (x - MIDDLE)/(x + MIDDLE), right to 4e-15 up to FAR.
 MIDDLE, FAR = 5.3, 40.0
 ERROR = 1e-13
+# Largest √(q q'/(S S')): beyond it terms of the size of √(q q') would cancel down to F.
+WIDE = 400.0
 
 
 def _mills_polynomial() -> tuple[float, ...]:
@@ -119,15 +121,15 @@ class StraightPieces:
         return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
 
     def tiles(  # type: ignore[no-untyped-def]
-        self, covariance, inverse, left, inverse_right, right, todo, value, slope, bend
+        self, covariance, inverse, left, reach, inverse_right, right, reach_right, todo, value, slope, bend
     ) -> None:
-        """Write the strips that `todo` names."""
+        """Write the pairs beyond |ρ| = reach · reach' in the strips that `todo` names."""
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
         # In the value the scale carries the amplitude, and the kinks are in units of the bare shape.
         ratio, zero = 1.0 / (self.phi.gain * self.phi.amplitude) ** 2, bool(self.sizes[0] == 0.0)
         _tiles(
-            covariance, inverse, *left, inverse_right, *right, products, ratio, zero, todo, bend.size > 0,
-            value, slope, bend,
+            covariance, inverse, *left, reach, inverse_right, *right, reach_right, products, ratio, zero, todo,
+            bend.size > 0, value, slope, bend,
         )  # fmt: skip
 
 
@@ -300,9 +302,10 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
 
 @njit(**OPTIONS)
 def _tiles(  # type: ignore[no-untyped-def]
-    covariance, inverse, left, own, inverse_right, right, other, products, ratio, zero, todo, bends, value, slope, bend
+    covariance, inverse, left, own, reach, inverse_right, right, other, reach_right, products, ratio, zero, todo, bends,
+    value, slope, bend,
 ):  # fmt: skip
-    """F, F' and dF'/dc of the strips that `todo` (stack, rows, strips) names."""
+    """F, F' and dF'/dc of pairs in the strips that `todo` (stack, rows, strips) names."""
     rho, whole, risen, bent, buffers = (
         np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones((15, WIDTH)),
     )  # fmt: skip
@@ -327,12 +330,11 @@ def _tiles(  # type: ignore[no-untyped-def]
                     whole, risen, bent,
                 )  # fmt: skip
                 for j in range(width):
-                    value[t, i, begin + j] = whole[j]
-                for j in range(width):
-                    slope[t, i, begin + j] = risen[j]
-                if bends:
-                    for j in range(width):
-                        bend[t, i, begin + j] = bent[j] * inverse[t, i] * others[j]
+                    if abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
+                        value[t, i, begin + j] = whole[j]
+                        slope[t, i, begin + j] = risen[j]
+                        if bends:
+                            bend[t, i, begin + j] = bent[j] * inverse[t, i] * others[j]
 
 
-__all__ = ["ERROR", "StraightPieces"]
+__all__ = ["ERROR", "WIDE", "StraightPieces"]

@@ -115,7 +115,7 @@ def series_tiles(  # type: ignore[no-untyped-def]
     any_left = False
     for t in range(stack):
         for i in range(rows):
-            stop = i + 1 if lower else columns
+            stop = i if lower else columns
             for strip in range((stop + WIDTH - 1) // WIDTH):
                 begin = strip * WIDTH
                 width = min(WIDTH, columns - begin)

@@ -16,7 +16,7 @@ def wave_tiles(covariance, own, others, sine, lower, value, slope):  # type: ign
     height_bits, less_bits = height.view(np.int64), less.view(np.int64)
     for t in range(stack):
         for i in range(rows):
-            left, last = own[t, i], i + 1 if lower else columns
+            left, last = own[t, i], i if lower else columns
             for begin in range(0, last, WIDTH):
                 width = min(WIDTH, last - begin)
                 entry, right = covariance[t, i, begin : begin + width], others[t, begin : begin + width]

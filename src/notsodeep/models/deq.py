@@ -14,11 +14,10 @@ from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.parameters import as_activation, as_tau
-from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput, order_by_norm
+from notsodeep.models.programs import Equation, Equilibrium, Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_recurrent_variance
-from notsodeep.pairs.sample_moments import Equation
-from notsodeep.validation import IntArray, as_variance
+from notsodeep.validation import as_variance
 
 _VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
 
@@ -64,10 +63,6 @@ class DEQ(RowModel):
         """q = τ_*² for inputs of norm tau0, (3.4); with `centred`, as it is after centring, (2.11)."""
         forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
         return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
-
-    def tile_order(self, samples: Samples) -> IntArray | None:
-        """Sorted by norm where that makes tables shorter."""
-        return order_by_norm(samples, self.activations)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Equilibrium:
         """One equation for each pair of samples, (3.5)."""
@@ -140,10 +135,6 @@ class UnrolledDEQ(RowModel):
     def centred(self, tau0: float) -> UnrolledDEQ:
         """The same cut of the centred DEQ."""
         return UnrolledDEQ(self.deq.centred(tau0), self.depth)
-
-    def tile_order(self, samples: Samples) -> IntArray | None:
-        """Sorted by norm where that makes tables shorter."""
-        return order_by_norm(samples, self.activations)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion with the input injected again at every layer."""

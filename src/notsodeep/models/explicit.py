@@ -16,10 +16,10 @@ from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.parameters import as_activation, as_tau
-from notsodeep.models.programs import Feedforward, LayerInput, order_by_norm
+from notsodeep.models.programs import Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_layer_variance
-from notsodeep.validation import IntArray, as_variance
+from notsodeep.validation import as_variance
 
 _VARIANCES = ("weights", "inject")
 
@@ -92,10 +92,6 @@ class Explicit(RowModel):
         """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
         return layer_variances(self.inputs, tau0)
 
-    def tile_order(self, samples: Samples) -> IntArray | None:
-        """Sorted by norm where that makes tables shorter."""
-        return order_by_norm(samples, self.activations)
-
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion (3.11), with injection (7.9)."""
         return Feedforward(self.inputs, left, right, any(kernel.is_tangent for kernel in kernels))
@@ -145,10 +141,6 @@ class ExplicitWithRates(RowModel):
     def centred(self, tau0: float) -> ExplicitWithRates:
         """The centred network with the same rates."""
         return ExplicitWithRates(self.network.centred(tau0), self.rates)
-
-    def tile_order(self, samples: Samples) -> IntArray | None:
-        """Sorted by norm where that makes tables shorter."""
-        return self.network.tile_order(samples)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion with rates."""

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from notsodeep.duals import near_parallel
+from notsodeep.duals.dual import Dual, Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.newton import solve_tile
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs import near_parallel
-from notsodeep.pairs.compiled_tiles import equilibrium_tile
-from notsodeep.pairs.pair_solver import PairSolver
-from notsodeep.pairs.sample_moments import Equation
-from notsodeep.pairs.table_lookup import has_table
-from notsodeep.pairs.tiles import TILE
+from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
-from notsodeep.validation import Array, IntArray
+from notsodeep.validation import Array
 
-# Rows that are looked at to see whether tables will be used, and cosines up to which the series will do.
-LOOKED_AT, FAR_FROM_PARALLEL = 64, 0.3
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
+# Rounding of a correlation that is computed from a covariance and two variances.
+ROUNDING = 4e-16
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant, docs/theory.md (3.5); feedback 0 is a plain layer."""
+
+    feedback: float = 0.0
+    gain: float = 1.0
+    constant: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,24 +99,6 @@ class RowProgram:
         return near_parallel.find(c, left, right, norms, diagonal=diagonal)
 
 
-def order_by_norm(samples: Samples, activations: Iterable[Activation]) -> IntArray | None:
-    """The order of the samples in which tiles have similar norms, where solution tables will be used; else None."""
-    values = samples.values
-    # One tile has all norms in any order.
-    if len(values) <= TILE or not any(has_table(phi.shape) for phi in activations):
-        return None
-    # Rows that are far from parallel are left to the series, whatever their order.
-    some = values[:: max(1, len(values) // LOOKED_AT)][:LOOKED_AT]
-    norms = np.sqrt(np.einsum("ij,ij->i", some, some))
-    cosines = np.abs(some @ some.T) / np.maximum(np.outer(norms, norms), 1e-300)
-    if np.mean(cosines > FAR_FROM_PARALLEL) <= 1.0 / len(some) + 1e-3:
-        return None
-    squares = np.einsum("ij,ij->i", values, values) if samples.squares is None else samples.squares
-    if squares.max() <= (1.0 + 1e-12) * squares.min():
-        return None
-    return np.argsort(squares, kind="stable")
-
-
 def _squares(samples: Samples) -> Array:
     squares = samples.squares
     if squares is None:
@@ -149,11 +138,6 @@ class EntrywiseTile:
         return self.kernels[name]
 
 
-def _kinked(phi: Activation) -> bool:
-    """Whether the derivative of the activation jumps somewhere."""
-    return bool(phi.shape.kinks) and bool(np.any(phi.shape.jumps(1)))
-
-
 def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
     """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
     positive = points > 0
@@ -172,6 +156,90 @@ def _equilibrium_variances(phi: Activation, equation: Equation, squares: Array) 
     return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
+class Layer:
+    """One activation between all pairs of samples: F and F' of tiles, with or without feedback.
+
+    Args:
+        phi: the activation.
+        equation: the covariance that enters it.
+        rows: variances of the samples of the rows, followed by those of the anchors.
+        columns: the same of the columns; None for the same samples.
+    """
+
+    def __init__(self, phi: Activation, equation: Equation, rows: Array, columns: Array | None) -> None:
+        self.equation, self.symmetric = equation, columns is None
+        others = rows if columns is None else columns
+        self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
+        self.phi = self.dual.phi
+        self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
+        self.condition = self._condition()
+
+    def _condition(self) -> float:
+        """The largest q E[φ''²]/E1, by which F' may change faster than ρ; infinite for kinked activations."""
+        shape, q = self.phi.shape, self.dual.probes
+        if self.dual.is_constant:
+            return 1.0
+        if is_kinked(self.phi):
+            return np.inf
+        steep = np.maximum(shape.derivative_second_moment(q), 1e-300)
+        bent = shape.expectation(q, lambda xi, x: shape(x, 2) ** 2)
+        return float(np.max(q * bent / steep))
+
+    @property
+    def steepest(self) -> float:
+        """The largest E1."""
+        return float(max(self.left.steep.max(), self.right.steep.max()))
+
+    def tile(
+        self,
+        c: Array,
+        rows: slice,
+        columns: slice,
+        *,
+        diagonal: bool = False,
+        near: near_parallel.NearPairs | None = None,
+    ) -> tuple[Array, Array, KernelInfo]:
+        """F, F' and the evidence, for the entries c of what enters these rows and columns.
+
+        Args:
+            c: entries of the Gram matrix, or of the kernel of the layer below.
+            rows: which samples of the left side.
+            columns: which samples of the right side.
+            diagonal: the tile is on the diagonal of a symmetric matrix: its lower triangle is computed and mirrored,
+                and its diagonal has closed moments.
+            near: nearly parallel pairs, whose slope needs more digits than c has; their distances are moved on to
+                the next layer.
+        """
+        equation, left, right = self.equation, self.left[rows], self.right[columns]
+        forcing = c if equation.gain == 1.0 else equation.gain * c
+        if equation.constant:
+            forcing = forcing + equation.constant
+        value, slope, steps, residual, evidence = solve_tile(
+            self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition
+        )
+        margin = max(1.0 - equation.feedback * self.steepest, 1e-3)
+        error = (evidence.error + residual) / margin
+        info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
+        info = info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+        if near is not None:
+            near.correct(self.phi, equation, left, right, slope)
+        if diagonal:
+            for part, own in ((value, left.energy[0]), (slope, left.steep[0])):
+                mirror_lower(part)
+                np.fill_diagonal(part, own)
+        # A sample of variance zero is independent of every other.
+        for side, lines, others in ((left, value, right), (right, value.T, left)):
+            if side.silent.any():
+                lines[side.silent[0]] = side.still * others.mean[0]
+        return value, slope, info
+
+
+def is_kinked(phi: Activation) -> bool:
+    """Whether the derivative of the activation jumps somewhere."""
+    constant = phi.amplitude == 0.0 or phi.gain == 0.0
+    return not constant and bool(phi.shape.kinks) and bool(np.any(phi.shape.jumps(1)))
+
+
 class Equilibrium(RowProgram):
     """A DEQ at infinite depth: each pair solves (3.5)."""
 
@@ -179,24 +247,24 @@ class Equilibrium(RowProgram):
         self, phi: Activation, equation: Equation, left: Samples, right: Samples | None, tangent: bool
     ) -> None:
         super().__init__(left, right)
-        self.equation = equation
+        self.equation, self.tangent = equation, tangent
         squares, others = self.squares
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
-        self.solver = PairSolver(phi, rows, columns, equation, want_slope=tangent)
-        self.watch = tangent and _kinked(phi)
-        steepest = max(float(side.slope(phi).max()) for side in (self.solver.left, self.solver.right))
-        if tangent and equation.feedback * steepest >= 1.0:
+        self.layer = Layer(phi, equation, rows, columns)
+        self.watch = tangent and is_kinked(phi)
+        rate = equation.feedback * self.layer.steepest
+        if tangent and rate >= 1.0:
             raise ConvergenceError(
-                f"The tangent kernel diverges: σ_a² E[φ'²] = {equation.feedback * steepest:.4g} ≥ 1.",
-                f"Lower sigma_a2 below {1.0 / steepest:.4g}, or use an activation with smaller slopes.",
+                f"The tangent kernel diverges: σ_a² E[φ'²] = {rate:.4g} ≥ 1.",
+                f"Lower sigma_a2 below {equation.feedback / rate:.4g}, or use an activation with smaller slopes.",
             )
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
         """G and, if asked for, D: the other kernels follow from them."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
-        features, slope, info = self.solver.tile(c, rows, columns, diagonal=diagonal, near=pairs)
-        return EquilibriumTile(self.equation, c, features, slope, info)
+        features, slope, info = self.layer.tile(c, rows, columns, diagonal=diagonal, near=pairs)
+        return EquilibriumTile(self.equation, c, features, slope if self.tangent else None, info)
 
 
 @dataclass(frozen=True)
@@ -315,17 +383,17 @@ class Feedforward(RowProgram):
         super().__init__(left, right)
         self.layers, self.sum_of_features = layers, sum_of_features
         self.rates = (1.0,) * (len(layers) + 1) if rates is None else tuple(rates)
-        self.watch = tangent and any(_kinked(layer.phi) for layer in layers)
+        self.tangent = tangent
+        self.watch = tangent and any(is_kinked(layer.phi) for layer in layers)
         inputs = self.squares
         rows, columns = inputs
-        self.solvers: list[PairSolver] = []
+        self.steps: list[Layer] = []
         for layer in layers:
-            phi = layer.phi
             rows = layer.enter(rows, inputs[0])
             columns = None if columns is None or inputs[1] is None else layer.enter(columns, inputs[1])
-            solver = PairSolver(phi, rows, columns, Equation(), want_slope=tangent)
-            self.solvers.append(solver)
-            rows, columns = solver.left.value(phi), None if columns is None else solver.right.value(phi)
+            step = Layer(layer.phi, Equation(), rows, columns)
+            self.steps.append(step)
+            rows, columns = step.left.energy[0], None if columns is None else step.right.energy[0]
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """The kernels after the last layer."""
@@ -333,17 +401,17 @@ class Feedforward(RowProgram):
         covariance, features, tangent, info = c, c, c, NO_EVIDENCE
         slope, paper = None, np.zeros(1)
         inputs = _times(self.rates[0], c)
-        for layer, solver, rate in zip(self.layers, self.solvers, self.rates, strict=False):
+        for layer, step, rate in zip(self.layers, self.steps, self.rates, strict=False):
             # Θ of the layers so far; the Gram matrix before the first.
             tangent = inputs if slope is None else _times(rate, features) + slope * tangent
             covariance, tangent = layer.enter(features, c), layer.enter(tangent, inputs)
             if pairs is not None:
                 layer.carry(pairs)
-            features, slope, found = solver.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
-            if slope is not None and self.sum_of_features:
+            features, slope, found = step.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
+            if self.sum_of_features:
                 paper = features + layer.weight * slope * paper
             info = info.merge(found)
-        if slope is None:
+        if slope is None or not self.tangent:
             return DenseTile(features, covariance, None, None, None, info)
         network = _times(self.rates[-1], features) + slope * tangent
         return DenseTile(

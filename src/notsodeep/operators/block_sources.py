@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from notsodeep.errors import InputError
 from notsodeep.memory import RESERVE, budget, in_words
 from notsodeep.models.evaluation import evaluate_kernels
-from notsodeep.pairs.tiles import TILE
+from notsodeep.models.tiling import TILE
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.kernel_jobs import Job
 from notsodeep.scale.stored import StoredKernel

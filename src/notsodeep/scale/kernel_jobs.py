@@ -15,7 +15,7 @@ from notsodeep.kernel_names import Kernel
 from notsodeep.memory import in_words
 from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.protocol import Model, Samples
-from notsodeep.pairs.tiles import TILE
+from notsodeep.models.tiling import TILE
 from notsodeep.results import KernelInfo
 from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.sample_sources import SurveyedRows, anchors
