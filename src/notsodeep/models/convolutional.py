@@ -17,8 +17,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
-from notsodeep.models.equilibrium import TOLERANCE
 from notsodeep.models.explicit import Explicit, centred_layers, layer_variances, layer_words
+from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import Feedforward, LayerInput

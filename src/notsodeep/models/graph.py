@@ -21,11 +21,11 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
-from notsodeep.models.equilibrium import evaluate
+from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Propagation
 from notsodeep.models.programs import DenseTile
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
-from notsodeep.pairs.tiles import for_each_tile
+from notsodeep.models.tiling import for_each_tile
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, as_real
 
@@ -190,7 +190,10 @@ class GraphProgram:
                         f"Lower sigma_a2 below {self.model.sigma_a2 / rate:.4g}.",
                     )
                 error = info.error_bound + (residual + info.error_bound) / max(1.0 - rate, 1e-3)
-                phi, info = self.model.activation, replace(info, iterations=step, residual=residual, error_bound=error)
+                phi, info = (
+                    self.model.activation,
+                    replace(info, iterations=step, residual=residual, error_bound=error),
+                )
                 return covariance, value, slope, info.provided(phi.caveat, phi.shape.inaccuracy)
             moved = self.model.sigma_a2 * self.mix(value) + forcing
             scale = np.sqrt(np.diag(moved))
@@ -236,7 +239,9 @@ class GraphProgram:
         )  # fmt: skip
 
 
-def _evaluate(dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array) -> KernelInfo:
+def _evaluate(
+    dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array
+) -> KernelInfo:
     """F and F' of all pairs of nodes, tile by tile."""
 
     def work(rows: slice, columns: slice) -> KernelInfo:

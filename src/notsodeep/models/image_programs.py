@@ -6,19 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.duals.dual import Dual, Evidence, Side
 from notsodeep.duals.strips import WIDTH
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.equilibrium import TOLERANCE, Equation, Own, adjoint_products, evaluate, guess_terms, solve
+from notsodeep.models.field_equilibrium import (
+    TOLERANCE,
+    Equation,
+    Own,
+    adjoint_products,
+    evaluate,
+    guess_terms,
+    solve,
+)
 from notsodeep.models.mixing import Convolution, Systems
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
+from notsodeep.models.tiling import threads
 from notsodeep.models.variances import moment_at
-from notsodeep.pairs.tiles import threads
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
@@ -44,14 +51,12 @@ class SampleSet:
         keys: a number for each sample; equal samples have equal ones.
         forcing: 𝒜|x|² at each position, (n, positions).
         variances: the variances of each layer, (n, positions).
-        silent: samples whose kernels are zero, because nothing enters the last layer and φ(0) = 0.
     """
 
     values: Array
     keys: IntArray
     forcing: Array
     variances: list[Array]
-    silent: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Block:
     guess: Array
 
     def part(self, start: int, stop: int) -> Block:
-        """Some of these samples; all of them if there is one only, whose positions stand where samples are otherwise."""
+        """Some of these samples; one sample has its positions where others have samples, and is not cut."""
         if stop - start >= len(self.keys):
             return self
         part = slice(start, stop)
@@ -121,7 +126,9 @@ class ImageProgram:
         tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
         most = TILE_SIDE_POOL if self.pool else min(WIDTH, max(8, PREPARED // mixing.count))
         self.tile_side = int(np.clip(-(-max(self.shape) // tiles), 1, most))
-        self.rows = 1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
+        self.rows = (
+            1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
+        )
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
@@ -133,8 +140,7 @@ class ImageProgram:
         forcing = self.mixing.diagonal(np.einsum("ics,ics->si", values, values))
         variances = [np.ascontiguousarray(q.T) for q in self.variances(forcing)]
         keys = np.array([hash(one.tobytes()) for one in values])
-        silent = (variances[-1].max(axis=1) == 0.0) & (float(self.layers[-1].phi(0.0)) == 0.0)
-        return SampleSet(values, keys, np.ascontiguousarray(forcing.T), variances, silent)
+        return SampleSet(values, keys, np.ascontiguousarray(forcing.T), variances)
 
     def _range(self, layer: int) -> Array:
         """The smallest and the largest variance of a layer that is not zero; one if all are."""
@@ -174,7 +180,11 @@ class ImageProgram:
         for top, left in self._row_blocks(rows):
             for side, block in right:
                 # On the diagonal no more than a few columns beyond it.
-                stop = min(side.stop, side.start + -(-(top.stop - side.start) // 8) * 8) if diagonal else side.stop
+                stop = (
+                    min(side.stop, side.start + -(-(top.stop - side.start) // 8) * 8)
+                    if diagonal
+                    else side.stop
+                )
                 if stop <= side.start:
                     continue
                 features, tangents, found = self.fill(left, block.part(0, stop - side.start))
@@ -184,8 +194,7 @@ class ImageProgram:
                 )
                 named[Kernel.CK][place], named[Kernel.NTK][place] = features, tangents
                 info = info.merge(found)
-        silent = np.logical_or.outer(self.sets[0].silent[rows], self.sets[1].silent[columns])
-        kernels = {name: np.where(silent, 0.0, self.weight * named[name]) for name in self.kernels}
+        kernels = {name: self.weight * named[name] for name in self.kernels}
         if diagonal:
             # A few entries beyond the diagonal may have been computed as well.
             kernels = {name: np.tril(part) + np.tril(part, -1).T for name, part in kernels.items()}
@@ -318,7 +327,9 @@ class ImageFeedforward(ImageProgram):
         for number, layer in enumerate(self.layers):
             before = forcing
             if number:
-                before = self.mixing.diagonal(moment_at(second_moment, self.layers[number - 1].phi, found[-1]))
+                before = self.mixing.diagonal(
+                    moment_at(second_moment, self.layers[number - 1].phi, found[-1])
+                )
             found.append(layer.weight * before + layer.inject * forcing + layer.constant)
         return found
 
@@ -339,7 +350,9 @@ class ImageFeedforward(ImageProgram):
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
             covariances.append(covariance)
             slopes.append(slope)
-            one = KernelInfo(0, 0.0, info.error_bound + evidence.error, evidence.fallback_pairs, evidence.methods)
+            one = KernelInfo(
+                0, 0.0, info.error_bound + evidence.error, evidence.fallback_pairs, evidence.methods
+            )
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
         features = self.total(value)
         tangents = features.copy()

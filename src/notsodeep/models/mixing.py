@@ -66,7 +66,7 @@ def sum_shifts(field, shape, radius, circular, result):  # type: ignore[no-untyp
 
 @njit(**OPTIONS)
 def average(work, count, shapes, radius, circular):  # type: ignore[no-untyped-def]
-    """𝒜 times the number of taps of the field in work[0], which is overwritten, as work[1] is; the row with the result."""
+    """𝒜 times the number of taps, of the field in work[0]; returns the row of `work` with the result."""
     for axis in range(len(shapes)):
         sum_shifts(work[axis % 2, :count], shapes[axis], radius, circular, work[1 - axis % 2, :count])
     return len(shapes) % 2
@@ -162,7 +162,7 @@ class Convolution:
         return self._systems(list(places), list(runs), shapes)
 
     def pair_systems(self) -> Systems:
-        """The systems of fields (positions, positions): 𝒜 shifts both, which leaves the distance of their rows alone."""
+        """The systems of fields (positions, positions): one for each distance of two rows, which 𝒜 does not change."""
         if len(self.positions) == 1:
             length = self.count
             return self._systems([np.arange(1)], [length**2], [[(1, length, 1, length, 1)]])
@@ -171,14 +171,20 @@ class Convolution:
         places, shapes = [], []
         for distance in range(0 if self.padding == "circular" else 1 - height, height):
             others = rows + distance
-            kept = slice(None) if self.padding == "circular" else slice(max(0, -distance), height - max(0, distance))
+            kept = (
+                slice(None)
+                if self.padding == "circular"
+                else slice(max(0, -distance), height - max(0, distance))
+            )
             top, bottom = rows[kept, None], (others % height)[kept, None]
             places.append((((top * width + x) * height + bottom) * width).reshape(-1))
             count = len(top)
             shapes.append([(count, width, 1, width, 1), (1, count, 1, 1, width**2)])
         return self._systems(places, [width] * len(places), shapes)
 
-    def _systems(self, places: list[IntArray], runs: list[int], shapes: list[list[tuple[int, ...]]]) -> Systems:
+    def _systems(
+        self, places: list[IntArray], runs: list[int], shapes: list[list[tuple[int, ...]]]
+    ) -> Systems:
         begins = np.cumsum([0, *map(len, places)])
         return Systems(
             np.concatenate(places), begins, np.array(runs), np.array(shapes), self.filter_size // 2, self.taps,

@@ -12,8 +12,8 @@ import numpy as np
 
 from notsodeep.duals.dual import Dual, Evidence, Side
 from notsodeep.errors import ConvergenceError
+from notsodeep.models.field_newton import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
 from notsodeep.models.mixing import Systems
-from notsodeep.models.newton_steps import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
 from notsodeep.validation import Array, IntArray
 
 # Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
@@ -67,9 +67,18 @@ class Solution:
     evidence: Evidence
 
 
-def evaluate(dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own) -> Evidence:
-    """F and F'; a variable with itself has moments of one variable, because F' at ρ = 1 keeps half of its digits."""
+def evaluate(
+    dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own
+) -> Evidence:
+    """F and F' of a field.
+
+    A variable with itself has moments of one variable, because F' of a kinked activation at ρ = 1 keeps half of its
+    digits.  A variable of variance zero is independent of every other.
+    """
     evidence = dual.tiles(left, right, covariance, value, slope)
+    for side, other, field in ((left, right, value), (right, left, value.swapaxes(1, 2))):
+        if side.silent.any():
+            field[side.silent] = side.still * other.mean[np.nonzero(side.silent)[0]]
     rows, columns = own
     if len(rows):
         value[:, rows, columns], slope[:, rows, columns] = left.energy[:, rows], left.steep[:, rows]
@@ -114,7 +123,7 @@ def solve(
     guess_dual(*guesses, odd, entering, scale, covariance, value, slope)
     if not cautious:
         advance(ROUNDING_OF_ONE, GUESSED)
-    covariance[here] = scale[here]
+    covariance[here] = np.where(left.silent[:, own[0]], 0.0, scale[here])
     most, carried = CAUTIOUS_STEPS if cautious else MAX_STEPS, False
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
@@ -123,7 +132,7 @@ def solve(
         residual = advance(enough, SWEPT * tolerance)
         if residual <= enough:
             break
-        if 0 < number and residual < SMALL and not carried:
+        if number > 0 and residual < SMALL and not carried:
             wrong = carry(*(part.reshape(-1) for part in (value, slope, scale, last, step, before, rise)))
             if wrong <= CARRIED * tolerance:
                 value += before
@@ -141,7 +150,7 @@ def solve(
 
 
 def guess_terms(side: Side, alone: Array) -> Array:
-    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b), `alone` being b of a variable with itself."""
+    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b); `alone` is b of a variable with itself."""
     q, mean, rise = side.variances, side.mean, side.rise
     rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
     steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)

@@ -101,7 +101,7 @@ def _solve(work, count, shapes, radius, circular, share, feedback, goal):  # typ
 def newton(  # type: ignore[no-untyped-def]
     value, slope, entering, scale, systems, feedback, enough, finest, cautious, covariance, step
 ):
-    """The largest residual, |σ_a² 𝒜F + b - Λ| relative to √(q q'), and Newton's step of systems where it exceeds `enough`.
+    """The largest residual, |σ_a² 𝒜F + b - Λ| relative to √(q q'), and Newton's step where it exceeds `enough`.
 
     Linear equations are solved no further than to `finest`.  Where slopes are so steep that the linear equation is no
     contraction or, if `cautious`, nearly none for so large a residual, the step is one of plain iteration.  No step
