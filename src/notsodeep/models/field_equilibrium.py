@@ -21,7 +21,9 @@ TOLERANCE, AIM = 1e-12, 0.02
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: the error of F' where it is carried along a step, how well the adjoint, whose entries are
 # about 1, is solved, and the linear equations of Newton's steps.
-CARRIED, ADJOINT, SWEPT = 0.03, 0.1, 0.002
+CARRIED, ADJOINT, SWEPT = 0.1, 0.1, 0.002
+# In the same parts: the residual that a step may leave after which F is carried along, which linear equations leave.
+ENDED = 0.3
 # Steps after which a residual below the tolerance is enough, and residuals after which F may be carried along a step.
 EAGER, SMALL = 4, 1e-4
 # Residual of the linear equation of the first guess.
@@ -138,7 +140,7 @@ def solve(
                 value += before
                 slope += rise
                 residual, number, carried = advance(np.inf, 0.0), number + 1, True
-                if residual <= enough:
+                if residual <= ENDED * tolerance:
                     break
         value, before, slope, rise, step, last = before, value, rise, slope, last, step
     if residual > tolerance:
