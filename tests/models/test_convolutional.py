@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
 import notsodeep as nsd
-from notsodeep.kernel_names import Kernel
 from notsodeep.models.mixing import Convolution
-from notsodeep.models.protocol import Samples
 
 CASES = [
     ("relu", "flatten", "zeros", 3, (3, 2, 4, 5)),
@@ -271,19 +269,6 @@ def test_evidence(name: str, way: str) -> None:
         assert info.residual <= info.error_bound < 1e-10
 
 
-def kinked_callable() -> nsd.Activation:
-    """A bent line on both sides of a dead zone: neither straight pieces nor a kink at zero."""
-    return nsd.custom_activation(
-        lambda x: np.sign(x) * np.log1p(np.maximum(np.abs(x) - 0.5, 0.0)), kinks=(-0.5, 0.5)
-    )
-
-
-def test_a_long_computation_is_announced() -> None:
-    many = np.random.default_rng(0).standard_normal((600, 1, 16, 16))
-    with pytest.warns(RuntimeWarning, match="integrated one by one, about .* (minutes|hours|days)"):
-        nsd.ConvDEQ(kinked_callable(), FEEDBACK).prepare(Samples(many), None, (Kernel.CK,))
-
-
 def test_a_signal_that_grows_is_refused() -> None:
     with pytest.raises(nsd.ConvergenceError, match="Lower sigma_a2"):
         nsd.conjugate_kernel(nsd.ConvDEQ("relu", 2.5, 1.0, padding="circular"), images(2, 1, 3, 3))
@@ -354,7 +339,7 @@ def test_a_tolerance_is_kept_and_stated(name: str, readout: str) -> None:
         ((4, 1, 3, 4), {"filter_size": 1}),
     ],
 )
-def test_single_precision_for_every_geometry(
+def test_a_loose_tolerance_for_every_geometry(
     shape: tuple[int, ...], options: dict[str, Any], readout: str
 ) -> None:
     samples, others = images(*shape), images(*shape)[::-1][:3] + 0.5
@@ -370,13 +355,13 @@ def test_single_precision_for_every_geometry(
             exact = nsd.both_kernels(network(), samples, right)
             *found, info = nsd.both_kernels(network(tolerance=1e-5), samples, right, return_info=True)
             assert info.residual <= 1e-5
-            assert 1e-7 < info.error_bound < 1e-4, "it says that less is known"
+            assert info.residual <= info.error_bound < 1e-4
             for one, other in zip(found, exact, strict=True):
                 assert np.abs(one - other).max() <= 1e-5 * np.abs(other).max()
                 assert one.dtype == np.float64
 
 
-def test_single_precision_of_samples_that_are_zero_or_equal() -> None:
+def test_a_loose_tolerance_of_samples_that_are_zero_or_equal() -> None:
     samples = images(4, 1, 5, 5)
     samples[1], samples[2] = 0.0, samples[0]
     samples[3, :, :, :2] = 0.0

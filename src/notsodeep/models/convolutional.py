@@ -7,7 +7,7 @@ ConvExplicit(["relu", "relu"], readout="pool")                  # sequences (n, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import Explicit, centred_layers, layer_variances, layer_words
+from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
-from notsodeep.models.programs import LayerInput
-from notsodeep.models.protocol import Samples, WriteActivation
+from notsodeep.models.programs import Feedforward, LayerInput
+from notsodeep.models.protocol import Program, Samples, WriteActivation
 from notsodeep.models.variances import largest_layer_variance
-from notsodeep.pairs.field_solver import TOLERANCE
 from notsodeep.validation import Array, as_count, as_number, as_real, as_variance, one_of
 
 READOUTS = ("flatten", "pool")
@@ -106,6 +106,12 @@ def _check_channels(left: Samples, right: Samples | None) -> None:
         )
 
 
+def _rows(samples: Samples) -> Samples:
+    """Samples of one position as rows of channels."""
+    squares = None if samples.squares is None else samples.squares.reshape(-1)
+    return replace(samples, values=samples.values.reshape(len(samples.values), -1), squares=squares)
+
+
 def _as_tolerance(value: Any) -> float:
     tolerance = as_number(value, "tolerance", positive=True)
     if not TOLERANCE <= tolerance <= LOOSEST:
@@ -128,8 +134,7 @@ class ConvDEQ(ImageModel):
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
         tolerance: largest residual of (10.1), relative to √(Λ_ii Λ_jj), with which kernels are computed; 1e-5 is enough
-            to classify.  From 1e-5 on, ReLU and other functions with one kink at zero are computed in single precision,
-            in a fraction of the time.
+            to classify.
     """
 
     activation: Activation
@@ -164,10 +169,12 @@ class ConvDEQ(ImageModel):
         """The DEQ of rows with the same activation and variances: this one with one tap, at one position."""
         return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> ImageEquilibrium:
-        """One system of equations for each pair of samples, over their positions."""
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """One system of equations for each pair of samples, over their positions; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
+        if left.values[0, 0].size == 1:
+            return self.dense.prepare(_rows(left), right and _rows(right), kernels)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         mixing = self._mixing(left)
         return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, self.tolerance)
@@ -256,8 +263,7 @@ class ConvExplicit(ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
-        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); from 1e-5 on, ReLU and other functions with
-            one kink at zero are computed in single precision.
+        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); layers are computed to 1e-12 all the same.
     """
 
     layers: tuple[Activation, ...]
@@ -306,10 +312,13 @@ class ConvExplicit(ImageModel):
         variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
         return tuple(LayerInput(*layer, self.bias2) for layer in variances)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> ImageFeedforward:
-        """The layer recursion over the positions of each pair of samples."""
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """The layer recursion over the positions of each pair of samples; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
+        if left.values[0, 0].size == 1:
+            tangent = any(kernel.is_tangent for kernel in kernels)
+            return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
         layers, mixing = list(self.inputs), self._mixing(left)
         return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, self.tolerance)
 

@@ -10,28 +10,30 @@ and a kernel of this model is one block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from notsodeep.duals.dual import Dual, Side
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
+from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Propagation
 from notsodeep.models.programs import DenseTile
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
-from notsodeep.pairs.pair_solver import PairSolver
-from notsodeep.pairs.sample_moments import Equation
-from notsodeep.pairs.tiles import for_each_tile
+from notsodeep.models.tiling import for_each_tile
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, as_real
 
 # Residual of Λ relative to √(Λ_ii Λ_jj), and change of Π, at which the iterations stop.
 TOLERANCE = 1e-13
 MAX_STEPS = 2000
+# Factor by which the variances of one `Dual` extend beyond those that were seen.
+MARGIN = 4.0
 
 
 def normalised_adjacency(adjacency: Any) -> Array:
@@ -161,81 +163,61 @@ class GraphProgram:
 
     def __init__(self, model: GraphDEQ, nodes: Samples, tangent: bool) -> None:
         self.model, self.mix = model, Propagation(model.propagation).pairs
-        gram = nodes.values @ nodes.values.T
-        forcing = model.sigma_b2 * self.mix(gram) + model.bias2
-        forcing = 0.5 * (forcing + forcing.T)
+        forcing = model.sigma_b2 * self.mix(nodes.values @ nodes.values.T) + model.bias2
         covariance, features, slope, info = self._equilibrium(forcing, tangent)
-        arrival = self._arrival(covariance, slope) if slope is not None else None
-        self.whole = DenseTile(features, covariance, slope, arrival, arrival, info)
+        arrival = self._arrival(covariance, slope) if tangent else None
+        self.whole = DenseTile(features, covariance, slope if tangent else None, arrival, arrival, info)
 
-    def _equilibrium(self, forcing: Array, tangent: bool) -> tuple[Array, Array, Array | None, KernelInfo]:
-        """Λ, F(Λ) and, if wanted, F'(Λ) at the fixed point."""
-        covariance = forcing
+    def _equilibrium(self, forcing: Array, tangent: bool) -> tuple[Array, Array, Array, KernelInfo]:
+        """Λ, F(Λ) and F'(Λ) at the fixed point."""
+        value, slope = np.empty_like(forcing), np.empty_like(forcing)
+        covariance, residual, span = forcing, np.inf, np.array([1.0, 1.0])
+        dual, limit = Dual(self.model.activation, span), 1e6 * (1.0 + float(np.abs(forcing).max()))
         for step in range(MAX_STEPS):
-            features, _, info = self._through(covariance, want_slope=False)
-            moved = self.model.sigma_a2 * self.mix(features) + forcing
-            # A matrix product need not be symmetric to the last bit.
-            moved = 0.5 * (moved + moved.T)
-            scale = np.sqrt(np.diag(moved))
-            if not np.isfinite(scale).all() or float(scale.max()) > 1e6 * (
-                1.0 + float(np.abs(forcing).max())
-            ):
-                break
-            gap = np.abs(moved - covariance)
-            bound = np.multiply.outer(scale, scale)
-            residual = float(np.max(gap / np.where(bound > 0.0, bound, 1.0)))
-            covariance = moved
+            q = np.diag(covariance)
+            seen = q[q > 0.0]
+            if len(seen) and not span[0] <= seen.min() <= seen.max() <= span[1]:
+                # Variances change from step to step: a range that serves most of them.
+                span = np.array([seen.min() / MARGIN, seen.max() * MARGIN])
+                dual = Dual(self.model.activation, span, q.size**2)
+            left, right = dual.rows(q[None]), dual.columns(q[None])
+            info = _evaluate(dual, left, right, covariance, value, slope)
             if residual <= TOLERANCE:
-                features, slope, info = self._through(covariance, want_slope=True)
-                rate = self._rate(covariance)
+                rate = self._rate(left)
                 if tangent and rate >= 1.0:
                     raise ConvergenceError(
                         f"The tangent kernel may diverge: σ_a² ‖S‖² E[φ'²] = {rate:.4g} ≥ 1.",
                         f"Lower sigma_a2 below {self.model.sigma_a2 / rate:.4g}.",
                     )
                 error = info.error_bound + (residual + info.error_bound) / max(1.0 - rate, 1e-3)
-                found = KernelInfo(step + 1, residual, error, info.careful_pairs, info.ways, info.caveat)
-                return covariance, features, slope if tangent else None, found
+                phi, info = (
+                    self.model.activation,
+                    replace(info, iterations=step, residual=residual, error_bound=error),
+                )
+                return covariance, value, slope, info.provided(phi.caveat, phi.shape.inaccuracy)
+            moved = self.model.sigma_a2 * self.mix(value) + forcing
+            scale = np.sqrt(np.diag(moved))
+            if not float(scale.max()) <= limit:
+                break
+            bound = np.multiply.outer(scale, scale)
+            residual = float(np.max(np.abs(moved - covariance) / np.where(bound > 0.0, bound, 1.0)))
+            covariance = moved
         raise ConvergenceError(
             "The covariances of the nodes have no limit: signals grow from step to step.",
             "Lower sigma_a2, divide the propagation matrix by its norm, or use an activation with smaller slopes.",
         )
 
-    def _rate(self, covariance: Array) -> float:
+    def _rate(self, side: Side) -> float:
         """σ_a² ‖S‖² times the largest E[φ'²] of a node."""
-        steep = PairSolver(
-            self.model.activation, np.diag(covariance).copy(), None, Equation(), want_slope=True
-        )
         norm = float(np.linalg.norm(self.model.propagation, 2))
-        return float(self.model.sigma_a2 * norm**2 * steep.left.slope(self.model.activation).max())
-
-    def _through(self, covariance: Array, *, want_slope: bool) -> tuple[Array, Array | None, KernelInfo]:
-        """F and, if wanted, F' of all pairs of nodes."""
-        phi, count = self.model.activation, len(covariance)
-        solver = PairSolver(phi, np.diag(covariance).copy(), None, Equation(), want_slope=want_slope)
-        features = np.empty_like(covariance)
-        slopes = np.empty_like(covariance) if want_slope else None
-
-        def work(rows: slice, columns: slice) -> KernelInfo:
-            diagonal = rows == columns
-            value, slope, info = solver.tile(
-                covariance[rows, columns].copy(), rows, columns, diagonal=diagonal
-            )
-            for whole, part in ((features, value), (slopes, slope)):
-                if whole is not None and part is not None:
-                    whole[rows, columns] = part
-                    whole[columns, rows] = part.T
-            return info
-
-        return features, slopes, for_each_tile(work, count, count, symmetric=True)
+        return float(self.model.sigma_a2 * norm**2 * side.steep.max())
 
     def _arrival(self, covariance: Array, slope: Array) -> Array:
         """Π = Λ + σ_a² S (F' ∘ Π) Sᵀ, the tangent kernel of the pre-activations, (10.8)."""
         arrival = covariance
         for _ in range(MAX_STEPS):
             moved = covariance + self.model.sigma_a2 * self.mix(slope * arrival)
-            change = float(np.abs(moved - arrival).max())
-            arrival = 0.5 * (moved + moved.T)
+            change, arrival = float(np.abs(moved - arrival).max()), moved
             if change <= TOLERANCE * float(np.abs(arrival).max()):
                 return arrival
         raise ConvergenceError("The tangent kernel of the nodes did not converge.", "Lower sigma_a2.")
@@ -255,6 +237,25 @@ class GraphProgram:
             whole.features[rows, columns], whole.preactivations[rows, columns],
             part(whole.slope), part(whole.tangent), part(whole.paper), whole.info,
         )  # fmt: skip
+
+
+def _evaluate(
+    dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array
+) -> KernelInfo:
+    """F and F' of all pairs of nodes, tile by tile."""
+
+    def work(rows: slice, columns: slice) -> KernelInfo:
+        part = covariance[None, rows, columns].copy()
+        found = np.empty((2, *part.shape))
+        own = np.arange(part.shape[1] if rows == columns else 0)
+        evidence = evaluate(dual, left[rows], right[columns], part, found[0], found[1], (own, own))
+        for whole, (tile,) in zip((value, slope), found, strict=True):
+            # On the diagonal of the matrix the lower half counts.
+            whole[rows, columns] = np.tril(tile) if len(own) else tile
+            whole[columns, rows] = tile.T if not len(own) else np.tril(tile) + np.tril(tile, -1).T
+        return KernelInfo(0, 0.0, evidence.error, evidence.fallback_pairs, evidence.methods)
+
+    return for_each_tile(work, len(value), len(value), symmetric=True)
 
 
 __all__ = ["GraphDEQ", "normalised_adjacency"]

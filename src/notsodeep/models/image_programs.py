@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.strips import WIDTH
 from notsodeep.errors import ConvergenceError
+from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.mixing import Convolution
-from notsodeep.models.programs import LayerInput
+from notsodeep.models.field_equilibrium import (
+    TOLERANCE,
+    Equation,
+    Own,
+    adjoint_products,
+    evaluate,
+    guess_terms,
+    solve,
+)
+from notsodeep.models.mixing import Convolution, Systems
+from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
-from notsodeep.pairs.careful_fields import seconds_for_pairs
-from notsodeep.pairs.field_layout import Layout
-from notsodeep.pairs.field_methods import method_for
-from notsodeep.pairs.field_recursion import FieldRecursion
-from notsodeep.pairs.field_solver import TOLERANCE, TRUNCATED, FieldSolver, not_converged, spectrum
-from notsodeep.pairs.pair_fields import FieldMethod, PairFields
-from notsodeep.pairs.positions import MomentTable, Positions, energy
-from notsodeep.pairs.single_precision import ROUNDED, SinglePrecision, SingleSide, SingleTile, serves
-from notsodeep.pairs.tiles import threads
+from notsodeep.models.tiling import threads
+from notsodeep.models.variances import moment_at
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
-# Samples of a tile, at most: more share what is prepared for each; and tiles along a side, at least, for progress.
-TILE_SIDE, TILE_SIDE_POOL, TILES = 64, 8, 3
-# Entries of fields that are worked on together: so many that calls cost little, few enough for a cache; and samples of
-# the rows among them, which share what is read of the others.
-ENTRIES, ROWS = 1 << 15, 4
-# Memory for what is prepared of the samples of the columns of a tile, in bytes.
-PREPARED = 1 << 26
-# Seconds that are spent without a word beforehand.
-PATIENCE = 60.0
+# Pooled samples of a tile, at most; and tiles along a side, at least, for progress.
+TILE_SIDE_POOL, TILES = 8, 3
+# Positions of the samples of a tile, and entries of the fields that are computed together.
+PREPARED, ENTRIES = 1 << 16, 1 << 17
+# How often F is evaluated for a pair of positions, about.
+EVALUATIONS = 3
+# Samples of the rows that are prepared together.
+ROWS = 16
 
 
 @dataclass(frozen=True)
-class ImageTile:
-    """The kernels of a rectangle of pairs of samples."""
-
-    kernels: dict[Kernel, Array]
-    info: KernelInfo
-
-    def kernel(self, name: Kernel) -> Array:
-        """The kernel of this name."""
-        return self.kernels[name]
-
-
-@dataclass(frozen=True)
-class Side:
+class SampleSet:
     """One set of samples.
 
     Attributes:
@@ -70,28 +60,28 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some samples, prepared for the fields of all layers.
+class Block:
+    """Some samples of a set, arranged as fields have them: (positions, …, samples), or (1, …, positions) of one sample.
 
     Attributes:
-        values: the samples as the layout of fields has them, (n, channels, positions).
-        keys: a number for each sample; equal samples have equal ones.
-        positions: what positions contribute to pairs, layer by layer.
-        sides: what the method of each layer made of it.
+        values: the samples, (stack, channels, n).
+        keys: their keys.
+        sides: what they contribute to F in each layer.
+        guess: what they contribute to a first guess, (…, stack, n).
     """
 
     values: Array
     keys: IntArray
-    positions: list[Positions]
-    sides: list[Any]
+    sides: list[Side]
+    guess: Array
 
-
-def _in_words(seconds: float) -> str:
-    """A duration in the largest unit that it exceeds twice."""
-    for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2.0 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} s"
+    def part(self, start: int, stop: int) -> Block:
+        """Some of these samples; one sample has its positions where others have samples, and is not cut."""
+        if stop - start >= len(self.keys):
+            return self
+        part = slice(start, stop)
+        sides = [side[part] for side in self.sides]
+        return Block(self.values[..., part], self.keys[part], sides, self.guess[..., part])
 
 
 def _chunks(start: int, stop: int, size: int) -> Iterator[slice]:
@@ -102,9 +92,6 @@ def _chunks(start: int, stop: int, size: int) -> Iterator[slice]:
 class ImageProgram:
     """Base of the programs for convolutional models.
 
-    Attributes:
-        evaluations: how often F is evaluated for a pair of positions in a layer.
-
     Args:
         layers: the layers; of a DEQ the one layer that is repeated.
         mixing: how positions are mixed.
@@ -112,10 +99,8 @@ class ImageProgram:
         left: samples (n, channels, …) of the rows.
         right: samples of the columns; None for the same.
         kernels: which kernels are wanted.
-        tolerance: residual of an equilibrium, or error of a layer, that is accepted.
+        tolerance: residual of an equilibrium that is accepted.
     """
-
-    evaluations = 1
 
     def __init__(
         self,
@@ -128,165 +113,122 @@ class ImageProgram:
         tolerance: float = TOLERANCE,
     ) -> None:
         self.layers, self.mixing, self.kernels, self.tolerance = layers, mixing, kernels, tolerance
-        pool = readout == "pool"
-        self.layout = Layout(mixing.positions, mixing.filter_size // 2, mixing.padding == "circular", pool)
-        self.weight = mixing.count ** (-2.0 if pool else -1.0)
+        self.pool = readout == "pool"
+        self.weight = mixing.count ** (-2.0 if self.pool else -1.0)
         self.tangent = any(kernel.is_tangent for kernel in kernels)
-        self.sides = [self._side(left)]
-        self.sides.append(self.sides[0] if right is None else self._side(right))
-        self.moments: list[MomentTable] = []
-        self.methods: list[FieldMethod] = []
-        for number, layer in enumerate(layers):
-            distinct = self.sides[: 1 if right is None else 2]
-            flat = np.concatenate([side.variances[number].reshape(-1) for side in distinct])
-            flat = flat[flat > 0.0]
-            self.moments.append(MomentTable(layer.phi, flat))
-            self.methods.append(method_for(layer.phi, flat, self.layout, TRUNCATED * tolerance))
-        self.shape = len(left.values), len((right or left).values)
-        # Where samples are few, all threads have a tile.
-        few = -(-max(self.shape) // max(threads(), TILES))
-        self.tile_side = int(np.clip(few, 1, TILE_SIDE_POOL if pool else TILE_SIDE))
-        self.rows = 1 if pool else ROWS
-        self.others = 1 if pool else max(1, ENTRIES // len(self.layout.valid) // self.rows)
-        prepared = max(1, sum(method.sample_bytes() for method in self.methods))
-        self.columns = int(np.clip(PREPARED // prepared, self.others, TILE_SIDE))
-        self._announce(right is None)
-        # Where few digits are wanted of a closed form that is simple enough.
-        activations = [layer.phi for layer in layers]
-        self.single = SinglePrecision(self.layout, activations) if serves(activations, tolerance) else None
-
-    def _announce(self, symmetric: bool) -> None:
-        """Say beforehand when positions that are integrated one by one will take long."""
-        rows, columns = self.shape
-        entries = rows * (rows + 1) // 2 if symmetric else rows * columns
-        entries *= round(1.0 / self.weight)
-        seconds, slow = 0.0, ""
-        for number, (layer, method) in enumerate(zip(self.layers, self.methods, strict=True)):
-            if method.one_by_one:
-                once = seconds_for_pairs(layer.phi, self.sides[0].variances[number], entries)
-                seconds, slow = seconds + self.evaluations * once / threads(), slow or str(layer.phi)
-        if seconds > PATIENCE:
-            warnings.warn(
-                f"F of {slow} has neither a closed form nor a series or a table that serves all correlations: "
-                f"{entries:.1e} pairs of positions are integrated one by one, about {_in_words(seconds)}. "
-                "progress=True shows how far it is. Fewer samples or positions, or an activation that is smooth or "
-                "kinked at zero only, take less.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self.sets = [self._set(left)]
+        self.sets.append(self.sets[0] if right is None else self._set(right))
+        self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
+        pairs = int(EVALUATIONS * self.shape[0] * self.shape[1] / self.weight)
+        self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
+        # Where samples are few, all threads have a tile; strips of columns should be full all the same.
+        closed = all(layer.phi.shape.is_homogeneous for layer in layers)
+        tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
+        most = TILE_SIDE_POOL if self.pool else min(WIDTH, max(8, PREPARED // mixing.count))
+        self.tile_side = int(np.clip(-(-max(self.shape) // tiles), 1, most))
+        self.rows = (
+            1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
+        )
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
         return np.zeros(self.shape)
 
-    def _side(self, samples: Samples) -> Side:
+    def _set(self, samples: Samples) -> SampleSet:
         values = samples.values.reshape(*samples.values.shape[:2], -1)
         # Positions first, samples last, as `diagonal` wants it.
         forcing = self.mixing.diagonal(np.einsum("ics,ics->si", values, values))
         variances = [np.ascontiguousarray(q.T) for q in self.variances(forcing)]
         keys = np.array([hash(one.tobytes()) for one in values])
-        return Side(values, keys, np.ascontiguousarray(forcing.T), variances)
+        return SampleSet(values, keys, np.ascontiguousarray(forcing.T), variances)
+
+    def _range(self, layer: int) -> Array:
+        """The smallest and the largest variance of a layer that is not zero; one if all are."""
+        positive = [q[q > 0.0] for q in (each.variances[layer] for each in self.sets)]
+        ends = [end for q in positive if len(q) for end in (q.min(), q.max())]
+        return np.array(ends or [1.0])
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances (positions, samples) of every layer, from 𝒜|x|²."""
         raise NotImplementedError
 
-    def alone(self, forcing: Array) -> Array | None:
-        """What the input alone gives of the variances of the first layer; None if it is all of them."""
-        return None
+    def _arranged(self, values: Array) -> Array:
+        """Numbers of some samples (n, …, positions) as fields have them."""
+        return np.ascontiguousarray(values if self.pool else np.moveaxis(values, 0, -1).swapaxes(0, -2))
 
-    def _part(self, number: int, part: slice, *, right: bool) -> Part:
-        """Some samples of a side, prepared."""
-        side = self.sides[number]
-        positions = [
-            Positions(moments, side.variances[k][part], self.layout, self.alone(side.forcing[part]))
-            for k, moments in enumerate(self.moments)
+    def _block(self, number: int, part: slice) -> Block:
+        """Some samples of the rows (0) or columns (1)."""
+        chosen = self.sets[number]
+        variances = [self._arranged(q[part]) for q in chosen.variances]
+        sides = [
+            dual.columns(q) if number else dual.rows(q) for dual, q in zip(self.duals, variances, strict=True)
         ]
-        made = [method.side(one, right=right) for method, one in zip(self.methods, positions, strict=True)]
-        return Part(self.layout.side(side.values[part]), side.keys[part], positions, made)
+        guess = self.guess(sides[0], self._arranged(chosen.forcing[part]))
+        return Block(self._arranged(chosen.values[part]), chosen.keys[part], sides, guess)
 
-    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> ImageTile:
-        """The kernels of these pairs."""
-        if self.single is None:
-            values, tangents, info = self._double_tile(rows, columns, diagonal=diagonal)
-        else:
-            values, tangents, info = self._single_tile(self.single, rows, columns, diagonal=diagonal)
+    def guess(self, side: Side, forcing: Array) -> Array:
+        """What samples contribute to a first guess: nothing where none is needed."""
+        return np.empty((0, *forcing.shape))
+
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
+        """The kernels of these pairs, some samples of the rows with some of the columns at a time."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        named = {Kernel.CK: np.zeros(shape), Kernel.NTK: np.zeros(shape)}
+        info = KernelInfo(0, 0.0, 0.0, 0)
+        width = 1 if self.pool else self.tile_side
+        right = [(part, self._block(1, part)) for part in _chunks(columns.start, columns.stop, width)]
+        for top, left in self._row_blocks(rows):
+            for side, block in right:
+                # On the diagonal no more than a few columns beyond it.
+                stop = (
+                    min(side.stop, side.start + -(-(top.stop - side.start) // 8) * 8)
+                    if diagonal
+                    else side.stop
+                )
+                if stop <= side.start:
+                    continue
+                features, tangents, found = self.fill(left, block.part(0, stop - side.start))
+                place = (
+                    slice(top.start - rows.start, top.stop - rows.start),
+                    slice(side.start - columns.start, stop - columns.start),
+                )
+                named[Kernel.CK][place], named[Kernel.NTK][place] = features, tangents
+                info = info.merge(found)
+        kernels = {name: self.weight * named[name] for name in self.kernels}
         if diagonal:
             # A few entries beyond the diagonal may have been computed as well.
-            values, tangents = (np.tril(part) + np.tril(part, -1).T for part in (values, tangents))
-        named = {Kernel.CK: values, Kernel.NTK: tangents}
-        return ImageTile({name: named[name] for name in self.kernels}, info)
+            kernels = {name: np.tril(part) + np.tril(part, -1).T for name, part in kernels.items()}
+        return EntrywiseTile(kernels, info)
 
-    def _single_tile(
-        self, single: SinglePrecision, rows: slice, columns: slice, *, diagonal: bool
-    ) -> tuple[Array, Array, KernelInfo]:
-        """CK and NTK in single precision, on and below the diagonal if these pairs are about it."""
-        left = self._single_side(0, rows)
-        right = left if diagonal else self._single_side(1, columns)
-        tile = self.solve_single(single, left, right, lower=diagonal)
-        return (
-            self.weight * tile.features,
-            self.weight * (tile.tangents if self.tangent else tile.features),
-            self.single_evidence(tile),
-        )
+    def _row_blocks(self, rows: slice) -> Iterator[tuple[slice, Block]]:
+        """The samples of the rows in small blocks, parts of larger ones that are prepared together."""
+        for chunk in _chunks(rows.start, rows.stop, 1 if self.pool else max(self.rows, ROWS)):
+            whole = self._block(0, chunk)
+            for part in _chunks(chunk.start, chunk.stop, self.rows):
+                yield part, whole.part(part.start - chunk.start, part.stop - chunk.start)
 
-    def _single_side(self, number: int, part: slice) -> SingleSide:
-        side = self.sides[number]
-        variances = [one[part] for one in side.variances]
-        return SingleSide.of(side.values[part], variances, self.layout, self.alone(side.forcing[part]))
+    def _own(self, left: Block, right: Block) -> Own:
+        """Where a position meets itself."""
+        same = np.equal.outer(left.keys, right.keys)
+        if self.pool:
+            positions = np.arange(self.mixing.count if same[0, 0] else 0)
+            return positions, positions
+        rows, columns = np.nonzero(same)
+        return rows, columns
 
-    def solve_single(
-        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
-    ) -> SingleTile:
-        """Sums over positions of the kernels of pairs, in single precision."""
-        raise NotImplementedError
+    def mixed(self, field: Array) -> Array:
+        """𝒜 of a field."""
+        return self.mixing.pairs(field) if self.pool else self.mixing.diagonal(field)
 
-    def single_evidence(self, tile: SingleTile) -> KernelInfo:
-        """How kernels were obtained in single precision."""
-        raise NotImplementedError
+    def product(self, left: Block, right: Block) -> Array:
+        """𝒜(x·x')."""
+        return self.mixed(np.matmul(left.values.swapaxes(1, 2), right.values))
 
-    def _double_tile(self, rows: slice, columns: slice, *, diagonal: bool) -> tuple[Array, Array, KernelInfo]:
-        """CK and NTK, some samples of the rows with some of the columns at a time."""
-        shape = rows.stop - rows.start, columns.stop - columns.start
-        values, tangents = np.zeros(shape), np.zeros(shape)
-        info = KernelInfo(0, 0.0, 0.0, 0)
-        worker = self.worker(self._fields())
-        for chunk in _chunks(columns.start, columns.stop, self.columns):
-            right = self._part(1, chunk, right=True)
-            for block in _chunks(chunk.start if diagonal else rows.start, rows.stop, self.rows):
-                left = self._part(0, block, right=False)
-                stop = min(chunk.stop, block.stop) if diagonal else chunk.stop
-                for others in _chunks(0, stop - chunk.start, self.others):
-                    features, tangent, found = self.fill(worker, left, right, others)
-                    first = others.start + chunk.start - columns.start
-                    place = (
-                        slice(block.start - rows.start, block.stop - rows.start),
-                        slice(first, first + others.stop - others.start),
-                    )
-                    values[place], tangents[place] = self.weight * features, self.weight * tangent
-                    info = info.merge(found)
-        return values, tangents, info
+    def total(self, field: Array) -> Array:
+        """The sum over positions of every pair, (samples, others)."""
+        return field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0)
 
-    def _fields(self) -> list[PairFields]:
-        """Room for the fields of all layers."""
-        pairs = self.rows * self.others
-        first = PairFields(self.layout, self.methods[0], pairs)
-        return [first, *(PairFields(self.layout, method, pairs, first.memory) for method in self.methods[1:])]
-
-    def meet(self, fields: list[PairFields], left: Part, right: Part, others: slice, layer: int = 0) -> None:
-        """Set up the fields of a layer, of all samples on the left with some others."""
-        some = slice(0, len(left.keys))
-        same = np.argwhere(np.equal.outer(left.keys, right.keys[others]))
-        positions, sides = (
-            (getattr(left, name)[layer], getattr(right, name)[layer]) for name in ("positions", "sides")
-        )
-        fields[layer].between(sides, positions, some, others, same)
-
-    def worker(self, fields: list[PairFields]) -> Any:
-        """What computes kernels in these fields."""
-        raise NotImplementedError
-
-    def fill(self, worker: Any, left: Part, right: Part, others: slice) -> tuple[Array, Array, KernelInfo]:
+    def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ, in units of the readout's weight, of some samples with others, and how they were obtained."""
         raise NotImplementedError
 
@@ -294,26 +236,19 @@ class ImageProgram:
 class ImageEquilibrium(ImageProgram):
     """A convolutional DEQ: each pair of samples solves (10.1) over its positions."""
 
-    evaluations = 4
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        layer, steepest = self.layers[0], 0.0
-        scale = (layer.phi.amplitude * layer.phi.gain) ** 2
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        layer = self.layers[0]
+        q = np.concatenate([each.variances[0].reshape(-1) for each in self.sets])
+        steep = moment_at(derivative_second_moment, layer.phi, q)
+        self.rate = layer.weight * float(steep.max())
         # The largest q E1/S: by how much a relative error of Λ may be larger as one of F.
-        self.sensitivity = 0.0
-        for side in self.sides[: 1 if self.sides[0] is self.sides[1] else 2]:
-            for part in _chunks(0, len(side.values), TILE_SIDE):
-                variances = side.variances[0][part]
-                slopes = self.moments[0](variances)[3] ** 2
-                steepest = max(steepest, float(slopes.max()))
-                whole = np.maximum(energy(layer.phi, variances), 1e-300)
-                self.sensitivity = max(self.sensitivity, float((scale * variances * slopes / whole).max()))
-        self.rate = layer.weight * scale * steepest
+        energy = moment_at(second_moment, layer.phi, q)
+        self.sensitivity = float((q * steep / np.maximum(energy, 1e-300)).max())
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
-        if self.rate >= 1.0:
-            self.single = None
+        self.equation = Equation(self.duals[0], layer.weight, self.rate, self.tolerance)
+        self._systems: dict[int, Systems] = {}
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances Λ_ii(s, s), by iteration over the positions of all samples."""
@@ -321,7 +256,7 @@ class ImageEquilibrium(ImageProgram):
         start = layer.inject * forcing + layer.constant
         q = start.copy()
         for _ in range(MOST_STEPS):
-            moved = start + layer.weight * self.mixing.diagonal(energy(layer.phi, q))
+            moved = start + layer.weight * self.mixing.diagonal(moment_at(second_moment, layer.phi, q))
             settled = bool(np.all(np.abs(moved - q) <= SETTLED * moved))
             q = moved
             if settled:
@@ -333,61 +268,47 @@ class ImageEquilibrium(ImageProgram):
             "Lower sigma_a2, or use an activation with smaller slopes.",
         )
 
-    def alone(self, forcing: Array) -> Array:
-        """What the input alone gives of the variances."""
-        return self.layers[0].inject * forcing + self.layers[0].constant
+    def systems(self, pairs: int) -> Systems:
+        """The systems of equations of fields of so many pairs."""
+        if pairs not in self._systems:
+            mixing = self.mixing
+            self._systems[pairs] = mixing.pair_systems() if self.pool else mixing.diagonal_systems(pairs)
+        return self._systems[pairs]
 
-    def worker(self, fields: list[PairFields]) -> FieldSolver:
-        """The solver of the equations."""
-        return FieldSolver(fields[0], self.layers[0].weight, self.rate, self.tolerance)
-
-    def fill(
-        self, worker: FieldSolver, left: Part, right: Part, others: slice
-    ) -> tuple[Array, Array, KernelInfo]:
+    def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G by (10.2) and Θ by (10.3)."""
-        layer = self.layers[0]
-        self.meet([worker.fields], left, right, others)
-        worker.forcing(left.values, right.values[others], layer.inject, layer.constant)
-        worker.start(left.positions[0], right.positions[0])
-        steps, residual = worker.solve()
-        features = worker.features()
-        # Where the bound on all correlations is not a contraction, those of these pairs may be.
-        rate = self.rate if self.rate < 1.0 else worker.largest_gain()
+        layer, sides = self.layers[0], (left.sides[0], right.sides[0])
+        entering = layer.inject * self.product(left, right) + layer.constant
+        systems = self.systems(len(left.keys) * len(right.keys))
+        own = self._own(left, right)
+        solution = solve(self.equation, *sides, entering, (left.guess, right.guess), systems, own)
+        rate = self.rate
         if rate >= 1.0:
-            raise self._too_steep("The conjugate kernel may not be unique", rate)
-        return (
-            features,
-            worker.tangents() if self.tangent else features,
-            self._evidence(steps, residual, rate, self.methods[0].levels[worker.level]),
-        )
+            # Where the bound on all correlations is not a contraction, those of these pairs may be.
+            slopes = np.abs(solution.slope)
+            slopes[(slice(None), *own)] = 0.0
+            rate = layer.weight * float(slopes.max())
+            if rate >= 1.0:
+                raise self._too_steep("The conjugate kernel may not be unique", rate)
+        features = self.total(solution.value)
+        tangents = features
+        if self.tangent:
+            tangents = features + self.total(adjoint_products(self.equation, solution, systems))
+        return features, tangents, self._info(solution.steps, solution.residual, rate, solution.evidence)
 
-    def solve_single(
-        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
-    ) -> SingleTile:
-        """G by (10.2) and Θ by (10.3), in single precision."""
+    def guess(self, side: Side, forcing: Array) -> Array:
+        """What `solve` starts from."""
         layer = self.layers[0]
-        even = layer.phi.shape.parity == 1
-        tile = single.equilibria(
-            left, right, (layer.weight, layer.inject, layer.constant), self.rate, spectrum(self.rate, even),
-            self.tolerance, lower=lower, tangent=self.tangent,
-        )  # fmt: skip
-        if tile.residual > self.tolerance:
-            raise not_converged(tile.residual, tile.sweeps)
-        return tile
+        return guess_terms(side, layer.inject * forcing + layer.constant)
 
-    def single_evidence(self, tile: SingleTile) -> KernelInfo:
-        """The residual and rounding, as the fixed point carries them on."""
-        return self._evidence(tile.sweeps, tile.residual, self.rate, ROUNDED)
-
-    def _evidence(self, steps: int, residual: float, rate: float, left_out: float) -> KernelInfo:
+    def _info(self, steps: int, residual: float, rate: float, evidence: Evidence) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
 
         An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').
         """
-        method, phi = self.methods[0], self.layers[0].phi
-        wrong = max(method.error, left_out)
+        phi, wrong = self.layers[0].phi, evidence.error
         error = self.sensitivity * (residual + wrong) / (1.0 - rate) + wrong
-        info = KernelInfo(steps, residual, error, 0, method.ways)
+        info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
         return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 
     def _too_steep(self, what: str, rate: float) -> ConvergenceError:
@@ -398,53 +319,50 @@ class ImageEquilibrium(ImageProgram):
 
 
 class ImageFeedforward(ImageProgram):
-    """An explicit convolutional network: the recursion (10.5)."""
+    """An explicit convolutional network: the recursion (10.5) and its adjoint (10.6)."""
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances of every layer."""
         found: list[Array] = []
         for number, layer in enumerate(self.layers):
+            before = forcing
             if number:
-                before = self.mixing.diagonal(energy(self.layers[number - 1].phi, found[-1]))
-                found.append(layer.weight * before + layer.inject * forcing + layer.constant)
-            else:
-                found.append(layer.weight * forcing + layer.constant)
+                before = self.mixing.diagonal(
+                    moment_at(second_moment, self.layers[number - 1].phi, found[-1])
+                )
+            found.append(layer.weight * before + layer.inject * forcing + layer.constant)
         return found
 
-    def worker(self, fields: list[PairFields]) -> FieldRecursion:
-        """The recursion over layers."""
-        return FieldRecursion(self.layers, fields)
-
-    def fill(
-        self, worker: FieldRecursion, left: Part, right: Part, others: slice
-    ) -> tuple[Array, Array, KernelInfo]:
+    def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ after the last layer."""
-        features = worker.forward(
-            left.values,
-            right.values[others],
-            lambda layer: self.meet(worker.fields, left, right, others, layer),
-        )
-        return features, worker.tangents() if self.tangent else features, self._evidence()
-
-    def solve_single(
-        self, single: SinglePrecision, left: SingleSide, right: SingleSide, *, lower: bool
-    ) -> SingleTile:
-        """G and Θ after the last layer, in single precision."""
-        layers = np.array([(layer.weight, layer.inject, layer.constant) for layer in self.layers])
-        return single.recursion(left, right, layers, lower=lower, tangent=self.tangent)
-
-    def single_evidence(self, tile: SingleTile) -> KernelInfo:
-        """Rounding in all layers."""
-        return KernelInfo(0, 0.0, ROUNDED * len(self.layers), 0, self.methods[0].ways)
-
-    def _evidence(self) -> KernelInfo:
-        """The errors of F of all layers."""
-        info = KernelInfo(0, 0.0, 0.0, 0)
-        for method, layer in zip(self.methods, self.layers, strict=True):
-            wrong = max(method.error, method.levels[-1])
-            one = KernelInfo(0, 0.0, info.error_bound + wrong, 0, method.ways)
+        own, product = self._own(left, right), self.product(left, right)
+        info, signal = KernelInfo(0, 0.0, 0.0, 0), product
+        covariances, slopes, value = [], [], product
+        for number, (layer, dual) in enumerate(zip(self.layers, self.duals, strict=True)):
+            sides = left.sides[number], right.sides[number]
+            if number:
+                signal = self.mixed(value)
+            scale = sides[0].root[:, :, None] * sides[1].root[:, None, :]
+            covariance = np.clip(
+                layer.weight * signal + layer.inject * product + layer.constant, -scale, scale
+            )
+            value, slope = np.empty_like(covariance), np.empty_like(covariance)
+            evidence = evaluate(dual, *sides, covariance, value, slope, own)
+            covariances.append(covariance)
+            slopes.append(slope)
+            one = KernelInfo(
+                0, 0.0, info.error_bound + evidence.error, evidence.fallback_pairs, evidence.methods
+            )
             info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
-        return info
+        features = self.total(value)
+        tangents = features.copy()
+        if self.tangent:
+            adjoint = slopes[-1]
+            for number in range(len(self.layers) - 1, -1, -1):
+                tangents += self.total(adjoint * covariances[number])
+                if number:
+                    adjoint = slopes[number - 1] * self.mixed(self.layers[number].weight * adjoint)
+        return features, tangents, info
 
 
 __all__ = ["ImageEquilibrium", "ImageFeedforward"]

@@ -13,12 +13,91 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
+from numba import njit
 
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 PADDINGS = ("zeros", "circular")
+# Compiler options of all loops over fields.
+OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"contract", "reassoc", "nsz", "nnan", "ninf"},
+}
+# Entries of a system of equations that fit into a processor's cache with everything that solving it needs.
+CACHED = 1 << 13
+
+
+@njit(**OPTIONS)
+def sum_shifts(field, shape, radius, circular, result):  # type: ignore[no-untyped-def]
+    """result[a, i, b, j, c] = Σ_d field[a, i + d, b, j + d, c] over |d| ≤ radius, of flat arrays of this shape.
+
+    An axis i or j of length 1 is not shifted.  Beyond the border stand zeros, or the opposite side if circular.
+    """
+    outer, first, between, second, inner = shape
+    line, alone = second * inner, first == 1 and second == 1
+    for place in range(outer * first * between):
+        i = (place // between) % first
+        into, own = result[place * line : (place + 1) * line], field[place * line : (place + 1) * line]
+        for k in range(line):
+            into[k] = own[k]
+        for shift in range(-radius, 0 if alone else radius + 1):
+            row = i + shift if first > 1 else i
+            if circular:
+                row %= first
+            if alone or shift == 0 or row < 0 or row >= first:
+                continue
+            begin = (place + (row - i) * between) * line
+            move = shift * inner if second > 1 else 0
+            low, count = max(0, -move), line - abs(move)
+            part, seen = into[low : low + count], field[begin + low + move : begin + low + move + count]
+            for k in range(count):
+                part[k] += seen[k]
+            if circular and move != 0:
+                rest, wrapped = (into[count:], begin) if move > 0 else (into[:-move], begin + count)
+                seen = field[wrapped : wrapped + len(rest)]
+                for k in range(len(rest)):
+                    rest[k] += seen[k]
+
+
+@njit(**OPTIONS)
+def average(work, count, shapes, radius, circular):  # type: ignore[no-untyped-def]
+    """𝒜 times the number of taps, of the field in work[0]; returns the row of `work` with the result."""
+    for axis in range(len(shapes)):
+        sum_shifts(work[axis % 2, :count], shapes[axis], radius, circular, work[1 - axis % 2, :count])
+    return len(shapes) % 2
+
+
+@dataclass(frozen=True)
+class Systems:
+    """A field cut into systems of equations that 𝒜 does not couple, each of which is gathered into a small array.
+
+    Attributes:
+        places: where each run of neighbouring entries begins in the flat field, system after system.
+        begins: where the places of each system begin, and the end.
+        runs: lengths of the runs of each system.
+        shapes: the shapes of each system for `sum_shifts`, axis by axis, (systems, axes, 5).
+        radius: taps of the filter on each side of its middle.
+        taps: number of taps.
+        circular: beyond the border stands the opposite side; zeros otherwise.
+    """
+
+    places: IntArray
+    begins: IntArray
+    runs: IntArray
+    shapes: IntArray
+    radius: int
+    taps: int
+    circular: bool
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What compiled loops are given."""
+        return self.places, self.begins, self.runs, self.shapes, self.radius, self.taps, self.circular
 
 
 @dataclass(frozen=True)
@@ -49,39 +128,68 @@ class Convolution:
 
     def diagonal(self, field: Array) -> Array:
         """𝒜 of fields over the diagonal s = s': (positions, others), others being left alone."""
-        result = field.reshape(*self.positions, -1)
-        for axis in range(len(self.positions)):
-            result = self._summed(result, (axis,))
-        return np.asarray(result.reshape(field.shape) * (1.0 / self.taps))
+        return self._mixed(field, self._diagonal_shapes(field.size // self.count))
 
     def pairs(self, field: Array) -> Array:
         """𝒜 of fields over all pairs of positions: (positions, positions, others), others being left alone."""
-        axes = len(self.positions)
-        result = field.reshape(*self.positions, *self.positions, -1)
-        for axis in range(axes):
-            result = self._summed(result, (axis, axis + axes))
-        return np.asarray(result.reshape(field.shape) * (1.0 / self.taps))
+        others, width = field.size // self.count**2, self.positions[-1]
+        height = self.count // width
+        shapes = [(height, width, height, width, others), (1, height, width, height, width * others)]
+        return self._mixed(field, shapes[: len(self.positions)])
 
-    def _summed(self, field: Array, axes: tuple[int, ...]) -> Array:
-        """The sum over shifts along these axes, all of them shifted together."""
-        result = field.copy()
-        for shift in range(1, self.filter_size // 2 + 1):
-            if self.padding == "circular":
-                for step in (shift, -shift):
-                    result += np.roll(field, (step,) * len(axes), axes)
-            else:
-                first, last = _without(field.ndim, axes, shift)
-                result[first] += field[last]
-                result[last] += field[first]
-        return result
+    def _diagonal_shapes(self, others: int) -> list[tuple[int, ...]]:
+        width = self.positions[-1]
+        shapes = [
+            (self.count // width, 1, 1, width, others),
+            (1, self.count // width, 1, 1, width * others),
+        ]
+        return shapes[: len(self.positions)]
 
+    def _mixed(self, field: Array, shapes: list[tuple[int, ...]]) -> Array:
+        work = np.empty((2, field.size))
+        work[0] = field.reshape(-1)
+        radius, circular = self.filter_size // 2, self.padding == "circular"
+        row = average(work, field.size, np.array(shapes), radius, circular)
+        return np.asarray(work[row].reshape(field.shape) * (1.0 / self.taps))
 
-def _without(ndim: int, axes: tuple[int, ...], shift: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """What is left along these axes without the last `shift` places, and without the first."""
-    return (
-        tuple(slice(None, -shift) if axis in axes else slice(None) for axis in range(ndim)),
-        tuple(slice(shift, None) if axis in axes else slice(None) for axis in range(ndim)),
-    )
+    def diagonal_systems(self, others: int) -> Systems:
+        """The systems of fields (positions, others): a few of the others each."""
+        width = min(others, max(8, CACHED // self.count // 8 * 8))
+        firsts = np.arange(0, others, width)
+        runs = np.minimum(width, others - firsts)
+        places = firsts[:, None] + others * np.arange(self.count)
+        shapes = [self._diagonal_shapes(int(run)) for run in runs]
+        return self._systems(list(places), list(runs), shapes)
+
+    def pair_systems(self) -> Systems:
+        """The systems of fields (positions, positions): one for each distance of two rows, which 𝒜 does not change."""
+        if len(self.positions) == 1:
+            length = self.count
+            return self._systems([np.arange(1)], [length**2], [[(1, length, 1, length, 1)]])
+        height, width = self.positions
+        x, rows = np.arange(width), np.arange(height)
+        places, shapes = [], []
+        for distance in range(0 if self.padding == "circular" else 1 - height, height):
+            others = rows + distance
+            kept = (
+                slice(None)
+                if self.padding == "circular"
+                else slice(max(0, -distance), height - max(0, distance))
+            )
+            top, bottom = rows[kept, None], (others % height)[kept, None]
+            places.append((((top * width + x) * height + bottom) * width).reshape(-1))
+            count = len(top)
+            shapes.append([(count, width, 1, width, 1), (1, count, 1, 1, width**2)])
+        return self._systems(places, [width] * len(places), shapes)
+
+    def _systems(
+        self, places: list[IntArray], runs: list[int], shapes: list[list[tuple[int, ...]]]
+    ) -> Systems:
+        begins = np.cumsum([0, *map(len, places)])
+        return Systems(
+            np.concatenate(places), begins, np.array(runs), np.array(shapes), self.filter_size // 2, self.taps,
+            self.padding == "circular",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +203,9 @@ class Propagation:
     matrix: Array
 
     def pairs(self, field: Array) -> Array:
-        """S M Sᵀ."""
-        return np.asarray(self.matrix @ field @ self.matrix.T)
+        """S M Sᵀ, for a symmetric M symmetric to the last bit."""
+        mixed = self.matrix @ field @ self.matrix.T
+        return np.asarray(0.5 * (mixed + mixed.T))
 
 
-__all__ = ["PADDINGS", "Convolution", "Propagation"]
+__all__ = ["OPTIONS", "PADDINGS", "Convolution", "Propagation", "Systems", "average"]

@@ -1,4 +1,4 @@
-"""The largest variance of a pre-activation, which fixes the range of inputs over which an activation matters."""
+"""Moments at many variances, and the largest variance of a pre-activation, which fixes the range of its inputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.models.programs import LayerInput
@@ -16,6 +17,20 @@ from notsodeep.validation import Array
 
 # Where variances have no limit: the number of layers that are computed, and the growth at which that ends.
 _LAYERS, _LIMITLESS = 100, 1e6
+
+
+def moment_at(moment: Callable[[Activation, Array], Array], phi: Activation, variances: Array) -> Array:
+    """A moment of one variable at many variances of any form, interpolated where that is cheaper."""
+    if phi.shape.is_homogeneous and not phi.offset:
+        unit, twice = (float(moment(phi, np.full(1, q))[0]) for q in (1.0, 2.0))
+        return np.asarray(unit * variances if twice > 1.5 * unit else np.full(variances.shape, unit))
+    flat = variances.reshape(-1)
+    positive = flat > 0.0
+    result = np.full(flat.shape, float(moment(phi, np.zeros(1))[0]))
+    if positive.any():
+        key = moment.__name__, phi
+        result[positive] = at_many(lambda q: np.asarray(moment(phi, q))[:, None], flat[positive], key)[:, 0]
+    return result.reshape(variances.shape)
 
 
 def largest_recurrent_variance(
@@ -66,4 +81,4 @@ def _followed(q: Array, layers: Iterable[Callable[[Array], Array]]) -> float:
     return min(largest, limit)
 
 
-__all__ = ["largest_layer_variance", "largest_recurrent_variance"]
+__all__ = ["largest_layer_variance", "largest_recurrent_variance", "moment_at"]

@@ -1,0 +1,172 @@
+"""The covariances of an equilibrium model over fields: Λ = σ_a² 𝒜F(Λ) + b by Newton's method, docs/theory.md (10.1).
+
+A field is an array (stack, n, m), as `duals.dual` has it, with any mixing 𝒜 that `mixing.Systems` describes: positions
+of images, pairs of positions, or none, which is a model of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.errors import ConvergenceError
+from notsodeep.models.field_newton import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
+from notsodeep.models.mixing import Systems
+from notsodeep.validation import Array, IntArray
+
+# Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
+TOLERANCE, AIM = 1e-12, 0.02
+MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
+# In parts of the tolerance: the error of F' where it is carried along a step, how well the adjoint, whose entries are
+# about 1, is solved, and the linear equations of Newton's steps.
+CARRIED, ADJOINT, SWEPT = 0.1, 0.1, 0.002
+# In the same parts: the residual that a step may leave after which F is carried along, which linear equations leave.
+ENDED = 0.3
+# Steps after which a residual below the tolerance is enough, and residuals after which F may be carried along a step.
+EAGER, SMALL = 4, 1e-4
+# Residual of the linear equation of the first guess.
+GUESSED = 1e-4
+
+# Entries (row, column) of a tile where a variable meets itself, at every place of the stack.
+Own = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Λ = σ_a² 𝒜F(Λ) + b.
+
+    Attributes:
+        dual: F and F'.
+        feedback: σ_a².
+        rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are
+            plain iteration until they are small.
+        tolerance: the largest residual that is accepted.
+    """
+
+    dual: Dual
+    feedback: float
+    rate: float
+    tolerance: float = TOLERANCE
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Λ with F(Λ) and F'(Λ), all (stack, n, m).
+
+    Attributes:
+        steps: number of Newton steps.
+        residual: largest residual relative to √(q q').
+        evidence: how F was evaluated.
+    """
+
+    covariance: Array
+    value: Array
+    slope: Array
+    steps: int
+    residual: float
+    evidence: Evidence
+
+
+def evaluate(
+    dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own
+) -> Evidence:
+    """F and F' of a field.
+
+    A variable with itself has moments of one variable, because F' of a kinked activation at ρ = 1 keeps half of its
+    digits.  A variable of variance zero is independent of every other.
+    """
+    evidence = dual.tiles(left, right, covariance, value, slope)
+    for side, other, field in ((left, right, value), (right, left, value.swapaxes(1, 2))):
+        if side.silent.any():
+            field[side.silent] = side.still * other.mean[np.nonzero(side.silent)[0]]
+    rows, columns = own
+    if len(rows):
+        value[:, rows, columns], slope[:, rows, columns] = left.energy[:, rows], left.steep[:, rows]
+    return evidence
+
+
+def solve(
+    equation: Equation,
+    left: Side,
+    right: Side,
+    entering: Array,
+    guesses: tuple[Array, Array],
+    systems: Systems,
+    own: Own,
+) -> Solution:
+    """Solve the equation for the pairs of two sides.
+
+    Args:
+        equation: the equation.
+        left: the variables of the rows.
+        right: the variables of the columns.
+        entering: b.
+        guesses: what `guess_terms` gives for both sides.
+        systems: how positions are mixed.
+        own: entries where a variable meets itself.
+    """
+    dual, tolerance, cautious = equation.dual, equation.tolerance, equation.rate >= 1.0
+    scale = left.root[:, :, None] * right.root[:, None, :]
+    here = slice(None), *own
+    covariance, value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(7))
+    flat = {name: array.reshape(-1) for name, array in (("b", entering), ("scale", scale), ("c", covariance))}
+
+    def advance(enough: float, finest: float) -> float:
+        return float(
+            newton(
+                value.reshape(-1), slope.reshape(-1), flat["b"], flat["scale"], systems.arguments, equation.feedback,
+                enough, finest, cautious, flat["c"], step.reshape(-1),
+            )
+        )  # fmt: skip
+
+    odd = dual.phi.shape.parity == -1
+    guess_dual(*guesses, odd, entering, scale, covariance, value, slope)
+    if not cautious:
+        advance(ROUNDING_OF_ONE, GUESSED)
+    covariance[here] = np.where(left.silent[:, own[0]], 0.0, scale[here])
+    most, carried = CAUTIOUS_STEPS if cautious else MAX_STEPS, False
+    for number in range(most + 1):
+        evidence = evaluate(dual, left, right, covariance, value, slope, own)
+        # Rounding may stand in the way of more than the tolerance.
+        enough = AIM * tolerance if number < EAGER else (tolerance if number < most else np.inf)
+        residual = advance(enough, SWEPT * tolerance)
+        if residual <= enough:
+            break
+        if number > 0 and residual < SMALL and not carried:
+            wrong = carry(*(part.reshape(-1) for part in (value, slope, scale, last, step, before, rise)))
+            if wrong <= CARRIED * tolerance:
+                value += before
+                slope += rise
+                residual, number, carried = advance(np.inf, 0.0), number + 1, True
+                if residual <= ENDED * tolerance:
+                    break
+        value, before, slope, rise, step, last = before, value, rise, slope, last, step
+    if residual > tolerance:
+        raise ConvergenceError(
+            f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
+            "Lower sigma_a2: the map is close to losing its contraction.",
+        )
+    return Solution(covariance, value, slope, number, residual, evidence)
+
+
+def guess_terms(side: Side, alone: Array) -> Array:
+    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b); `alone` is b of a variable with itself."""
+    q, mean, rise = side.variances, side.mean, side.rise
+    rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
+    steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)
+    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
+    return np.stack([mean, rise, rest, steep, growth])
+
+
+def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -> Array:
+    """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
+    result = np.empty_like(solution.slope)
+    goal = ADJOINT * equation.tolerance
+    adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
+    result *= solution.covariance
+    return result
+
+
+__all__ = ["TOLERANCE", "Equation", "Own", "Solution", "adjoint_products", "evaluate", "guess_terms", "solve"]
