@@ -13,7 +13,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import kernels, progress
-from notsodeep.pairs import tiles
+from notsodeep.models import tiling as tiles
 
 DEQ = nsd.DEQ("relu", 0.2)
 X = np.random.default_rng(0).standard_normal((600, 10)) / np.sqrt(10)

@@ -44,8 +44,8 @@ from notsodeep.validation import Array
 SMALLEST = 1e-200
 # Most terms of the series that do not vanish: where another method is as fast, and where there is only quadrature.
 MOST, MOST_ALONE = 128, 512
-# Fewer pairs than this are not worth a table.
-TABLE_WORTH = 256
+# Fewer pairs than this are not worth a table: a pair takes milliseconds by quadrature, that of a callable a hundred.
+TABLE_WORTH, TABLE_WORTH_CALLABLE = 256, 32
 # Errors of the closed forms and of quadrature, relative to √(S S') and √(E1 E1').
 CLOSED, QUADRATURE = 1e-14, 1e-12
 # Pairs from which on quadrature may take long, pairs that are timed beforehand, and seconds that are announced.
@@ -278,7 +278,8 @@ class Dual:
     def has_table(self) -> bool:
         """A table may serve what the series does not."""
         shape = self.phi.shape
-        return shape.pieces is None and not any(shape.kinks) and self.pairs >= TABLE_WORTH
+        worth = TABLE_WORTH_CALLABLE if shape.features_anywhere else TABLE_WORTH
+        return shape.pieces is None and not any(shape.kinks) and self.pairs >= worth
 
     @cached_property
     def series(self) -> Series:

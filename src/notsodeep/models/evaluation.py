@@ -68,9 +68,8 @@ def _filled(
     """The kernels of all tiles, how they were obtained, and what a spot check has against them."""
     symmetric = right is None
     program: Any = model.prepare(left, right, kernels)
-    if careful:
-        for layer in getattr(program, "layers_checked", ()):
-            layer.dual.careful = True
+    if careful and hasattr(program, "integrate_all_pairs"):
+        program.integrate_all_pairs()
     start = program.start()
     # The first kernel takes the place of what the program starts from.
     outputs = [start, *(np.empty_like(start) for _ in kernels[1:])]
@@ -92,8 +91,7 @@ def _filled(
     info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report, side=side)
     if not all(np.isfinite(output.sum()) for output in outputs):
         return outputs, info, "entries are not finite"
-    checks = [layer.check for layer in getattr(program, "layers_checked", ())]
-    return outputs, *_confirmed(checks, info, start.size)
+    return outputs, *_confirmed(getattr(program, "checks", ()), info, start.size)
 
 
 def _confirmed(checks: Sequence[SpotCheck], info: KernelInfo, entries: int) -> tuple[KernelInfo, str]:

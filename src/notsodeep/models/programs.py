@@ -193,7 +193,11 @@ class Layer:
 
     def _evidence(self, found: TileSolution) -> KernelInfo:
         """How far F and F' may be off: errors of F, of the solution and of rounding."""
-        evidence, margin = found.evidence, max(1.0 - self.equation.feedback * self.steepest, 1e-9)
+        evidence, rate = found.evidence, self.equation.feedback * self.steepest
+        if rate >= 1.0:
+            # Where the bound on all correlations is not a contraction, those of these pairs may be.
+            rate = self.equation.feedback * float(np.abs(found.slope).max(initial=0.0))
+        margin = max(1.0 - rate, 1e-9)
         error = (evidence.error + found.residual + ROUNDING) / margin
         info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
         return info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
@@ -264,7 +268,7 @@ class Equilibrium(RowProgram):
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
         self.layer = Layer(phi, equation, rows, columns, tangent)
-        self.layers_checked = (self.layer,)
+        self.checks = [self.layer.check]
         self.watch = tangent and is_kinked(phi)
         rate = equation.feedback * self.layer.steepest
         if tangent and rate >= 1.0:
@@ -272,6 +276,10 @@ class Equilibrium(RowProgram):
                 f"The tangent kernel diverges: σ_a² E[φ'²] = {rate:.4g} ≥ 1.",
                 f"Lower sigma_a2 below {equation.feedback / rate:.4g}, or use an activation with smaller slopes.",
             )
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair by quadrature."""
+        self.layer.dual.careful = True
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
         """G and, if asked for, D: the other kernels follow from them."""
@@ -409,9 +417,14 @@ class Feedforward(RowProgram):
             rows, columns = step.left.energy[0], None if columns is None else step.right.energy[0]
 
     @property
-    def layers_checked(self) -> list[Layer]:
-        """All layers."""
-        return self.steps
+    def checks(self) -> list[SpotCheck]:
+        """The checks of all layers."""
+        return [step.check for step in self.steps]
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair by quadrature."""
+        for step in self.steps:
+            step.dual.careful = True
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """The kernels after the last layer."""

@@ -164,10 +164,11 @@ class SpotCheck:
     Args:
         phi: the activation.
         tangent: F' is needed too.
+        tolerance: error that was asked for, of F and F' at the solution of an equation.
     """
 
-    def __init__(self, phi: Activation, tangent: bool) -> None:
-        self.phi, self.tangent = phi, tangent
+    def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
+        self.phi, self.tangent, self.tolerance = phi, tangent, tolerance
         self.parts: list[Array] = []
         self.finite = True
 
@@ -193,7 +194,7 @@ class SpotCheck:
         flat = cosines.argmax(), cosines.argmin(), (12_345 + 7919 * number) % cosines.size
         places += [tuple(int(k) for k in np.unravel_index(one, cosines.shape)) for one in flat]
         t, i, j = np.array(places).T
-        # A pair that was not computed has the covariance zero.
+        # A pair that was not computed, or has no signal, has the covariance zero.
         kept = covariance[t, i, j] != 0.0
         t, i, j = t[kept], i[kept], j[kept]
         numbers = left.variances[t, i], right.variances[t, j], covariance[t, i, j], value[t, i, j], slope[t, i, j]
@@ -205,7 +206,7 @@ class SpotCheck:
         if not pairs.shape[1]:
             return Differences(np.zeros(0), np.zeros(0))
         rho, size, ratio = (
-            pairs[2] / np.sqrt(pairs[0] * pairs[1]),
+            pairs[2] / np.sqrt(pairs[0]) / np.sqrt(pairs[1]),
             pairs[0] * pairs[1],
             pairs[0] / pairs[1],
         )
@@ -230,7 +231,7 @@ class SpotCheck:
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(found[:, 0] - pairs[3]) / size
-        rounding = OWN + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
+        rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
         if self.tangent:
             differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
