@@ -39,6 +39,8 @@ class Equation(Protocol):
 
 # The expansion leaves an error of about the square of the angle: 1 - ρ = 1e-11.  Above it rounding is harmless.
 CLOSE = 1e-11
+# Largest E|u ∓ v|²/(s s') that is carried through a smooth function to first order.
+APART = 1e-10
 
 
 @dataclass
@@ -99,7 +101,10 @@ class NearPairs:
         # Nothing but the product of the scales enters: parallel rows of different length count as well.
         keeps_angles = shape.is_homogeneous and not phi.offset and not equation.constant
         if pieces is None:
-            # Only here for its distances: a smooth function has no angle to lose.
+            # Only here for its distances, of which the first order is enough where they are small: parallel rows of
+            # different norms are parallel no longer.
+            near = self.distance <= APART * left.root[0, self.i] * right.root[0, self.j]
+            self.keep(near)
             steep = np.sqrt(left.steep[0, self.i] * right.steep[0, self.j])
             self.angle = np.full_like(self.angle, np.nan)
             self.distance = steep * self.distance

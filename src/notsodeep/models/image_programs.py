@@ -355,7 +355,8 @@ class ImageFeedforward(ImageProgram):
                 layer.weight * signal + layer.inject * product + layer.constant, -scale, scale
             )
             # A position with itself, without rounding.
-            covariance[:, own[0], own[1]] = scale[:, own[0], own[1]]
+            here = slice(None), *own
+            covariance[here] = np.where(sides[0].silent[:, own[0]], 0.0, scale[here])
             value, slope = np.empty_like(covariance), np.empty_like(covariance)
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
             self.checks[number].add(*sides, covariance, value, slope)

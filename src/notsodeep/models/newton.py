@@ -50,6 +50,7 @@ def solve_tile(
     *,
     lower: bool,
     condition: float,
+    noise: float = 1e-13,
 ) -> TileSolution:
     """F and F' at the solution of Λ = feedback · F(Λ) + forcing for all pairs of a tile.
 
@@ -61,6 +62,7 @@ def solve_tile(
         feedback: σ_a².
         lower: only pairs below the diagonal are needed; the others are taken for independent.
         condition: largest relative change of F' over that of the correlation; infinite for kinked activations.
+        noise: how far rounding may move a correlation: steps below it that no longer get shorter are the last.
 
     Returns:
         The solution.
@@ -94,9 +96,9 @@ def solve_tile(
             # Nothing but F and F' is known of these.
             enough = SETTLED
         # Rounding may stand in the way of more.
-        if largest <= enough or (largest <= 1e-13 and largest >= 0.5 * before):
+        if largest <= enough or (largest <= noise and largest >= 0.5 * before):
             # The step after the last is about its square; the ratio of the last two says how much.
-            residual = largest * min(1.0, largest / before)
+            residual = largest * min(1.0, largest / before) if largest <= enough else largest
             return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(

@@ -191,6 +191,15 @@ class Layer:
         bent = shape.expectation(q, lambda xi, x: shape(x, 2) ** 2)
         return float(np.max(q * bent / steep))
 
+    @cached_property
+    def noise(self) -> float:
+        """How far rounding of F may move a correlation: an offset may be nearly all of it."""
+        worst = 100.0
+        for side in (self.left, self.right):
+            size = np.where(side.silent, 0.0, side.energy + 2.0 * self.phi.offset**2)
+            worst = max(worst, self.equation.feedback * float((size / side.variances).max()))
+        return 10.0 * 2.0**-52 * worst
+
     def _evidence(self, found: TileSolution) -> KernelInfo:
         """How far F and F' may be off: errors of F, of the solution and of rounding."""
         evidence, rate = found.evidence, self.equation.feedback * self.steepest
@@ -232,8 +241,9 @@ class Layer:
         if equation.constant:
             forcing = forcing + equation.constant
         found = solve_tile(
-            self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition
-        )
+            self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition,
+            noise=self.noise,
+        )  # fmt: skip
         value, slope, info = found.value, found.slope, self._evidence(found)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)

@@ -183,6 +183,8 @@ class SpotCheck:
             slope: F'.
             number: of this tile among all: another pair in each, and the same one in every run.
         """
+        if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
+            return
         if not np.isfinite(value.sum()) or (self.tangent and not np.isfinite(slope.sum())):
             self.finite = False
             return
@@ -232,6 +234,8 @@ class SpotCheck:
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(found[:, 0] - pairs[3]) / size
         rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
+        # An offset may be nearly all of F.
+        rounding = rounding + ROUNDING * phi.offset**2 / size
         if self.tangent:
             differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
