@@ -35,7 +35,7 @@ MOST_STEPS = 1200
 # Pooled samples of a tile, at most; and tiles along a side, at least, for progress.
 TILE_SIDE_POOL, TILES = 8, 3
 # Positions of the samples of a tile, and entries of the fields that are computed together.
-PREPARED, ENTRIES = 1 << 16, 1 << 17
+PREPARED, ENTRIES = 1 << 16, 1 << 18
 # How often F is evaluated for a pair of positions, about.
 EVALUATIONS = 3
 # Samples of the rows that are prepared together.
@@ -226,7 +226,7 @@ class ImageProgram:
 
     def total(self, field: Array) -> Array:
         """The sum over positions of every pair, (samples, others)."""
-        return field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0)
+        return np.asarray(field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0))
 
     def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ, in units of the readout's weight, of some samples with others, and how they were obtained."""
