@@ -13,7 +13,7 @@ every other factor several times, and three seeds of two settings.
 The teacher is trained on labels of 8000 rows (all weights: three epochs of Adam; readout: ten), then distilled
 without labels on 36 000 others (CIFAR-10 5000 and 5000, VGG-19 features 8000 and 12 000), and everything is judged
 on the whole test part: agreement of classes with the teacher, accuracy, and processor milliseconds of 1000 rows on one
-thread, in turn, beside the DEQ solved to 1e-3 and to 1e-6 in the quickest of four ways. Feedback is σ_a² at the start,
+thread, in turn, beside the DEQ solved to 1e-3 and to 1e-6 in the quicker of two ways. Feedback is σ_a² at the start,
 0.2 or 0.5; "strong" starts at 0.9 (ReLU 0.8), from where training takes it to the edge of what the solver can do. What
 it became is in every row: the norm of ∂f/∂z, its spectral radius (the rate at which iteration converges), and the
 solver's steps.
@@ -55,7 +55,6 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.distilled import Candidate
 from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -199,16 +198,13 @@ def teacher_of(task: Task, scratch: Path) -> EquilibriumNet:
     return net
 
 
-def at_tolerance(
-    net: EquilibriumNet, tolerance: float, method: str = "auto", split: bool = True
-) -> EquilibriumNet:
+def at_tolerance(net: EquilibriumNet, tolerance: float, method: str = "auto") -> EquilibriumNet:
     """The same network, solved to another residual, nothing to be trained.
 
     Args:
         net: the network.
         tolerance: the residual.
         method: of the solver.
-        split: whether it may solve the linear part of the equation first, which pays for some weights only.
     """
     task_solver = SolverOptions(method=method, tolerance=tolerance, max_steps=500)
     if isinstance(net, DEQNet):
@@ -216,8 +212,6 @@ def at_tolerance(
         other = DEQNet.from_weights(
             *plain[:3], net.spec.activation, plain.readout, solver=task_solver, on_failure="ignore"
         )
-        if not split:
-            other._splitter = None
         return other.requires_grad_(False)
     sizes = (net.sample_shape[0], net.units, net.out_features, net.sample_shape[1:])
     images = ConvDEQNet(net.spec, *sizes, solver=task_solver, on_failure="ignore")
@@ -267,7 +261,7 @@ def undesigned(student: StepsNet | EarlyExit, data: Split, epochs: int, seed: in
             else:
                 bound = 1.0 / math.sqrt(weights[0].numel())
                 weights.copy_(torch.rand(weights.shape, generator=generator) * 2 * bound - bound)
-    work = StudentFit(data, 256, epochs, seed, Journal(None, ""), lambda *_: None)
+    work = StudentFit(data, 256, epochs, seed, lambda *_: None)
     work.fit_readout(drawn)
     work._descend("undesigned", drawn, "")
     work.fit_readout(drawn)
@@ -307,9 +301,8 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
     wanted = in_batches(precise, data.X_test, 1000)
     until = UNTIL.get(task.data.split()[0], UNTIL_ELSE)
     options: dict[str, Any] = {"steps": (1, 2, 3) if epochs >= 8 else (1, 2), "epochs": epochs}
-    file = scratch / f"{task.name}.students.pt"
     others = data.X[labelled(task.data) :][:limit]
-    small = distill(precise, others, until=until, seed=task.seed, checkpoint=file, **options)
+    small = distill(precise, others, until=until, seed=task.seed, **options)
     phases.append(time.process_time())
     modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
     about: dict[str, Row] = {name: {"kind": "teacher"} for name in modules}
@@ -337,14 +330,7 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
     times = milliseconds(modules, batch, 3, clock=lambda _: time.process_time())
     steps = {}
     for words, tolerance in TOLERANCES.items():
-        ways = {
-            f"{method}{', split' * split}": at_tolerance(precise, tolerance, method, split)
-            for method in ("iteration", "anderson")
-            for split in ((True, False) if not task.images else (False,))
-        }
-        if not task.images:
-            for net in ways.values():  # so many rows that splitting is thought of
-                in_batches(net, data.X[: 4 * task.width], 1000)
+        ways = {method: at_tolerance(precise, tolerance, method) for method in ("iteration", "anderson")}
         taken = milliseconds(ways, batch, 2, clock=lambda _: time.process_time())
         good = {way: ms for way, ms in taken.items() if ways[way].last_solve.converged}
         way = min(good or taken, key=lambda way: taken[way])

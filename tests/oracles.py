@@ -682,6 +682,9 @@ def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
     if drive == 0 and at_zero(phi) == 0:
         return 0.0
     q = drive if drive > 0 else sigma_a2 * at_zero(phi) ** 2
+    if phi.pieces is not None and phi.kinks == (0.0,):
+        # S(q) = q S(1): no iteration, which takes forever near the end of contraction.
+        q = drive / (1 - sigma_a2 * exact_dual(phi, 1.0, 1.0, 1.0).value)
     for _ in range(4000):
         after = sigma_a2 * exact_dual(phi, q, q, 1.0).value + drive
         if abs(after - q) <= 1e-15 * after:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,9 @@ def test_the_form_for_a_wrong_number_asks_for_what_repeats_it() -> None:
     session: dict[str, object] = {}
     exec(compile(program["attributes"]["placeholder"], "wrong_number.yml", "exec"), session)
     assert "info" in session
+    model, kernel = (signature(one).parameters for one in (notsodeep.DEQ, notsodeep.conjugate_kernel))
+    named = re.findall(r"\b(?:sigma_\w+|\w+2|depth)\b", program["attributes"]["description"])
+    assert {*model, *kernel} >= set(named) >= set(model) - {"activation"}
 
 
 # --- what documents tell one to type -----------------------------------------------------------------

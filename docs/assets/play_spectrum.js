@@ -134,6 +134,24 @@ window.playSpectrum = (function () {
     return found;
   }
 
+  // How many of n eigenvalues of the bulk lie within a distance of an edge; negative distances are below it.
+  function within(classes, n, edge, distance) {
+    const steps = 64;
+    let total = 0;
+    // In the root of the distance, like which the density grows from an edge.
+    for (let k = 0; k < steps; k++) {
+      const root = (k + 0.5) / steps;
+      total += resolvent(classes, edge + distance * root * root).density * root;
+    }
+    return (n * total * 2 * Math.abs(distance)) / steps;
+  }
+
+  // Whether an eigenvalue is farther from every edge than the outermost one of the bulk is expected to be, (6.13).
+  function standsOut(classes, n, intervals, z) {
+    return intervals.every(([low, high]) =>
+      (z >= low || within(classes, n, low, low - z) > 0.5) && (z <= high || within(classes, n, high, high - z) > 0.5));
+  }
+
   // The predicted spectrum of n samples of a mixture for a kernel with these scalars, (6.4).
   //   bulks: intervals; isolated: [{value, alignment}]; atom: {value, count} or null; density(value); points
   function spectrum(scalars, mixture, n) {
@@ -150,7 +168,8 @@ window.playSpectrum = (function () {
     gaps.push([top * (1 + margin), beyond]);
     // Each eigenvalue of H that is negative next to the atom has taken one eigenvalue out of it.
     const moved = scaledEigen(classes, scalars, gaps[0][0]).values.filter((value) => value <= 0).length;
-    const found = gaps.flatMap(([low, high]) => isolated(classes, scalars, low, high));
+    const found = gaps.flatMap(([low, high]) => isolated(classes, scalars, low, high))
+      .filter(({ z }) => standsOut(classes, n, intervals, z));
     return {
       bulks: intervals.map((bulk) => bulk.map(place)),
       isolated: found.map((one) => ({ value: place(one.z), alignment: one.alignment })).sort((a, b) => a.value - b.value),

@@ -25,6 +25,7 @@ _ADVICE = {
     getattr(errno, "EDQUOT", errno.ENOSPC): _MAKE_ROOM,
     errno.EFBIG: "Raise the limit on the size of files and run the same again.",
 }
+_LONGEST_NAME = 80  # characters of a path that a message repeats
 _OTHER_ADVICE = "Name a folder that can be written to (--out)."
 # Windows alone has this flag, and without it would write every line feed as two bytes.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -122,11 +123,34 @@ def new_path(path: Path, overwrite: bool = False) -> Path:
     """`path` itself, to be written to.
 
     Raises:
-        InputError: if there is such a file and it is not to be replaced.
+        InputError: if there is such a file and it is not to be replaced, or if it cannot be written.
     """
-    if path.exists() and not overwrite:
+    try:
+        exists, is_folder = path.exists(), path.is_dir()
+        parent = next(one for one in path.absolute().parents if one.exists())
+    except OSError as error:
+        raise InputError(explained(error)) from None
+    if is_folder:
+        raise InputError(f"{path} is a folder. Name a file.")
+    if exists and not overwrite:
         raise InputError(f"{path} is there already. Name another file, or add --overwrite to replace it.")
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(
+            f"{path} cannot be written: {parent} is not a folder that can be written to. Name another."
+        )
     return path
+
+
+def explained(error: OSError) -> str:
+    """An error of the file system in a sentence, with what to do."""
+    name = str(error.filename or "")
+    shown = f"{name[:_LONGEST_NAME]}…" if len(name) > _LONGEST_NAME else name
+    advice = {
+        errno.ENOSPC: "Make room on that disk, or name a file on another one.",
+        errno.EACCES: "Check its rights, or name another file.",
+        errno.ENAMETOOLONG: "Name a shorter one.",
+    }.get(error.errno or 0, "Name another file.")
+    return f"{shown or 'A file'} cannot be used: {error.strerror or error}. {advice}"
 
 
 @contextmanager

@@ -26,6 +26,10 @@ class KernelInfo(Shown):
             "integral" (Price's), "quadrature".
         caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
             of which nothing but its values is known.
+        checked_pairs: entries that were recomputed by independent quadrature.
+        largest_difference: the largest difference that this found, as an error of an entry, relative as `error_bound`.
+        recomputed: a difference was beyond the stated bound, or an entry was not finite, so that the kernel was
+            computed again by the slowest and surest evaluators.
     """
 
     iterations: int
@@ -34,6 +38,9 @@ class KernelInfo(Shown):
     careful_pairs: int
     ways: tuple[str, ...] = ()
     caveat: str = ""
+    checked_pairs: int = 0
+    largest_difference: float = 0.0
+    recomputed: bool = False
 
     def __post_init__(self) -> None:
         # Files bring it back as a list.
@@ -48,6 +55,9 @@ class KernelInfo(Shown):
             self.careful_pairs + other.careful_pairs,
             tuple(sorted({*self.ways, *other.ways})),
             " ".join(dict.fromkeys(part for part in (self.caveat, other.caveat) if part)),
+            self.checked_pairs + other.checked_pairs,
+            max(self.largest_difference, other.largest_difference),
+            self.recomputed or other.recomputed,
         )
 
     def provided(self, caveat: str, inaccuracy: float) -> KernelInfo:
@@ -61,7 +71,8 @@ class KernelInfo(Shown):
             "iterations": self.iterations,
             "careful_pairs": self.careful_pairs,
         }
-        shown |= {"ways": ", ".join(self.ways)}
+        shown |= {"ways": ", ".join(self.ways), "checked_pairs": self.checked_pairs}
+        shown |= {"largest_difference": self.largest_difference, "recomputed": self.recomputed}
         return shown | {"caveat": self.caveat} if self.caveat else shown
 
     def _drawing(self) -> str:

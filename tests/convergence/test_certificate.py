@@ -39,7 +39,7 @@ def test_a_readout_of_norm_one_is_refused_at_every_width():
         assert found.step == 0.0
         assert "8.19" in {i.number for i in found.failing}
         assert found.remedy.width is None
-        assert "No width helps" in found.explain()
+        assert "With this readout scale no width is enough" in found.explain()
         ratios.append(found.inequalities[2].ratio)
         ceilings.append(found.ceiling)
     # Sixteen times the width, and no nearer to 1 than the limit allows.

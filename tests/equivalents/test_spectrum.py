@@ -277,6 +277,21 @@ def test_isotropic_mixtures_of_all_kinds(
     assert np.all(np.diff(spectrum.edges.ravel()) > 0)
 
 
+@pytest.mark.parametrize("mean", [1.0, 1.02, 1.1])
+def test_an_eigenvalue_that_noise_alone_may_have_is_no_isolated_one(mean: float) -> None:
+    """Just above the transition (or at it) the spike is nearer to the edge than the bulk's outermost eigenvalue."""
+    n = p = 60
+    spectrum = limiting_density(GRAM, one_class(p, mean), n)
+    high = spectrum.edges[0, 1]
+    assert not len(spectrum.isolated)
+    assert spectrum.counts == (n,)
+    margin = high - spectrum.quantiles()[-1]
+    assert limiting_density(GRAM, one_class(p, 1.6), n).isolated[0] > high + margin
+    rng = np.random.default_rng(0)
+    tops = [np.linalg.norm(rng.standard_normal((p, n)) / np.sqrt(p), 2) ** 2 for _ in range(200)]
+    assert np.mean(np.array(tops) > high + margin) < 0.03
+
+
 @pytest.mark.slow
 class TestIsolated:
     """One spiked mean, C = I, for XXᵀ: rank one plus noise, where Baik, Ben Arous and Péché's formulas hold.
@@ -292,7 +307,9 @@ class TestIsolated:
     def test_eigenvalue_and_alignment(self, n: int, p: int, strength: float) -> None:
         ratio = n / p
         theta2 = strength * np.sqrt(ratio)
-        spectrum = limiting_density(GRAM, one_class(p, np.sqrt(theta2 / ratio)), n)
+        # So near to the edge it stands out of many samples only.
+        times = 400 if strength < 1.1 else 1
+        spectrum = limiting_density(GRAM, one_class(times * p, np.sqrt(theta2 / ratio)), times * n)
         expected = (1 + theta2) * (ratio + theta2) / theta2
         projection = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
         np.testing.assert_allclose(spectrum.isolated, [expected], rtol=1e-10)

@@ -149,17 +149,20 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_scores_of_rows_left_out_are_those_of_a_fit_without_them(classes: int, weighted: bool) -> None:
+@pytest.mark.parametrize("intercept", [False, True])
+def test_scores_of_rows_left_out_are_those_of_a_fit_without_them(
+    classes: int, weighted: bool, intercept: bool
+) -> None:
     X, y = blobs_of(40, classes)
-    weights = np.random.default_rng(3).integers(0, 3, len(X)).astype(float) if weighted else np.ones(len(X))
-    plain = {"center": False, "scale": None, "fit_intercept": False}
+    weights = np.random.default_rng(3).integers(0, 5, len(X)) / 2.0 if weighted else np.ones(len(X))
+    plain = {"center": False, "scale": None, "fit_intercept": intercept}
     signs = 2.0 * np.eye(classes)[y] - 1.0 if classes > 2 else 2.0 * y - 1.0
     held = np.flatnonzero(weights)[:6]
     machine = DEQKernelClassifier(**plain)
     scores = machine._fit_machine(X, signs, weights, held)
     for place, row in enumerate(held):
         without = weights.copy()
-        without[row] -= 1.0
+        without[row] = max(without[row] - 1.0, 0.0)
         expected = DEQKernelRidge(**plain).fit(X, signs, without).predict(X[[row]])[0]
         assert_close(scores[place], expected, Oracle.CLOSED_FORM)
 

@@ -177,7 +177,7 @@ def test_design_measures_on_drawn_samples() -> None:
     mixture = nsd.GaussianMixture.paper(40, mean=4.0, gap=1.0)
     X, y = mixture.sample(50, seed=6)
     drawn = ("--data", "mixture", "--n", "50", "--p", "40", "--mean", "4", "--gap", "1", "--seed", "6")
-    done = run("design", *drawn, "--save", "twin.json")
+    done = run("design", *drawn, "--activation", "tanh", "--save", "twin.json")
     assert done.exit_code == 0, done.output
     # An injected network is fitted to half of them.
     assert "on 25 other samples" in done.stdout

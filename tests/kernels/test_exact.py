@@ -272,12 +272,11 @@ def test_a_large_matrix_is_its_pairs(label: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [20, 40])
+@pytest.mark.parametrize("n", [40, 300])
 def test_every_pair_is_computed_once(n: int) -> None:
     """Of a symmetric kernel one triangle is computed: n(n-1)/2 pairs, also in the tiles on the diagonal."""
     X = 1.0 + 1e-3 * np.random.default_rng(0).normal(size=(n, 8))
-    phi = nsd.custom_activation(lambda x: np.clip(x, -1.0, 1.0), kinks=(-1.0, 1.0))
-    _, info = nsd.tangent_kernel(nsd.Explicit([phi]), X, return_info=True)
+    _, info = nsd.tangent_kernel(nsd.Explicit(["hard_tanh"]), 1e4 * X, return_info=True)
     assert info.careful_pairs == n * (n - 1) // 2
 
 

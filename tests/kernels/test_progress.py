@@ -13,7 +13,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import kernels, progress
-from notsodeep.pairs import tiles
+from notsodeep.models import tiling as tiles
 
 DEQ = nsd.DEQ("relu", 0.2)
 X = np.random.default_rng(0).standard_normal((600, 10)) / np.sqrt(10)
@@ -60,6 +60,7 @@ def test_true_is_a_bar(compute: Callable[..., Any], monkeypatch) -> None:
         lambda: nsd.limiting_density(DEQ.centred(1.0), nsd.UnitSphere(30), 40, progress=True),
         lambda: nsd.equivalent(DEQ, X[:20], form="refined", progress=True),
         lambda: nsd.equivalence_error(DEQ, X[:20], form="refined", progress=True),
+        lambda: kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2),
     ],
 )
 def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> None:
@@ -73,6 +74,16 @@ def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> No
     monkeypatch.setattr(progress, "progress_bar", bar)
     compute()
     assert titles
+
+
+def test_each_random_network_is_told() -> None:
+    seen: list[tuple[int, int, str]] = []
+
+    def report(done: int, total: int, news: progress.News) -> None:
+        seen.append((done, total, news()))
+
+    kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2, progress=report)
+    assert seen == [(1, 2, "1 of 2"), (2, 2, "2 of 2")]
 
 
 @pytest.mark.slow

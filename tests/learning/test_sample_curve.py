@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
+from notsodeep.errors import InputError
 from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation
@@ -53,14 +54,24 @@ def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
     for one in range(2):
         assert_close(solved[one], expected, Oracle.QUADRATURE)
         assert_close(new[one], at_new, Oracle.QUADRATURE)
-    inverse = 1.0 / (trained.values[:, None] + [0.05])
-    assert_close(trained.left_out_errors(inverse)[0], np.mean((expected - targets) ** 2), Oracle.QUADRATURE)
 
 
 def test_equal_samples_without_a_ridge_have_a_curve():
     rows, labels = np.repeat(X[:60], 2, axis=0), np.repeat(Y[:60], 2)
     curve = learning_curve(nsd.DEQ("relu", 0.2), (rows, labels), [40, 120], ridge=0.0)
     assert np.isfinite(curve.mse).all()
+
+
+@pytest.mark.parametrize(("size", "message"), [(1e-200, "vary by"), (1e100, "vary by"), (0.0, "are equal")])
+def test_targets_without_a_representable_variance_are_refused(size, message):
+    with pytest.raises(InputError, match=message):
+        learning_curve(RELU, (X[:40], size * X[:40, [3]]), [20, 80])
+
+
+def test_the_unit_of_the_targets_does_not_matter():
+    curves = [learning_curve(RELU, (X[:40], size * X[:40, [3]]), [20, 80], ridge=0.1) for size in (1, 1e-60)]
+    for name in ("mse", "interval"):
+        assert_close(1e120 * getattr(curves[1], name), getattr(curves[0], name), Oracle.QUADRATURE)
 
 
 def test_labels_by_chance_are_left_out_at_chance():

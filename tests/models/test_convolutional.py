@@ -273,7 +273,7 @@ def test_amplitude_and_offset(readout: str) -> None:
 def test_evidence(name: str, way: str) -> None:
     for readout in ("flatten", "pool"):
         model = nsd.ConvDEQ(name, FEEDBACK, readout=readout)
-        _, info = nsd.conjugate_kernel(model, images(2, 1, 3, 3), return_info=True)
+        _, info = nsd.conjugate_kernel(model, images(6, 1, 3, 3), return_info=True)
         assert way in info.ways
         assert set(info.ways) <= {way, "series"}
         assert 1 <= info.iterations < 20

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from nets_oracles import gaussian_rows
 from torch import Tensor, nn
 
 import notsodeep as nsd
@@ -118,12 +120,24 @@ def test_weights_trained_elsewhere_make_the_same_function(rows: Tensor) -> None:
         ({"readout": torch.zeros(2, 5)}, "a column for each of the 3 units"),
         ({"readout": nn.Sequential()}, "readout must be linear"),
         ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
+        ({"W": torch.eye(3) * 1j}, "W must hold real numbers, not torch.complex64"),
+        ({"U": np.ones((3, 2)) * 1j}, "U must hold real numbers, not complex128"),
+        ({"readout": nn.Linear(3, 1, dtype=torch.complex64)}, "readout must hold real numbers"),
+        ({"W": np.zeros((0, 0)), "U": np.zeros((0, 2))}, r"at least one unit; got \(0, 0\)"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(change: dict, words: str) -> None:
     good = {"W": torch.eye(3) / 2, "U": torch.ones(3, 2), "b": torch.zeros(3), "readout": torch.ones(1, 3)}
     with pytest.raises(nsd.InputError, match=words):
         DEQNet.from_weights(**{**good, **change})
+
+
+def test_weights_in_every_memory_layout() -> None:
+    W, U = gaussian_rows(3, 3, 1).numpy() / 4, gaussian_rows(3, 2, 2).numpy()
+    X = gaussian_rows(5, 2, 3)
+    expected = DEQNet.from_weights(W, U)(X)
+    for turned in (lambda a: a[::-1].copy()[::-1], lambda a: a.astype(">f8"), np.asfortranarray):
+        assert torch.equal(DEQNet.from_weights(turned(W), turned(U))(X), expected)
 
 
 def test_fewer_units_are_enough_where_the_others_are_combinations_of_them(rows: Tensor) -> None:
@@ -271,28 +285,33 @@ def test_at_every_number_of_steps_fitting_is_better_than_cutting(small: Distille
         assert errors[f"{count} of its own, all weights fitted"] < 0.8 * cut
 
 
-def test_equal_seeds_give_equal_students_and_an_interrupted_run_goes_on(
-    teacher: DEQNet, rows: Tensor, tmp_path: Path
-) -> None:
-    class Stop(Exception):
-        pass
+def test_equal_seeds_give_equal_students(teacher: DEQNet, rows: Tensor) -> None:
+    options = {"steps": (1,), "epochs": 2, "until": 0.5}
+    one, other = (distill(teacher, rows[:400], **options) for _ in range(2))
+    for first, second in zip(one.front, other.front, strict=True):
+        assert first.name == second.name
+        assert torch.equal(first.network(rows[:10]), second.network(rows[:10]))
 
-    def stop(done: int, total: int, news: object) -> None:
-        if "all weights" in news() and done > total // 2:  # type: ignore[operator]
-            raise Stop
 
-    file = tmp_path / "students.pt"
-    options = {"steps": (1,), "epochs": 3, "until": 0.5}
-    with pytest.raises(Stop):
-        distill(teacher, rows[:400], checkpoint=file, progress=stop, **options)
-    assert file.exists()
-    resumed = distill(teacher, rows[:400], checkpoint=file, **options)
-    straight = distill(teacher, rows[:400], **options)
-    for one in straight.front:
-        (other,) = (other for other in resumed.front if other.name == one.name)
-        assert torch.equal(one.network(rows[:10]), other.network(rows[:10]))
-    with pytest.raises(nsd.InputError, match="another teacher, other rows or other settings"):
-        distill(teacher, rows[:300], checkpoint=file, **options)
+def test_a_teacher_that_works_in_place_changes_neither_rows_nor_result(rows: Tensor) -> None:
+    class InPlace(nn.Module):
+        def __init__(self, in_place: bool) -> None:
+            super().__init__()
+            self.layer, self.in_place = nn.Linear(10, 3).double(), in_place
+
+        def forward(self, X: Tensor) -> Tensor:
+            return self.layer(X.mul_(2.0) if self.in_place else 2.0 * X)
+
+    options = {"width": 20, "steps": (1,), "epochs": 0, "until": 0.5}
+    X, found = rows[:300].clone(), []
+    for in_place in (True, False):
+        torch.manual_seed(0)
+        module = InPlace(in_place)
+        small = distill(module, X, **options)
+        guarded(small, module, share=1.0)(X)
+        assert torch.equal(X, rows[:300])
+        found.append(small.fidelity.relative_error)
+    assert found[0] == found[1]
 
 
 def test_a_module_whose_weights_cannot_be_read_gets_random_steps(rows: Tensor) -> None:
@@ -317,6 +336,14 @@ class Odd(nn.Module):
         return torch.where(X[:, :1] < self.silent_below, torch.nan, outputs)
 
 
+class Asked(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.forward = function
+
+
 def test_the_teacher_stays_as_it_was_whatever_it_is(rows: Tensor) -> None:
     module = Odd(silent_below=-0.5).double()
     module.drop.eval()
@@ -335,10 +362,15 @@ def test_the_teacher_stays_as_it_was_whatever_it_is(rows: Tensor) -> None:
     assert [one.training for one in module.modules()] == modes
 
 
+def barely_solved(rows: Tensor) -> tuple[DEQNet, Tensor]:
+    """A DEQ, and rows of which a fifth does not converge in its nine steps; the long ones saturate and do."""
+    solver = SolverOptions("iteration", tolerance=1e-8, max_steps=9)
+    net = DEQNet(nsd.DEQ("tanh", 0.9), 10, 40, 2, seed=0, dtype=torch.float64, solver=solver)
+    return net, torch.cat([rows[:60], 1e4 * rows[60:300]])
+
+
 def test_an_equilibrium_inside_of_another_module_is_asked_whether_it_converged(rows: Tensor) -> None:
-    solver = SolverOptions(tolerance=1e-8, max_steps=9)
-    net = DEQNet(nsd.DEQ("relu", 0.5), 10, 30, 2, seed=0, dtype=torch.float64, solver=solver)
-    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    net, few = barely_solved(rows)
     found = distill(nn.Sequential(net), few, width=20, steps=(1,), epochs=0, until=0.5)
     assert 0.0 < found.left_out <= 0.2
     assert net._settings.on_failure == "raise"
@@ -358,17 +390,7 @@ def test_images_and_a_single_output(rows: Tensor) -> None:
 
 
 def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
-    net = DEQNet(
-        nsd.DEQ("relu", 0.5),
-        10,
-        30,
-        2,
-        seed=0,
-        dtype=torch.float64,
-        solver=SolverOptions(tolerance=1e-8, max_steps=9),
-    )
-    # Rows of zeros converge at once; of the others only few do in nine steps.
-    few = torch.cat([rows[:60], torch.zeros(240, 10, dtype=torch.float64)])
+    net, few = barely_solved(rows)
     found = distill(net, few, steps=(1,), epochs=0, until=0.5)
     assert 0.0 < found.left_out <= 0.2
     assert "left out" in found.explain()
@@ -388,6 +410,13 @@ def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
         ({"steps": ()}, "it is empty"),
         ({"width": 41}, "not between 1 and the 40"),
         ({"teacher": lambda x: x}, "takes a torch module"),
+        ({"X": np.zeros((0, 10))}, "no samples"),
+        ({"X": np.zeros((100, 10), complex)}, "real numbers"),
+        ({"teacher": Asked(lambda x: x[:, :2] > 0)}, "2 outputs of torch.bool"),
+        ({"teacher": Asked(lambda x: 1j * x)}, "10 outputs of torch.complex"),
+        ({"teacher": Asked(lambda x: x[:, :0])}, "gave 0 outputs"),
+        ({"teacher": Asked(lambda x: 1.0 + 1e-16 * x[:, :1])}, "the same on"),
+        ({"teacher": Asked(lambda x: 0.0 * x + torch.arange(10.0))}, "the same on"),
     ],
 )
 def test_bad_input_is_refused_with_words(teacher: DEQNet, rows: Tensor, change: dict, words: str) -> None:
@@ -591,6 +620,22 @@ def test_the_guard_asks_where_the_student_is_wrong(teacher: DEQNet, rows: Tensor
     assert torch.allclose(guarded(small, teacher, share=1.0)(fresh[:50]), teacher(fresh[:50]))
     with pytest.raises(nsd.InputError, match="one of the two"):
         guarded(small, teacher)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_the_guard_asks_for_rows_that_are_not_finite(rows: Tensor, small: Distilled, bad: float) -> None:
+    class Certain(nn.Module):
+        def forward(self, X: Tensor) -> Tensor:
+            return torch.full((len(X), 3), 7.0, dtype=X.dtype)
+
+    X = rows[:8].clone()
+    X[3, 2] = bad
+    safe = guarded(small, Certain(), tolerance=2.0)
+    outputs = safe(X)
+    assert (outputs[3] == 7.0).all()
+    assert safe.last_share == 1 / 8
+    others = torch.arange(8) != 3
+    assert torch.allclose(outputs[others], small.network(X[others]), atol=1e-12)
 
 
 def test_the_expected_disagreement_is_the_observed_one(teacher: DEQNet, small: Distilled) -> None:

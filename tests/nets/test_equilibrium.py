@@ -19,7 +19,7 @@ from nets_oracles import (
 )
 from tolerances import Oracle, assert_close
 from torch import Tensor
-from torch.func import functional_call, jacrev, vmap
+from torch.func import functional_call, jacfwd, jacrev, jvp, vmap
 from torch.nn import functional
 
 from notsodeep.gaussian.activations import Activation, activation, custom_activation
@@ -153,13 +153,12 @@ def test_float32_gradients_have_float32_accuracy() -> None:
         assert miss <= 1e-5, key
 
 
-# --- through the splitting -------------------------------------------------------------------------------------------
+# --- batches of every size, weights that change ----------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu", "custom"])
 def test_large_batches_have_the_gradients_of_small_ones(name: str) -> None:
-    # More rows than eight times the width: the splitting is used, forward and backward.
     net, small = _net(name, 0.3), _net(name, 0.3)
     X = gaussian_rows(150, 4, 1)
     net(X).square().sum().backward()
@@ -171,7 +170,7 @@ def test_large_batches_have_the_gradients_of_small_ones(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [10, 150], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [10, 150], ids=["few", "many"])
 @ACTIVATION
 def test_frozen_weights_pass_gradients_to_the_inputs(name: str, rows: int) -> None:
     net, X = _net(name, 0.3, train="readout"), gaussian_rows(rows, 4, 1)
@@ -181,7 +180,7 @@ def test_frozen_weights_pass_gradients_to_the_inputs(name: str, rows: int) -> No
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 20.0])
-def test_the_adjoint_of_the_splitting_meets_its_tolerance(scale: float) -> None:
+def test_the_adjoint_meets_its_tolerance(scale: float) -> None:
     # A loose tolerance: a residual that flatters shows up as an error in the gradient.
     net = _net("tanh", train="readout", adjoint=SolverOptions(tolerance=1e-3))
     X = scale * gaussian_rows(150, 4, 1)
@@ -225,7 +224,7 @@ def _tensors(net: DEQNet) -> list[Tensor]:
 
 @pytest.mark.parametrize("change", [_load, _assign, _copy_in_place, _copy_behind_autograd, _swap_data])
 @pytest.mark.parametrize("train", ["all", "readout"])
-def test_the_prepared_splitting_follows_the_weights(change: Callable[..., None], train: str) -> None:
+def test_outputs_follow_the_weights(change: Callable[..., None], train: str) -> None:
     net, other = _net(train=train), _net(train=train, seed=8)
     X = gaussian_rows(150, 4, 1)
     before = as_array(net.features(X))
@@ -246,19 +245,6 @@ def test_a_change_of_precision_between_large_batches(train: str) -> None:
     assert relative_residuals(net, X, net.features(X)).max() <= 1e-10
 
 
-@pytest.mark.slow
-def test_weights_passed_in_turn_do_not_meet_each_others_splitting() -> None:
-    # Each matrix is freed before the next one is made: it may come to lie at the same address.
-    net, X = _net(train="readout"), gaussian_rows(150, 4, 1)
-    for seed in range(8):
-        matrix = gaussian_rows(net.width, net.width, seed)
-        outputs = functional_call(net, {"recurrent": matrix}, (X,))
-        fresh = _net(train="readout")
-        fresh.recurrent.copy_(matrix)
-        assert_close(as_array(outputs), as_array(fresh(X)), Oracle.QUADRATURE)
-        del matrix
-
-
 def test_an_optimiser_step_is_seen_by_large_batches() -> None:
     net, X = _net(), gaussian_rows(150, 4, 1)
     optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
@@ -275,7 +261,7 @@ def test_an_optimiser_step_is_seen_by_large_batches() -> None:
 @pytest.mark.slow
 @ACTIVATION
 @pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("rows", [6, 150], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [6, 150], ids=["few", "many"])
 def test_the_phantom_gradient_is_that_of_explicit_steps_from_the_equilibrium(
     name: str, steps: int, rows: int
 ) -> None:
@@ -312,6 +298,8 @@ def test_second_derivatives_are_refused_by_name() -> None:
     (first,) = torch.autograd.grad(net(X).sum(), X, create_graph=True)
     with pytest.raises(NotImplementedError, match="Second derivatives"):
         torch.autograd.grad(first.square().sum(), X)
+    with pytest.raises(NotImplementedError, match="Second derivatives"):
+        jvp(torch.func.grad(lambda X: net(X).sum()), (X.detach(),), (X.detach(),))
 
 
 def test_backward_twice_on_a_kept_graph() -> None:
@@ -325,7 +313,7 @@ def test_backward_twice_on_a_kept_graph() -> None:
         loss.backward()
 
 
-@pytest.mark.parametrize("rows", [6, 150], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [6, 150], ids=["few", "many"])
 def test_two_forwards_before_one_backward(rows: int) -> None:
     net, X, Y = _net(), gaussian_rows(rows, 4, 1), 3.0 * gaussian_rows(rows, 4, 2)
     # Shared weights: the second network feeds on the outputs of the first.
@@ -336,19 +324,6 @@ def test_two_forwards_before_one_backward(rows: int) -> None:
     _loss(net(X)).backward()
     _loss(net(net.features(Y) @ readout.T)).backward()
     _assert_same({key: value.grad for key, value in net.named_parameters()}, together, 1e-10)
-
-
-def test_frozen_network_two_forwards_with_different_weights_before_one_backward() -> None:
-    # The backward pass of the first forward must use the first weights' splitting.
-    net, X = _net(train="readout"), gaussian_rows(150, 4, 1).requires_grad_()
-    first, second = net.recurrent.clone(), 0.5 * net.recurrent.flip(0)
-    one = functional_call(net, {"recurrent": first}, (X,))
-    two = functional_call(net, {"recurrent": second}, (X,))
-    (found,) = torch.autograd.grad(one.square().sum(), X)
-    other = _net(train="readout")
-    (expected,) = torch.autograd.grad(other(X).square().sum(), X)
-    assert_close(found.numpy(), expected.numpy(), Oracle.QUADRATURE)
-    assert two.shape == one.shape
 
 
 @pytest.mark.parametrize("train", ["all", "readout"])
@@ -450,7 +425,7 @@ def _kept(net: DEQNet, X: Tensor) -> int:
 
 
 @pytest.mark.parametrize("method", ["iteration", "anderson"])
-@pytest.mark.parametrize("rows", [30, 150], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [30, 150], ids=["few", "many"])
 def test_memory_does_not_depend_on_the_number_of_steps(method: str, rows: int) -> None:
     X, kept, steps = gaussian_rows(rows, 4, 1), [], []
     for tolerance in (1e-1, 1e-6, 1e-13):
@@ -478,13 +453,13 @@ def test_vmap_over_batches(train: str, blocks: int) -> None:
     assert_close(as_array(by_columns), expected.transpose(1, 0, 2), Oracle.QUADRATURE)
 
 
-def test_vmap_sample_by_sample_for_more_samples_than_the_splitting_needs() -> None:
+def test_vmap_sample_by_sample() -> None:
     net, X = _net("tanh", 0.3, train="readout"), gaussian_rows(300, 4, 1)
     for part in (X, X[:7], X):
         assert_close(as_array(vmap(lambda x: net(x[None])[0])(part)), as_array(net(part)), Oracle.QUADRATURE)
 
 
-@pytest.mark.parametrize("rows", [4, 120], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [4, 120], ids=["few", "many"])
 def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
     net, X = _net("tanh", 0.3), gaussian_rows(rows, 4, 1)
     parameters = {key: value.detach() for key, value in net.named_parameters()}
@@ -504,6 +479,43 @@ def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
     for key, value in expected.items():
         assert found[key].shape == (3, 2, *parameters[key].shape)
         assert_close(as_array(found[key]), as_array(value), Oracle.QUADRATURE)
+
+
+@ACTIVATION
+def test_tangents_are_central_differences(name: str) -> None:
+    net, X = _net(name, 0.3), gaussian_rows(5, 4, 1)
+    point = {"X": X, **{key: value.detach() for key, value in net.named_parameters()}}
+    way = {
+        key: torch.randn(v.shape, generator=torch.Generator().manual_seed(1)).to(v)
+        for key, v in point.items()
+    }
+
+    def outputs(values: dict[str, Tensor]) -> Tensor:
+        return functional_call(net, {key: values[key] for key in values if key != "X"}, (values["X"],))
+
+    def moved(step: float) -> Tensor:
+        return outputs({key: point[key] + step * way[key] for key in point})
+
+    _, found = jvp(outputs, (point,), (way,))
+    expected = (moved(1e-5) - moved(-1e-5)) / 2e-5
+    assert_close(as_array(found), as_array(expected), Oracle.FINITE_DIFFERENCE)
+    forward, backward = jacfwd(outputs)(point), jacrev(outputs)(point)
+    for key, value in backward.items():
+        assert_close(as_array(forward[key]), as_array(value), Oracle.QUADRATURE)
+
+
+def test_autocast() -> None:
+    """The equilibrium keeps its precision; inputs that another layer made in half of it are taken."""
+    net, X = _net(dtype=torch.float32, solver=None), gaussian_rows(6, 4, 1, torch.float32)
+    layer = torch.nn.Linear(4, 4)
+    expected = net.features(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(net.features(X), expected)
+        outputs = net(layer(X))
+        outputs.float().square().sum().backward()
+    assert outputs.dtype == torch.bfloat16
+    assert layer.weight.grad is not None
+    assert net.recurrent.grad.dtype == torch.float32
 
 
 @pytest.mark.parametrize("train", ["all", "readout"])
@@ -534,7 +546,7 @@ def test_per_sample_gradients_of_weights() -> None:
             assert_close(as_array(found[key][i]), as_array(value.grad), Oracle.QUADRATURE)
 
 
-@pytest.mark.parametrize("rows", [5, 150], ids=["plain", "split"])
+@pytest.mark.parametrize("rows", [5, 150], ids=["few", "many"])
 def test_an_ensemble_by_vmap_over_weights(rows: int) -> None:
     nets = [_net("tanh", 0.3, seed=seed) for seed in range(3)]
     X = gaussian_rows(rows, 4, 1)

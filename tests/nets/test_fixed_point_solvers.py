@@ -28,8 +28,7 @@ from notsodeep.nets.fixed_point_solvers import METHODS, solve
 
 ACTIVATIONS = ("tanh", "relu", "gelu", "leaky_relu", "hard_tanh", "swish", "sin", "softsign", "sigmoid")
 METHOD = pytest.mark.parametrize("method", METHODS)
-# Rows after which a frozen network of this width has prepared its splitting.
-WIDTH, MANY = 20, 400
+WIDTH = 20
 
 
 def _net(phi="tanh", sigma_a2=0.2, width=WIDTH, features=5, **options) -> DEQNet:
@@ -52,11 +51,8 @@ class Linear:
         out.copy_(self.factors * x + self.constants)
         self.last = out.clone()
 
-    def size(self, state: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.vector_norm(state, dim=1)
-
-    def solution(self) -> torch.Tensor:
-        return self.last
+    def solution(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.last[rows]
 
     def restrict(self, rows: torch.Tensor) -> Linear:
         smaller = Linear(self.factors[rows], self.constants[rows])
@@ -97,21 +93,6 @@ def test_the_residual_is_at_most_what_is_reported(
     assert (true <= tolerance + rounding).all()
     assert report.residuals.shape == (rows,)
     assert not report.residuals.requires_grad
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", [1e-3, 0.05, 0.3, 1.0, 10.0])
-@pytest.mark.parametrize("phi", ["tanh", "relu", "gelu", "identity"])
-@METHOD
-def test_the_splitting_does_not_flatter_the_residual(phi: str, scale: float, method: str) -> None:
-    # Small inputs: slopes close to their mean, so that the split iteration contracts much faster than the equation.
-    for tolerance in (1e-2, 1e-4, 1e-8):
-        net = _net(phi, train="readout", solver=SolverOptions(method=method, tolerance=tolerance))
-        X = scale * gaussian_rows(MANY, 5, 7)
-        z = net.features(X)
-        true = relative_residuals(net, X, z)
-        assert (true <= as_array(net.last_solve.residuals) * (1.0 + 1e-9) + 1e-14).all()
-        assert true.max() <= tolerance
 
 
 @pytest.mark.slow
@@ -178,37 +159,28 @@ def test_every_method_finds_the_equilibrium_of_a_dense_solve(phi: str, method: s
     assert_close(as_array(net.features(X))[:10], dense_equilibrium(net, X[:10]), Oracle.QUADRATURE)
 
 
-@pytest.mark.slow
-def test_auto_leaves_iteration_for_anderson_when_the_map_is_slow() -> None:
-    # tanh near the origin at spectral radius 0.9: more than 200 steps of iteration for ten digits.
-    X = 0.01 * gaussian_rows(30, 5, 5)
-    solutions, steps = {}, {}
-    for method in METHODS:
-        net = _net("tanh", 0.81, 100, solver=SolverOptions(method=method, max_steps=400))
-        solutions[method] = as_array(net.features(X))
-        steps[method] = net.last_solve.steps
-        assert net.last_solve.converged
-        assert net.last_solve.method == ("anderson" if method == "auto" else method)
-        assert relative_residuals(net, X, torch.from_numpy(solutions[method])).max() <= 1e-10
-    assert steps["iteration"] > 200
-    assert steps["auto"] < steps["iteration"]
-    expected = dense_equilibrium(net, X[:3], rough_steps=300)
-    for solution in solutions.values():
-        # A residual of 1e-10 leaves an error of 1e-10/(1 - 0.9).
-        assert np.abs(solution[:3] - expected).max() <= 3e-9 * np.abs(expected).max()
-
-
-def test_auto_leaves_iteration_for_anderson_when_it_would_not_arrive() -> None:
-    """At a rate of 0.9 iteration takes 218 steps for ten digits."""
-    factors = torch.full((1, 40), 0.9, dtype=torch.float64) * torch.linspace(
-        -1.0, 1.0, 40, dtype=torch.float64
-    )
-    problem = Linear(factors, torch.ones(1, 40, dtype=torch.float64))
-    _, report = solve(problem, SolverOptions(tolerance=1e-10, max_steps=200))
-    assert report.method == "anderson"
+def test_auto_leaves_iteration_when_it_has_used_up_its_steps() -> None:
+    """At a rate of 0.9 iteration takes about 190 steps for ten digits."""
+    factors = 0.9 * torch.linspace(-1.0, 1.0, 40, dtype=torch.float64)[None]
+    constants = torch.ones(1, 40, dtype=torch.float64)
+    _, report = solve(Linear(factors, constants), SolverOptions(tolerance=1e-10, max_steps=150))
+    assert [stage.method for stage in report.stages] == ["iteration", "anderson"]
+    assert report.stages[1].steps < 20
     assert float(report.residuals.max()) <= 1e-10
-    _, report = solve(Linear(factors, problem.constants), SolverOptions(tolerance=1e-10, max_steps=400))
+    _, alone = solve(Linear(factors, constants), SolverOptions("iteration", tolerance=1e-10, max_steps=400))
+    _, report = solve(Linear(factors, constants), SolverOptions(tolerance=1e-10, max_steps=400))
     assert report.method == "iteration"
+    assert report.steps == alone.steps
+
+
+def test_damped_iteration_solves_what_anderson_with_a_short_memory_does_not() -> None:
+    factors = torch.linspace(-20.0, 0.5, 40, dtype=torch.float64)[None]
+    constants = torch.ones(1, 40, dtype=torch.float64)
+    options = SolverOptions(tolerance=1e-10, max_steps=1000, memory=1)
+    found, report = solve(Linear(factors, constants), options)
+    assert [stage.method for stage in report.stages] == ["iteration", "anderson", "damped"]
+    assert report.converged
+    np.testing.assert_allclose(found.numpy(), (constants / (1.0 - factors)).numpy(), rtol=1e-8)
 
 
 def test_auto_stays_with_iteration_when_the_map_is_quick() -> None:
@@ -321,7 +293,7 @@ def test_no_rows(method: str) -> None:
 
 @METHOD
 @pytest.mark.parametrize(
-    ("width", "rows", "train"), [(WIDTH, 10, "all"), (WIDTH, MANY, "readout"), (100, 10, "all")]
+    ("width", "rows", "train"), [(WIDTH, 10, "all"), (WIDTH, 400, "readout"), (100, 10, "all")]
 )
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_bad_sample_does_not_spoil_the_others(
@@ -338,40 +310,6 @@ def test_a_bad_sample_does_not_spoil_the_others(
     assert not np.isfinite(z[3]).all()
     assert (as_array(report.residuals)[others] <= report.tolerance).all()
     assert np.abs(z[others] - good[others]).max() <= 1e-8
-
-
-def test_a_batch_with_a_bad_sample_leaves_no_trace_in_the_network() -> None:
-    # The splitting is prepared from the first large batch.
-    net = _net("tanh", train="readout", on_failure="ignore")
-    X = gaussian_rows(MANY, 5, 9)
-    spoilt = X.clone()
-    spoilt[0, 0] = float("nan")
-    net.features(spoilt)
-    z = net.features(X)
-    assert net.last_solve.converged
-    assert relative_residuals(net, X, z).max() <= 1e-10
-
-
-@pytest.mark.parametrize(
-    ("method", "first", "then"),
-    [
-        ("auto", 0.01, 100.0),
-        ("iteration", 0.01, 100.0),
-        ("auto", 100.0, 0.01),
-        ("iteration", 100.0, 0.01),
-    ],
-)
-def test_what_a_frozen_network_saw_first_does_not_decide_whether_it_converges(
-    method: str, first: float, then: float
-) -> None:
-    # The splitting is prepared for the slopes of one batch; those of the next may be quite different.
-    net = _net("tanh", 0.2, train="readout", solver=SolverOptions(method=method))
-    assert net.contraction(exact=True) < 0.9
-    X = gaussian_rows(MANY, 5, 9)
-    net.features(first * X)
-    z = net.features(then * X)
-    assert net.last_solve.converged
-    assert relative_residuals(net, then * X, z).max() <= 1e-10
 
 
 # --- failure ---------------------------------------------------------------------------------------------------------
@@ -405,7 +343,8 @@ def test_overflow_ends_the_iteration() -> None:
     z = net.features(gaussian_rows(6, 5, 1))
     assert net.last_solve.steps < 1000
     assert not net.last_solve.converged
-    assert not torch.isfinite(z).all() or not torch.isfinite(net.last_solve.residuals).all()
+    # The answer is that of the best state, not of the last one.
+    assert torch.isfinite(z).all()
 
 
 @METHOD
@@ -415,18 +354,19 @@ def test_too_few_steps(method: str) -> None:
     net = _net("tanh", 0.5, 50, solver=solver, on_failure="ignore")
     z = net.features(X)
     report = net.last_solve
-    assert report.steps == 3
-    assert report.row_steps == 18
+    stages = 3 if method == "auto" else 1
+    assert report.steps == 3 * stages
+    assert report.row_steps == 18 * stages
     assert not report.converged
     true = relative_residuals(net, X, z)
     assert (true > 1e-10).all()
     assert (true <= as_array(report.residuals) * (1.0 + 1e-9)).all()
-    with pytest.raises(ConvergenceError, match="in 3 steps"):
+    with pytest.raises(ConvergenceError, match=f"in {3 * stages} steps"):
         _net("tanh", 0.5, 50, solver=solver).features(X)
 
 
 def test_one_step_is_one_product() -> None:
-    net = _net("tanh", 0.5, 50, solver=SolverOptions(max_steps=1), on_failure="ignore")
+    net = _net("tanh", 0.5, 50, solver=SolverOptions("iteration", max_steps=1), on_failure="ignore")
     net.features(gaussian_rows(2, 5, 1))
     assert net.last_solve.steps == 1
     assert np.isnan(net.last_solve.rate)
@@ -440,7 +380,7 @@ def test_the_adjoint_fails_aloud_with_its_own_options() -> None:
     assert net.last_solve.converged
     with pytest.raises(ConvergenceError, match="adjoint equation"):
         outputs.sum().backward()
-    assert net.last_adjoint.steps == 2
+    assert net.last_adjoint.steps == 6
     warned = _net("tanh", 0.5, 50, adjoint=adjoint, on_failure="warn")
     with pytest.warns(RuntimeWarning, match="adjoint equation"):
         warned(X).sum().backward()
@@ -453,9 +393,21 @@ def test_reports_read_well() -> None:
     assert str(net.last_solve).startswith("all samples converged in ")
     stopped = _net("tanh", 0.5, 50, solver=SolverOptions(max_steps=2, tolerance=1e-7), on_failure="ignore")
     stopped.features(gaussian_rows(6, 5, 1))
-    text = str(stopped.last_solve)
-    assert text.startswith("6 of 6 samples did not converge in 2 steps (iteration)")
-    assert "tolerance 1.0e-07" in text
+    text, residual = str(stopped.last_solve), float(stopped.last_solve.residuals.max())
+    assert text.startswith("6 of 6 samples did not converge in 6 steps (iteration: 2 steps, residual ")
+    assert f"damped: 2 steps, residual {residual:.1e}, 6 samples unsolved), tolerance 1.0e-07" in text
+
+
+def test_the_error_names_every_stage_and_recommends_none_that_was_tried() -> None:
+    X = gaussian_rows(6, 5, 1)
+    with pytest.raises(ConvergenceError) as raised:
+        _net("relu", 16.0, 50, solver=SolverOptions(max_steps=30)).features(X)
+    text = str(raised.value)
+    for stage in ("iteration", "anderson", "damped"):
+        assert f"{stage}: 30 steps, residual " in text
+    assert "method=" not in text
+    with pytest.raises(ConvergenceError, match="Use method='auto'"):
+        _net("relu", 16.0, 50, solver=SolverOptions("iteration", max_steps=30)).features(X)
 
 
 def test_anderson_with_more_memory_than_unknowns() -> None:

@@ -445,13 +445,18 @@ def test_a_callable_of_a_readout_training_with_features(tmp_path: Path) -> None:
         fit(other, (None, TRAIN[1]), epochs=2, features=(features, None), **settings)
 
 
-def test_a_checkpoint_of_the_format_before_is_refused(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_refused_with_one_error(tmp_path: Path) -> None:
     file = tmp_path / "training.pt"
     fit(deq(), TRAIN, lr=0.5, epochs=1, checkpoint=file)
-    content = torch.load(file, weights_only=True)
-    torch.save(content | {"format": 1}, file)
-    with pytest.raises(InputError, match=r"format 1, this one has 2.*resume=False"):
-        fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file)
+    content = file.read_bytes()
+    cut = [content[:size] for size in (0, 1, 60, len(content) // 2, len(content) - 1)]
+    flipped = [bytearray(content) for _ in range(40)]
+    for number, one in enumerate(flipped):
+        one[number * (len(content) - 1) // 39] ^= 1 << number % 8
+    for damaged in (*cut, *flipped, content + b"0", content.split(b"\n", 1)[1]):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"training\.pt is damaged.*resume=False"):
+            fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file)
     assert fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file, resume=False).resumed == 0
 
 

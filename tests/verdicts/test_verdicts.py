@@ -16,6 +16,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
 from notsodeep.verdicts.findings import SURE
 from notsodeep.verdicts.labelled_gaps import left_out
@@ -129,6 +130,14 @@ def test_a_yes_that_rests_on_the_kernels_says_so() -> None:
     assert "exact kernels" not in decide_untrained([EQUAL, EQUAL], CLOSE, FAST).reason
 
 
+def test_a_plain_layer_that_was_better_is_not_said_to_be_too_little() -> None:
+    """Kernels surely show a plain layer behind, networks show it ahead: these samples cannot tell."""
+    kernels = replace(EQUAL, plain=0.85, plain_behind=0.05)
+    for plain_behind, words in ((-0.01, "cannot tell"), (0.05, "would not do")):
+        networks = replace(EQUAL, source="networks", plain_behind=plain_behind, plain_uncertainty=0.01)
+        assert words in decide_untrained([kernels, networks], CLOSE, FAST).reason
+
+
 def test_a_response_from_beyond_the_reach_of_the_twin_needs_labels() -> None:
     assert decide_untrained([], replace(CLOSE, beyond=0.3), FAST).answer == "uncertain"
     assert decide_untrained([EQUAL, EQUAL], replace(CLOSE, beyond=0.3), FAST).answer == "yes"
@@ -146,24 +155,31 @@ def test_the_answer_about_a_trained_network_follows_what_its_steps_agree_on() ->
 # --- the closed form ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rank", [8, 30])
-def test_left_out_errors_are_those_of_training_without_the_sample(rank: int) -> None:
+def test_left_out_errors_are_those_of_training_without_the_sample() -> None:
+    """Of an exact kernel and of features, by refitting without the sample at every ridge."""
     generator = np.random.default_rng(0)
-    features, y = generator.standard_normal((30, rank)), generator.standard_normal(30)
-    vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
-    found = left_out(vectors, roots**2, Labelled.of(y, 30))
-    # The same at every ridge by brute force; the mean is taken out of all targets first, as there.
-    kernel, centred = features @ features.T, y - y.mean()
-    best = np.full(30, np.inf)
+    X, y = generator.standard_normal((30, 5)), generator.standard_normal(30)
+    found = nsd.verdict(nsd.DEQ("relu", 0.2), X, y, width=8, train="readout")
+    kernel = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), X)
+    assert_close(found.gaps[0].deq, least_left_out_error(kernel, y), Oracle.QUADRATURE)
+    features = generator.standard_normal((30, 8))
+    trained = TrainedKernel.of_features(features, y[:, None], intercept=True)
+    errors = left_out(trained, Labelled.of(y, 30))
+    assert_close(errors.mean(), least_left_out_error(features @ features.T, y), Oracle.QUADRATURE)
+
+
+def least_left_out_error(kernel: np.ndarray, y: np.ndarray) -> float:
+    n, errors = len(y), []
     for power in np.arange(-7.0, 3.1, 0.5):
-        ridge = np.trace(kernel) / 30 * 10.0**power
-        errors = np.empty(30)
-        for i in range(30):
-            rest = np.delete(np.arange(30), i)
-            dual = np.linalg.solve(kernel[np.ix_(rest, rest)] + ridge * np.eye(29), centred[rest])
-            errors[i] = (kernel[i, rest] @ dual - centred[i]) ** 2
-        best = min(best, errors, key=np.mean)
-    assert_close(found, best, Oracle.QUADRATURE)
+        ridge = np.trace(kernel) / n * 10.0**power
+        residuals = np.empty(n)
+        for i in range(n):
+            rest = np.delete(np.arange(n), i)
+            mean = y[rest].mean()
+            dual = np.linalg.solve(kernel[np.ix_(rest, rest)] + ridge * np.eye(n - 1), y[rest] - mean)
+            residuals[i] = kernel[i, rest] @ dual + mean - y[i]
+        errors.append(np.mean(residuals**2))
+    return float(min(errors))
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ REMARKS = """
 “ahead” is fixed_point_iter started at φ(σ_b B x), where ours starts too: from zero, as its documentation has it, the
 peer makes one more product (column “ours / from zero”).
 “told steps” is simple_fixed_point_iter, which has no tolerance and is given the right number of steps. “weights that
-stay” is ours with weights that are not perturbed between calls, as in prediction or readout training: what depends
-on the weights alone (the splitting of docs/theory.md (9.2)) is then kept; for the peer there is nothing to keep.
+stay” is ours with weights that are not perturbed between calls, as in prediction or readout training: the version
+that was measured kept a splitting of the weights, which is gone since; for the peer there is nothing to keep.
 """
 
 

@@ -140,12 +140,13 @@ class Certificate(Shown):
         remedy, found = self.remedy, []
         if self.ceiling <= 1.0:
             found.append(
-                f"No width helps: with ||a|| = {self.measured.readout.estimate:.3g}, (8.19) cannot exceed "
-                f"{self.ceiling:.3g} at any width, by (8.29)."
+                f"With this readout scale no width is enough: with ||a|| = {self.measured.readout.estimate:.3g}, "
+                f"(8.19) cannot exceed {self.ceiling:.3g}, by (8.29)."
             )
         elif remedy.width is None:
             found.append(
-                f"No width is expected to help with this readout scale: (8.19) tends to {remedy.limit:.3g} or less."
+                f"With this readout scale no width is expected to be enough: (8.19) tends to {remedy.limit:.3g} or "
+                "less."
             )
         else:
             found.append(f"Width {_whole(remedy.width)} is expected to be enough with this readout scale.")
@@ -154,13 +155,13 @@ class Certificate(Shown):
                 f"At this width a readout scale of {remedy.readout_scale:.3g} or less is expected to do."
             )
         elif remedy.smallest_width is not None:
-            found.append(
-                f"At this width no readout scale does; from width {_whole(remedy.smallest_width)} on a small one will."
+            labels = (
+                "" if remedy.label_factor is None else f", or labels multiplied by {remedy.label_factor:.3g}"
             )
-            if remedy.label_factor is not None:
-                found.append(
-                    f"Or multiply the labels by {remedy.label_factor:.3g} and start the readout near zero."
-                )
+            found.append(
+                f"With a readout that starts near zero, width {_whole(remedy.smallest_width)} is expected to be enough"
+                f"{labels}."
+            )
         return found
 
     def _facts(self) -> dict[str, Any]:

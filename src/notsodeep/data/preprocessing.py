@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep.data.row_inspection import inspect_rows
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_rows, frozen, one_of, root_mean_square_norm
 
@@ -45,14 +46,17 @@ class Preprocessing:
         """The scaling of this name, learnt from the training samples.
 
         Args:
-            how: "auto" (centre, one number to mean squared norm 1: that of `fit`), "none", "center" (subtract the
-                mean), "standard" (centre, each column to the same variance, mean squared norm 1; columns that do not
-                vary become zero) or "unit" (each sample to norm 1).
+            how: "auto" (centre, one number to mean squared norm 1: that of `fit`; "standard" where one column has
+                nearly all of the variance), "none", "center" (subtract the mean), "standard" (centre, each column to
+                the same variance, mean squared norm 1; columns that do not vary become zero) or "unit" (each sample to
+                norm 1).
             X_train: the training samples, in rows.
         """
-        if one_of(how, SCALES, "scale") == "auto":
-            return cls.fit(X_train)
         samples = as_rows(X_train)
+        if one_of(how, SCALES, "scale") == "auto":
+            if not inspect_rows(samples).has_one_wide_column:
+                return cls.fit(samples)
+            how = "standard"
         nothing, mean = np.zeros(samples.shape[1]), samples.mean(axis=0)
         if how == "standard":
             spread = samples.std(axis=0)
@@ -67,6 +71,16 @@ class Preprocessing:
     def words(how: str) -> str:
         """What the scaling of this name does to rows, as the end of a sentence."""
         return _DONE[how]
+
+    @staticmethod
+    def note(how: str, X_train: ArrayLike) -> str:
+        """What the scaling of this name does to these samples, and how they came, in a sentence."""
+        seen = inspect_rows(X_train)
+        chosen, why = how, ""
+        if how == "auto" and seen.has_one_wide_column:
+            chosen = "standard"
+            why = f" as 'standard', because column {seen.widest} has {seen.widest_share:.1%} of the variance"
+        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; as they came: {seen.summary})."
 
     @classmethod
     def fit(cls, X_train: ArrayLike, *, centre: bool = True, norm: Norm = "mean_square") -> Preprocessing:

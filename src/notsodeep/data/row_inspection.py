@@ -17,6 +17,8 @@ _COMMON = 0.3
 _PARALLEL = 0.9
 # Where fewer columns than this have nearly all of the variance, and there are many, they decide all distances.
 _FEW, _MANY = 3.0, 6
+# A column with more than this share of the variance decides nearly all distances: most likely it has another unit.
+_ALONE = 0.9
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class RowInspection:
         constant: number of columns that do not vary.
         effective: number of columns that have nearly all of the variance, (Σ v)²/Σ v² of the variances v.
         columns: number of columns.
+        widest: number of the column with the largest variance, from 1 on.
+        widest_share: its share of the variance.
     """
 
     norm: float
@@ -36,11 +40,18 @@ class RowInspection:
     constant: int
     effective: float
     columns: int
+    widest: int
+    widest_share: float
+
+    @property
+    def has_one_wide_column(self) -> bool:
+        """Whether one of several columns that vary has nearly all of the variance."""
+        return self.widest_share > _ALONE and self.columns - self.constant > 1
 
     @property
     def is_narrow(self) -> bool:
         """Whether a few of many columns decide all distances."""
-        return self.effective < _FEW and self.columns >= _MANY
+        return self.has_one_wide_column or (self.effective < _FEW and self.columns >= _MANY)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -52,7 +63,9 @@ class RowInspection:
             found.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
         elif self.common > _COMMON:
             found.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
-        if self.is_narrow:
+        if self.has_one_wide_column:
+            found.append(f"column {self.widest} has {self.widest_share:.1%} of the variance")
+        elif self.is_narrow:
             found.append(
                 f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
             )
@@ -84,12 +97,17 @@ def inspect_rows(X: ArrayLike) -> RowInspection:
     norm = root_mean_square_norm(rows)
     mean = rows.mean(axis=0)
     variances = np.square(rows - mean).mean(axis=0)
-    rounding = np.square(1e-12 * np.abs(rows).max(axis=0))
-    squares = float(np.square(variances).sum())
+    constant = variances <= np.square(1e-12 * np.abs(rows).max(axis=0))
+    # Shares of the variance, not variances: the squares of these may overflow.
+    shares = np.where(constant, 0.0, variances)
+    shares = shares / (shares.sum() or 1.0)
+    squares = float(np.square(shares).sum())
     return RowInspection(
         norm,
         float(np.linalg.norm(mean)) / norm if norm else 0.0,
-        int(np.count_nonzero(variances <= rounding)),
-        float(variances.sum()) ** 2 / squares if squares else 0.0,
+        int(np.count_nonzero(constant)),
+        1.0 / squares if squares else 0.0,
         rows.shape[1],
+        int(shares.argmax()) + 1,
+        float(shares.max()),
     )

@@ -25,6 +25,8 @@ _NPY = b"\x93NUMPY"
 _LONGEST_CELL = 40  # characters of a cell that a message repeats
 _LARGEST_DENSE = 2.0  # GB that a sparse matrix may take as a dense one
 _SPARSE = {"format", "shape", "data"}  # names in the NPZ file of a sparse matrix
+_INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # how pandas calls the index of a table
+_MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT", "NA", "N/A", "null", "NULL")  # how tables write nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +36,14 @@ class Table:
     Attributes:
         rows: samples in rows (n, p), finite float64.
         labels: one for each row, where a column or an array of labels was named.
-        note: what was done to make rows of it, one sentence, or empty.
+        note: what was done to make rows of it, in sentences, or empty.
+        total: number of rows of the file, of which `rows` may be the first ones.
     """
 
     rows: Array
     labels: NDArray[Any] | None = None
     note: str = ""
+    total: int = 0
 
 
 def is_table(source: str) -> bool:
@@ -86,7 +90,7 @@ def read_table(
     ending = PurePath(name).suffix.lower()
     if ending not in ENDINGS:
         raise InputError(
-            f"A file with the ending {ending or '(none)'} came; needed is one of {', '.join(ENDINGS)}."
+            f"{name} has an unsupported extension {ending or '(none)'}; expected one of {', '.join(ENDINGS)}."
         )
     try:
         found = _READERS[ending](file, name, label_column, member)
@@ -99,26 +103,43 @@ def read_table(
     if labels is not None and len(labels) != len(rows):
         raise InputError(f"The file {name} has {len(rows)} rows and {len(labels)} labels: not one for each.")
     checked = as_rows(rows[:n] if rows.ndim else rows, f"The file {name}")
-    return Table(checked, None if labels is None else labels[:n], note)
+    if n is not None and n < len(rows):
+        note = f"{note} The first {n} of {len(rows)} rows were taken.".strip()
+    return Table(checked, None if labels is None else _labels(labels[:n], name), note, len(rows))
 
 
-def open_labels(path: str | Path, n: int | None = None) -> NDArray[Any]:
-    """One label for each row, from a .npy file or from a .csv file with one column; with or without a header."""
-    place = Path(path)
+def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDArray[Any], str]:
+    """The labels of the first n of `total` rows, and a note on what was left out of their file.
+
+    Args:
+        path: a .npy file, or a .csv file with one column. Its first line is a header if it has one line more than there
+            are rows.
+        total: number of rows that the labels belong to: the file must have as many.
+        n: how many labels, from the first one on; all if not given.
+
+    Raises:
+        InputError: if there is not exactly one label for each row.
+    """
+    place, note = Path(path), ""
     if not place.is_file():
         raise InputError(f"There is no file {path}.")
     with place.open("rb") as file:
         if place.suffix.lower() == ".npy":
             found = read_npy(file, str(path))
         elif place.suffix.lower() == ".csv":
-            found = np.array([cells[0] for _, cells in _lines(file, str(path))[1]])
+            found, note = _csv_labels(file, str(path), total)
         else:
             raise InputError(
                 f"Labels come from a .npy or .csv file with one for each row; {path} is neither."
             )
     if found.ndim != 1 and found.shape[1:] != (1,):
         raise InputError(f"{path} has the shape {found.shape}; one label for each row is needed.")
-    return _as_numbers(found.reshape(-1)[:n])
+    if len(found) != total:
+        raise InputError(
+            f"{path} has {len(found)} {'labels' if place.suffix.lower() == '.npy' else 'lines'} for {total} rows. Give "
+            "exactly one label for each row of the data, below a header or without."
+        )
+    return _labels(found.reshape(-1)[:n], str(path)), note
 
 
 def write_table(path: Path, matrix: Array) -> None:
@@ -194,7 +215,7 @@ def _npy_table(file: BinaryIO, name: str, label_column: str | None, member: str 
             f"A label column belongs to a matrix; {name} has the shape {found.shape}. Leave it out."
         )
     column = _column(label_column, [], found.shape[1], name)
-    return Table(np.delete(found, column, axis=1), _as_numbers(found[:, column]))
+    return Table(np.delete(found, column, axis=1), found[:, column])
 
 
 def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str | None) -> Table:
@@ -256,32 +277,64 @@ def _flattened(rows: NDArray[Any], note: str) -> tuple[NDArray[Any], str]:
 
 
 def _csv_table(file: BinaryIO, name: str, label_column: str | None, member: str | None) -> Table:
-    header, table = _lines(file, name)
-    if not table:
+    header, body = csv_cells(file, name)
+    if not body:
         raise InputError(f"The file {name} has no rows. One sample in each row is needed.")
-    width = len(header or table[0][1])
-    label = None if label_column is None else _column(label_column, header, width, name)
-    columns = [column for column in range(width) if column != label]
-    rows = np.empty((len(table), len(columns)))
-    for row, (number, cells) in zip(rows, table, strict=True):
+    width = len(header or body[0][1])
+    for number, cells in body:
         if len(cells) != width:
             raise InputError(
                 f"Row {number} of {name} has {len(cells)} cells, the first row {width}. Give every row as many."
             )
+    label = None if label_column is None else _column(label_column, header, width, name)
+    notes = ["The first row, 0, 1, 2, …, was taken as a header."] if any(map(is_number, header)) else []
+    index = _has_index(header, [cells[0] for _, cells in body]) and label != 0 and width > 1
+    if index:
+        notes.append("The first column, which numbers the rows, was left out.")
+    columns = [column for column in range(int(index), width) if column != label]
+    rows = np.empty((len(body), len(columns)))
+    for row, (number, cells) in zip(rows, body, strict=True):
         row[:] = [_number(cells[column], name, number, column, header) for column in columns]
-    labels = None if label is None else _as_numbers(np.array([cells[label].strip() for _, cells in table]))
-    return Table(rows, labels)
+    labels = None if label is None else np.array([cells[label].strip() for _, cells in body])
+    return Table(rows, labels, " ".join(notes))
 
 
-def _lines(file: BinaryIO, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header (empty if there is none) and the cells of each row with its number.
+def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], str]:
+    """Labels of a CSV file with one column; the number of rows decides whether its first line is a header."""
+    lines = [cells for _, cells in _lines(file, name, keep_blank=True)]
+    width, starts = max(map(len, lines)), ["".join(cells[:1]).strip() for cells in lines]
+    with_header = _has_index(starts[:1], starts[1:])
+    index = width == 2 and (with_header or _has_index([], starts))
+    notes = [f"The first column of {name}, which numbers the rows, was left out."] if index else []
+    if width != 1 + index:
+        raise InputError(f"{name} has {width} columns; labels are one column. Remove the others.")
+    words = ["".join(cells[int(index) :]).strip() for cells in lines]
+    first, others = words[0], words[1:]
+    is_name = not is_number(first) and first not in (*others, "")
+    if len(words) == total + 1 and (is_name or first == "0" or (index and with_header)):
+        notes.append(f"The first line of {name}, {first[:_LONGEST_CELL]!r}, was taken as a header.")
+        words = others
+    elif len(words) == total and is_name and (len(set(others)) < len(others) or all(map(is_number, others))):
+        raise InputError(
+            f"{name} starts with {first[:_LONGEST_CELL]!r}, which looks like a header, and has then {len(others)} "
+            f"labels for {total} rows. Give exactly one label for each row; if it is a label, add a header above it."
+        )
+    return np.array(words), " ".join(notes)
 
-    The first row is a header if none of its cells is a number.
-    """
-    text = file.read().decode("utf-8-sig").splitlines()
+
+def csv_cells(file: BinaryIO, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header of a CSV file, empty if there is none, and the cells of each row with its number."""
+    table = _lines(file, name)
+    header = _header(table[0][1], [cells for _, cells in table[1:]])
+    return header, table[1:] if header else table
+
+
+def _lines(file: BinaryIO, name: str, keep_blank: bool = False) -> list[tuple[int, list[str]]]:
+    """The cells of each row with its number; blank rows are left out, or with `keep_blank` only those at the end."""
+    text = file.read().decode("utf-8-sig").rstrip().splitlines()
     reader = csv.reader(text, skipinitialspace=True)
     try:
-        table = [(reader.line_num, cells) for cells in reader if "".join(cells).strip()]
+        table = [(reader.line_num, cells) for cells in reader if keep_blank or "".join(cells).strip()]
     except csv.Error as error:
         raise InputError(f"Line {reader.line_num} of {name} is not CSV: {error}.") from None
     if not table:
@@ -292,12 +345,47 @@ def _lines(file: BinaryIO, name: str) -> tuple[list[str], list[tuple[int, list[s
             raise InputError(
                 f"The cells of {name} are separated by {word}. Save the file with commas, and decimal points."
             )
-    if any(_is_number(cell) for cell in first):
-        return [], table
-    return [cell.strip() for cell in first], table[1:]
+    return table
 
 
-def _is_number(cell: str) -> bool:
+def _header(row: list[str], others: list[list[str]]) -> list[str]:
+    """The names of the columns, empty if there are none: a row without numbers, or the 0, 1, 2, … of pandas.
+
+    Such numbers could be those of a sample. They are names if no word beside them occurs again in its column; without
+    any word, if there are three of them, or if other rows have numbers that are not whole.
+    """
+    first = [cell.strip() for cell in row]
+    places = [place for place, cell in enumerate(first) if is_number(cell)]
+    if not places:
+        return first
+    shift = first[0] in _INDEX_NAMES
+    counts = [first[place] for place in places]
+    if counts not in ([str(place - shift) for place in places], [str(count) for count in range(len(places))]):
+        return []
+    words = [place for place in range(len(first)) if place not in places]
+    if words:
+        clear = not any(
+            cells[place].strip() == first[place] for cells in others for place in words if place < len(cells)
+        )
+    else:
+        whole = all(cell.strip().isdigit() for cells in others for cell in cells)
+        clear = len(places) > 2 or (len(places) == 2 and not whole)
+    return first if clear and others else []
+
+
+def _has_index(header: list[str], column: list[str]) -> bool:
+    """Whether the first column is the index that pandas writes: without a name, and whole numbers, each once.
+
+    Without a header they must count the rows from 0 on.
+    """
+    cells = [cell.strip() for cell in column]
+    if header:
+        return header[0] in _INDEX_NAMES and all(map(str.isdigit, cells)) and len(set(cells)) == len(cells)
+    return len(cells) > 2 and cells == [str(number) for number in range(len(cells))]
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell of a CSV file is a number."""
     try:
         float(cell)
     except ValueError:
@@ -333,6 +421,20 @@ def _column(wanted: str, header: list[str], width: int, name: str) -> int:
     raise InputError(
         f"{name} has no column {wanted!r}. {known} A number counts from 1, up to {width}; -1 is the last column."
     )
+
+
+def _labels(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels as numbers where all are; a missing one is an error, not a class."""
+    rows = [
+        row for row, label in enumerate(labels.tolist(), 1) if label is None or str(label).strip() in _MISSING
+    ]
+    if rows:
+        listed = ", ".join(map(str, rows[:10])) + ", …" * (len(rows) > 10)
+        raise InputError(
+            f"{len(rows)} of {len(labels)} labels of {name} are missing: row{'s' * (len(rows) > 1)} {listed}. Remove "
+            "these rows, or give them a class."
+        )
+    return _as_numbers(labels.astype(str) if labels.dtype.kind == "O" else labels)
 
 
 def _as_numbers(labels: NDArray[Any]) -> NDArray[Any]:
@@ -383,14 +485,20 @@ def _parquet_table(file: BinaryIO, name: str, label_column: str | None, member: 
                 f"The column {called!r} of {name} holds {column.dtype}, not numbers. If it holds labels, say so: "
                 f"--label-column {called!r}. Else remove it."
             )
-    rows = [column.astype(np.float64) for place, column in enumerate(columns) if place != label]
+    index = next(
+        (place for place, called in enumerate(names) if called in _INDEX_NAMES and place != label), None
+    )
+    if index is not None and not (
+        columns[index].dtype.kind in "iu" and len(set(columns[index])) == len(found)
+    ):
+        index = None
+    rows = [column.astype(np.float64) for place, column in enumerate(columns) if place not in (label, index)]
     if not rows:
         raise InputError(f"The file {name} has no columns of numbers.")
-    labels = None
-    if label is not None:
-        words = columns[label]
-        labels = _as_numbers(words.astype(str) if words.dtype.kind == "O" else words)
-    return Table(np.column_stack(rows), labels)
+    labels = None if label is None else columns[label]
+    return Table(
+        np.column_stack(rows), labels, "" if index is None else f"The index {names[index]!r} was left out."
+    )
 
 
 _READERS: Mapping[str, Callable[[BinaryIO, str, str | None, str | None], Table]] = {

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.polynomial.chebyshev import chebvander
 
 from notsodeep.designs.sample_pairs import Pairs
+from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
 from notsodeep.linalg.chebyshev import LogInterval, chebyshev_coefficients
-from notsodeep.pairs.compiled_series import series_at_pairs
 from notsodeep.validation import Array
 
 # Terms of Mehler's series for activations without a closed form, and the share of the slopes' energy that those after
@@ -28,6 +29,35 @@ _NODES, _DENSITY, _MARGIN = 40, 4.0, math.log(4.0)
 _WIDEST = 16.0
 # Variances below this share of the largest are raised to it: what they give is as small.
 _FLOOR = 1e-8
+
+
+# Logarithm of the power of ρ at which series of listed pairs end.
+_PRECISION = math.log(1e-9)
+
+
+@njit(**OPTIONS)
+def _series_at_pairs(series, scale, first, second, c):  # type: ignore[no-untyped-def]
+    """F and F' of listed pairs by their Mehler series, docs/theory.md (3.13) and (3.14).
+
+    series (samples, terms) has the coefficients a_k, scale the roots of the variances, c the covariances of the pairs.
+    """
+    value, slope = np.empty(len(c)), np.empty(len(c))
+    terms = series.shape[1]
+    for p in range(len(c)):
+        i, j = first[p], second[p]
+        length = scale[i] * scale[j]
+        rho = min(max(c[p] / length, -1.0), 1.0)
+        f, df = 0.0, 0.0
+        # Terms whose power of ρ is nothing beside the others are left out.
+        needed = terms
+        if abs(rho) < 0.9:
+            needed = min(terms, 2 + int(_PRECISION / np.log(max(abs(rho), 1e-9))))
+        for k in range(needed - 1, -1, -1):
+            df = df * rho + f
+            f = f * rho + series[i, k] * series[j, k]
+        value[p] = f
+        slope[p] = df / length
+    return value, slope
 
 
 @dataclass(frozen=True)
@@ -137,7 +167,7 @@ class PairKernels:
         if self._closed:
             features, slopes = dual(self.phi, q[pairs.first], q[pairs.second], c)
         else:
-            features, slopes = series_at_pairs(series, np.sqrt(q), pairs.first, pairs.second, c)
+            features, slopes = _series_at_pairs(series, np.sqrt(q), pairs.first, pairs.second, c)
         pairs.set_own(features, energy)
         pairs.set_own(slopes, steepness)
         if self.centre is not None:

@@ -176,7 +176,7 @@ class Design(Shown):
             parts.append(f"It was fitted to {self.fitted_to} samples.")
         elif isinstance(self.network, ConvExplicit):
             parts.append(
-                "It was not judged on images: design(..., X=images) fits it to some and judges it on others."
+                "It was not judged on images: with X=images it is fitted to some and judged on others."
             )
         return "\n".join(part for part in parts if part)
 
@@ -400,7 +400,8 @@ def _headline(design: Design) -> str:
     if design.exact:
         return (
             f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
-            "notsodeep.twin_distances(design, X). With rows, design(..., X=rows) weighs an injected network against it."
+            "notsodeep.twin_distances(design, X). With rows (X=rows, or --data in the shell) an injected network is "
+            "weighed against it."
         )
     if design.tangent is not None and max(design.residuals.values()) <= EXACT:
         return f"{what}: the four numbers of the conjugate kernel agree, those of the tangent kernel nearly."
@@ -418,9 +419,13 @@ def _remedy(design: Design) -> str:
         return ""
     if design.kernel == "ntk_paper":
         return (
-            "What to do: match the true tangent kernel, kernel='ntk'; the papers' one is that of no network."
+            "What to do: match the true tangent kernel, kernel='ntk' (--kernel ntk); the papers' one is that of no "
+            "network."
         )
-    return "What to do: family='auto' takes the simplest family that matches; 'smooth' and 'cubic' reach furthest."
+    return (
+        "What to do: family='auto' (--family auto) takes the simplest family that matches; 'smooth' and 'cubic' reach "
+        "furthest."
+    )
 
 
 def _tangent_words(tangent: Tangent) -> str:

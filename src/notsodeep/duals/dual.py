@@ -44,8 +44,8 @@ from notsodeep.validation import Array
 SMALLEST = 1e-200
 # Most terms of the series that do not vanish: where another method is as fast, and where there is only quadrature.
 MOST, MOST_ALONE = 128, 512
-# Fewer pairs than this are not worth a table.
-TABLE_WORTH = 256
+# Fewer pairs than this are not worth a table: a pair takes milliseconds by quadrature, that of a callable a hundred.
+TABLE_WORTH, TABLE_WORTH_CALLABLE = 256, 32
 # Errors of the closed forms and of quadrature, relative to √(S S') and √(E1 E1').
 CLOSED, QUADRATURE = 1e-14, 1e-12
 # Pairs from which on quadrature may take long, pairs that are timed beforehand, and seconds that are announced.
@@ -252,6 +252,9 @@ class Dual:
         phi: the activation.
         variances: the variances that will occur, of any form, or numbers that span them.
         pairs: about how many pairs will be evaluated: few are not worth a table.
+
+    Attributes:
+        careful: every pair is integrated by itself; set if a spot check did not confirm the other methods.
     """
 
     def __init__(self, phi: Activation, variances: Array, pairs: int = 1 << 40) -> None:
@@ -259,7 +262,7 @@ class Dual:
         shape, level = phi.shape.without_level()
         if shape is not phi.shape:
             phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
-        self.phi, self.pairs = phi, pairs
+        self.phi, self.pairs, self.careful = phi, pairs, False
         inner = phi.gain**2 * np.asarray(variances, dtype=np.float64).reshape(-1)
         inner = inner[inner > SMALLEST]
         ends = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
@@ -275,7 +278,8 @@ class Dual:
     def has_table(self) -> bool:
         """A table may serve what the series does not."""
         shape = self.phi.shape
-        return shape.pieces is None and not any(shape.kinks) and self.pairs >= TABLE_WORTH
+        worth = TABLE_WORTH_CALLABLE if shape.features_anywhere else TABLE_WORTH
+        return shape.pieces is None and not any(shape.kinks) and self.pairs >= worth
 
     @cached_property
     def series(self) -> Series:
@@ -357,7 +361,12 @@ class Dual:
                 bend[:] = 0.0
             return Evidence(("closed form",), CLOSED)
         bends = np.zeros((0, 0, 0)) if bend is None else bend
-        if shape.is_homogeneous and shape.pieces is not None:
+        if self.careful:
+            wanted = np.ones(covariance.shape, dtype=np.bool_)
+            if lower:
+                wanted &= np.tri(*covariance.shape[1:], k=-1, dtype=np.bool_)
+            evidence = self._integrate(left, right, covariance, value, slope, bends, np.nonzero(wanted), "quadrature")
+        elif shape.is_homogeneous and shape.pieces is not None:
             scale = (phi.amplitude * phi.gain) ** 2
             linear, bent = (scale * part for part in slopes_of(shape.pieces))
             homogeneous_tiles(

@@ -28,7 +28,7 @@ AIM, ACCEPTED = 1e-11, 4e-11
 # Distance of an angle from its ends, in units of the smallest angle over which F changes.
 OFF_ENDS = 1e-6
 # Numbers of nodes that are tried.
-ANGLES = (16, 24, 32, 48, 64, 96, 128, 192)
+ANGLES = (64, 192)
 VARIANCES = (8, 12, 16, 24, 32, 48, 64)
 ATTEMPTS = 3
 KEPT = 64
@@ -98,29 +98,29 @@ class Table:
         # Kinks at zero leave F smooth in θ; saturated functions change within ℓ/s of the ends, s the smaller scale.
         scale = float(np.exp(-0.5 * min(rows[1], columns[1])))
         coordinates = Angle(0.0, odd), Angle(min(1.0, shape.feature * scale), odd)
-        sizes = {angle: self._sizes(angle) for angle in coordinates}
-        usable = [angle for angle in coordinates if min(sizes[angle]) > 0]
-        if usable:
-            self.angle = min(usable, key=lambda angle: sizes[angle][0])
-            counts = sizes[self.angle]
-            for _ in range(ATTEMPTS):
-                self._build(*counts)
+        counts = self._angles(coordinates)
+        if counts:
+            self.angle = min(counts, key=lambda angle: counts[angle])
+            sizes = counts[self.angle], self._variances(0), self._variances(1)
+            for _ in range(ATTEMPTS if min(sizes) > 0 else 0):
+                self._build(*sizes)
                 if self.resolved:
                     break
                 # The counts come from a few probes.
-                counts = tuple(count + 2 + count // 4 for count in counts)
+                sizes = tuple(count + 2 + count // 4 for count in sizes)
 
-    def _sizes(self, angle: Angle) -> tuple[int, int, int]:
-        """How many angles and variances of either side resolve F and F' in a coordinate; 0 if too many."""
-        self.angle = angle
+    def _angles(self, coordinates: tuple[Angle, ...]) -> dict[Angle, int]:
+        """How many angles resolve F and F' in each coordinate in which some number does."""
         some = [self._logs(side, np.array([-1.0, 0.3, 1.0])) for side in (0, 1)]
-        angles = 0
         for count in ANGLES:
-            series = chebyshev_coefficients(self._grid(*some, chebyshev_nodes(count)), 1)
-            angles = _needed(np.abs(series).max(axis=(0, 2, 3)))
-            if angles:
-                break
-        return (angles, self._variances(0), self._variances(1)) if angles else (0, 0, 0)
+            counts = {}
+            for angle in coordinates:
+                self.angle = angle
+                series = chebyshev_coefficients(self._grid(*some, chebyshev_nodes(count)), 1)
+                counts[angle] = _needed(np.abs(series).max(axis=(0, 2, 3)))
+            if any(counts.values()):
+                return {angle: needed for angle, needed in counts.items() if needed}
+        return {}
 
     def _variances(self, side: int) -> int:
         """How many variances of one side resolve F and F' at a few angles; 0 if too many."""

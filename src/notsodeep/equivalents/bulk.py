@@ -74,6 +74,12 @@ class Bulk:
         theta = np.append(inner.ravel(), np.pi)
         return self.position(np.interp(share, np.maximum.accumulate(self._share(theta)), theta))
 
+    def margins(self, n: int) -> tuple[float, float]:
+        """How far from each edge the outermost of its eigenvalues is expected, of n in all: docs/theory.md (6.13)."""
+        share = 0.5 / (n * self.mass)
+        first, last = self.quantile(np.array([share, 1.0 - share]))
+        return float(first - self.low), float(self.high - last)
+
     def _local(self, theta: Array) -> tuple[IntArray, Array]:
         """The panel of each θ and the place in it, from -1 to 1."""
         panel = np.clip(np.searchsorted(self.breaks, theta, side="right") - 1, 0, len(self.series) - 1)

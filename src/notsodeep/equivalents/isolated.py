@@ -93,8 +93,8 @@ class Perturbation:
         positive = np.count_nonzero(self.signs(g) > 0) + np.count_nonzero(g > 0)
         return int(positive) - len(g) - 1
 
-    def roots(self, gap: Gap) -> list[Isolated]:
-        """The isolated eigenvalues in a gap, in ascending order, each as often as it occurs."""
+    def roots(self, gap: Gap) -> list[tuple[float, int]]:
+        """Eigenvalues in a gap, in ascending order, and how often each occurs."""
         start, stop = self.ends(gap)
         low, high = self.signs(start.g), self.signs(stop.g)
 
@@ -103,7 +103,7 @@ class Perturbation:
 
         crossing = np.flatnonzero((low <= 0) & (high > 0))
         found = [brentq(branch, start.z, stop.z, args=(k,), rtol=1e-13) for k in crossing]
-        return [one for z, times in _together(sorted(found)) for one in self._aligned(gap, z, times)]
+        return _together(sorted(found))
 
     def ends(self, gap: Gap) -> tuple[Point, Point]:
         """The first and the last point where a gap is searched: its edges, or near 0 and above all."""
@@ -118,8 +118,8 @@ class Perturbation:
             if self.shift(g) == 0:
                 return Point(z, g)
 
-    def _aligned(self, gap: Gap, z: float, times: int) -> list[Isolated]:
-        """Projections from the residue at a root.
+    def aligned(self, gap: Gap, z: float, times: int) -> list[Isolated]:
+        """The isolated eigenvalues at a root that is no edge, with projections from the residue.
 
         For H y = 0 the residue of Uᵀ(kernel - z)^{-1}U has, in the columns J/√p of U, the entries
         y_a y_b/(yᵀH'y). Vectors of one root are first made orthogonal in H'.

@@ -25,7 +25,7 @@ from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import Refined, refined
-from notsodeep.equivalents.isolated import Isolated, Perturbation, without_bulk
+from notsodeep.equivalents.isolated import Perturbation, without_bulk
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.equivalents.support import Gap
@@ -54,7 +54,8 @@ class LimitingSpectrum(Shown):
         atoms: pairs (location, mass) of the limit.
         edges: the intervals of the bulk, shape (number, 2).
         isolated: eigenvalues outside the bulk in ascending order, each as often as it occurs; in the limit they
-            carry no mass.
+            carry no mass. One nearer to an edge than the bulk's outermost eigenvalue is expected to be is counted to
+            the bulk: at this n the two cannot be told apart.
         alignment: squared projections of their eigenvectors on the normalised indicators of the classes,
             shape (number, K). A row sums to the squared projection on the space of the classes. Of
             eigenvalues closer than their fluctuations, of order n^{-1/2}, only the sum means anything.
@@ -231,9 +232,15 @@ def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSp
     noise, perturbation, origin, stretch = parts.noise, parts.perturbation, parts.origin, parts.stretch
     rank = noise.rank()
     bulks, gaps = find_bulks(noise, rank)
-    isolated = [one for gap in gaps for one in perturbation.roots(gap)]
     at_zero, counts = _populations(perturbation, gaps, bulks, rank)
-    isolated, counts = _absorbed(isolated, counts, bulks, noise)
+    sizes, isolated = list(counts), []
+    for gap in gaps:
+        for root, times in perturbation.roots(gap):
+            place = _bulk_of(root, bulks, noise)
+            if place is None:
+                isolated += perturbation.aligned(gap, root, times)
+            else:
+                sizes[place] += times
     z = np.concatenate([_grid(bulk, points) for bulk in bulks])
     density = sum((bulk.density(z) for bulk in bulks), np.zeros_like(z)) / stretch
     edges = np.array([(bulk.low, bulk.high) for bulk in bulks])
@@ -244,7 +251,7 @@ def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSp
         edges=frozen(stretch * edges + origin),
         isolated=frozen(np.array([stretch * one.z + origin for one in isolated])),
         alignment=frozen(np.array([one.alignment for one in isolated]).reshape(-1, noise.member.max() + 1)),
-        counts=counts,
+        counts=tuple(sizes),
         atom_counts=(at_zero,) if rank < noise.n else (),
         scalars=scalars,
         n=noise.n,
@@ -257,18 +264,18 @@ def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSp
     )
 
 
-def _absorbed(
-    isolated: list[Isolated], counts: tuple[int, ...], bulks: list[Bulk], noise: Noise
-) -> tuple[list[Isolated], tuple[int, ...]]:
-    """Isolated eigenvalues in a gap that exists only because norms were grouped are counted to the bulk below."""
-    sizes, kept = list(counts), []
-    for one in isolated:
-        lower = [index for index, bulk in enumerate(bulks) if bulk.high < one.z]
-        if lower and noise.offset.min() < one.z < noise.offset.max():
-            sizes[lower[-1]] += 1
-        else:
-            kept.append(one)
-    return kept, tuple(sizes)
+def _bulk_of(z: float, bulks: list[Bulk], noise: Noise) -> int | None:
+    """The bulk from which an eigenvalue outside it cannot be told at this n; None if it is isolated.
+
+    It cannot if it is nearer to an edge than the outermost of the bulk's own eigenvalues is expected to be,
+    docs/theory.md (6.13), or in a gap that exists only because norms were grouped, which counts to the bulk below.
+    """
+    for index, bulk in enumerate(bulks):
+        low, high = bulk.margins(noise.n)
+        if 0.0 <= bulk.low - z < low or 0.0 <= z - bulk.high < high:
+            return index
+    below = [index for index, bulk in enumerate(bulks) if bulk.high < z]
+    return below[-1] if below and noise.offset.min() < z < noise.offset.max() else None
 
 
 def _grid(bulk: Bulk, points: int) -> Array:

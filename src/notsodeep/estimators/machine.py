@@ -17,6 +17,7 @@ from notsodeep.estimators.scaling import RowScaler, checked_rows, checked_weight
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import solve_definite
+from notsodeep.linalg.leave_one_out import leave_one_out_residuals
 from notsodeep.linalg.low_rank import inverse_root
 from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import Array, IntArray, as_number, one_of
@@ -50,9 +51,8 @@ class KernelMachine(BaseEstimator):
     ) -> Array:
         """Solve for the dual coefficients; returns the outputs for the rows `left_out`, each without that row itself.
 
-        Without row i the ridge gives it t_i - c_i/B_ii, B = (K + alpha W⁻¹)⁻¹. A row of weight w > 1 stands for w equal
-        rows, of which one is left out: t_i - alpha c_i/(w - 1 + alpha B_ii/w). The intercept and the scaling of the
-        rows are those of all rows.
+        A row of weight w > 1 stands for w equal rows, of which one is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
+        (w - 1)/alpha + B_ii/w. The intercept is that of the others; the scaling of the rows is that of all rows.
         """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
@@ -63,17 +63,25 @@ class KernelMachine(BaseEstimator):
         centred = targets - self.intercept_
         held = np.zeros(0, dtype=np.intp) if left_out is None else left_out
         # Unit vectors as further right sides give columns of the inverse, for a small part of the factorisation's cost.
-        right = np.zeros((len(X), centred[0].size + len(held)))
-        right[:, : centred[0].size] = centred.reshape(len(X), -1)
-        right[held, centred[0].size + np.arange(len(held))] = 1.0
+        columns = centred.reshape(len(X), -1)
+        outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
+        units[held, np.arange(len(held))] = 1.0
+        right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
         solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
-        self.dual_coef_ = solution[:, : centred[0].size].reshape(centred.shape).copy()
-        inverse = solution[held, centred[0].size + np.arange(len(held))]
-        mass = np.ones(len(held)) if weights is None else np.maximum(weights[held], 1.0)
+        self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
+        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
+        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(mass == 1.0, 1.0 / inverse, alpha / (mass - 1.0 + alpha * inverse / mass))
-        missing = self.dual_coef_[held] * factor.reshape(-1, *[1] * (centred.ndim - 1))
-        return np.asarray(targets[held] - missing)
+            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
+        own = np.minimum(mass, 1.0)
+        residuals = leave_one_out_residuals(
+            columns[held],
+            solution[held, :outputs],
+            diagonal,
+            solution[held, outputs : outputs + 1] if self.fit_intercept else None,
+            ((len(X) if weights is None else float(weights.sum())) - own) / own,
+        )
+        return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
 
     def _prepare(self) -> None:
         """Resolve the parameters of the kernel, so that bad ones are refused before any work."""

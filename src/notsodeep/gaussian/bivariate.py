@@ -66,6 +66,8 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     rho = np.clip(c / (s1 * s2), -1.0, 1.0)
     angle = np.arctan2(np.sqrt((1.0 - rho) * (1.0 + rho)), rho)
     value, slope = np.empty_like(c), np.empty_like(c)
+    if not len(c):
+        return value, slope
     narrow = _is_narrow(shape, s2 * np.sin(angle))
     scales = [np.ceil(np.log2(np.maximum(s, 1e-9))) for s in (s1, s2)]
     width = np.ceil(np.log2(np.maximum(np.minimum(angle, np.pi - angle), 1e-9)))

@@ -16,8 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from notsodeep.gaussian import quadrature
-from notsodeep.gaussian.price import price_integral
-from notsodeep.gaussian.shapes import Pieces, Shape
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
 
 # Up to this |ρ| the Mehler series is cheap: 512 terms leave less than 1e-17.
@@ -25,6 +24,8 @@ SERIES_UP_TO = 0.9
 SERIES_TERMS = 400
 # Beyond nine standard deviations the weight is below 1e-18.
 REACH = 9.0
+# Angles are not smaller than this.
+LEAST_ANGLE = 1e-15
 # Gauss-Legendre nodes of a panel.
 NODES = 16
 # Gauss-Hermite nodes that resolve a function of length scale ℓ under a bell of width w, by the largest w/ℓ.
@@ -34,15 +35,13 @@ HERMITE_NODES = ((0.004, 6), (0.02, 8), (0.06, 12), (0.12, 18), (0.25, 28), (0.5
 def dual_grid(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:
     """F and F' of a shape at every angle α = arccos ρ, u with the variances `rows`, v with `columns`.
 
-    Returns two arrays (angles, rows, columns).  Unless the shape is piecewise linear the two variables play different
+    Returns two arrays (angles, rows, columns).  The shape has no kinks but at zero.  The two variables play different
     parts, so that exchanging them measures the error.
     """
     rho = np.cos(angles)
     if np.array_equal(rows, columns):
         # What depends on one variance is then computed once.
         columns = rows
-    if shape.kinked_pieces is not None:
-        return _by_integral(shape, shape.kinked_pieces, rows, columns, rho)
     value = np.empty((len(angles), len(rows), len(columns)))
     slope = np.empty_like(value)
     far = np.abs(rho) <= SERIES_UP_TO
@@ -50,46 +49,6 @@ def dual_grid(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple
         value[far], slope[far] = _by_series(shape, rows, columns, rho[far])
     if not far.all():
         value[~far], slope[~far] = _by_conditioning(shape, rows, columns, angles[~far])
-    return value, slope
-
-
-def aligned(shape: Shape, rows: Array, columns: Array) -> tuple[Array, Array]:
-    """F at ρ = 1 and at ρ = -1 for variances `rows` and `columns`: one-dimensional integrals."""
-    if shape.kinked_pieces is not None:
-        value, _ = _by_integral(shape, shape.kinked_pieces, rows, columns, np.array([1.0, -1.0]))
-        return value[0], value[1]
-    first, second = np.sqrt(rows), np.sqrt(columns)
-    both = np.concatenate([first, second])
-    points, weights = quadrature.panel_rule(_edges(shape, both, shape.local_length(0.0) / both.max(), REACH))
-    values = shape(first[:, None] * points) * (weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI)
-    return values @ shape(second[:, None] * points).T, values @ shape(-second[:, None] * points).T
-
-
-def _by_integral(
-    shape: Shape, pieces: Pieces, rows: Array, columns: Array, rho: Array
-) -> tuple[Array, Array]:
-    """Price's integral, (3.17) and (3.18); what depends on one variance is computed once."""
-    # The integral is symmetric: of the same variances on both sides one half is enough.
-    same = rows is columns
-    i, j = np.tril_indices(len(rows)) if same else np.indices((len(rows), len(columns))).reshape(2, -1)
-    scales = [np.sqrt(side)[part] for side, part in ((rows, i), (columns, j))]
-    means = [shape.mean_derivative(side, k)[part] for k in (0, 1) for side, part in ((rows, i), (columns, j))]
-
-    def everywhere(part: Array) -> Array:
-        return np.tile(part, len(rho))
-
-    found = price_integral(
-        pieces,
-        everywhere(scales[0]),
-        everywhere(scales[1]),
-        np.multiply.outer(rho, scales[0] * scales[1]).reshape(-1),
-        [everywhere(part) for part in means],
-    )
-    value, slope = np.empty((2, len(rho), len(rows), len(columns)))
-    for output, part in zip((value, slope), found, strict=True):
-        output[:, i, j] = part.reshape(len(rho), -1)
-        if same:
-            output[:, j, i] = output[:, i, j]
     return value, slope
 
 
@@ -113,6 +72,8 @@ def _coefficients(shape: Shape, variances: bytes) -> Array:
 
 def _by_conditioning(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:
     first, second = np.sqrt(rows), np.sqrt(columns)
+    # At angle zero v|u has no width to measure by; this one changes F' at a kink by no more than rounding does.
+    angles = np.clip(angles, LEAST_ANGLE, np.pi - LEAST_ANGLE)
     sines = np.sin(angles)
     points, weights = _outer_rule(shape, np.concatenate([first, second]), float(sines.min()))
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +24,8 @@ from notsodeep.data import (
     open_table,
     parse_spec,
 )
-from notsodeep.data.datasets import IMAGES
-from notsodeep.data.table_files import is_table, open_labels
+from notsodeep.data.datasets import IMAGES, NAMES
+from notsodeep.data.table_files import is_table, open_labels, split_member
 from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
@@ -42,6 +43,8 @@ SMALLEST = 20
 # Sizes at which the error of the equivalents is measured, as shares of n.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 _DRAWN_SAMPLES = 1000
+# Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
+_SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
 # Of data that come in one part every fifth row of a class tests.
 _TEST_EVERY = 5
 
@@ -80,6 +83,15 @@ def read_model(text: str, sigma_a2: float) -> DEQ:
             "number from 0 to 1."
         )
     return DEQ(read_activation(text), sigma_a2)
+
+
+def is_data(source: str) -> bool:
+    """Whether a text names samples: a law, a data set or a table; an NPZ file with an array W has weights."""
+    path, member = split_member(source)
+    if path.suffix.lower() == ".npz" and member is None and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return "W.npy" not in archive.namelist()
+    return source.partition(":")[0] in (*DRAWN, *NAMES) or is_table(source) or path.suffix == ".zarr"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +136,15 @@ class Samples:
 
 def scaled_samples(table: Table, scale: str) -> Samples:
     """The rows of a table, looked at, scaled, and looked at again; its notes say what was found and done."""
-    before = inspect_rows(table.rows)
     rows = np.asarray(Preprocessing.named(scale, table.rows).apply(table.rows), dtype=np.float64)
-    done = f"Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before.summary})."
-    notes = tuple(note for note in (table.note, done) if note)
-    return Samples(rows, table.labels, None, root_mean_square_norm(rows), notes, inspect_rows(rows).advice)
+    norm = root_mean_square_norm(rows)
+    if not _SMALLEST_NORM < norm < _LARGEST_NORM:
+        raise InputError(
+            f"The rows have norm {norm:.3g} with scale {scale!r}: their squares leave the range of numbers, or they "
+            "are all zero. Use scale 'auto', which brings them to norm 1."
+        )
+    notes = tuple(note for note in (table.note, Preprocessing.note(scale, table.rows)) if note)
+    return Samples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
 
 
 @dataclass(frozen=True)
@@ -172,6 +188,10 @@ class Data:
         """Whether samples come from a file of the user's."""
         return is_table(self.source) or Path(self.source).suffix == ".zarr"
 
+    def for_weights(self) -> Self:
+        """The same for a network that is trained: "auto" leaves rows as they are, as training has seen them."""
+        return replace(self, scale="none") if self.scale == "auto" else self
+
     def samples(self) -> Samples:
         """Draw or read the samples, scaled."""
         one_of(self.scale, SCALES, "scale")
@@ -195,7 +215,8 @@ class Data:
         if not self.is_file:
             return self._named()
         if Path(self.source).suffix == ".zarr":
-            table = Table(open_rows(self.source).read(slice(0, self.n)))
+            stored = open_rows(self.source)
+            table = Table(stored.read(slice(0, self.n)), total=stored.shape[0])
         else:
             table = open_table(self.source, self.n, self.label_column)
         if self.labels is None:
@@ -204,10 +225,8 @@ class Data:
             raise InputError(
                 "Labels come from a column (--label-column) or from a file (--labels): give one."
             )
-        labels = open_labels(self.labels, len(table.rows))
-        if len(labels) != len(table.rows):
-            raise InputError(f"{self.labels} has {len(labels)} labels for {len(table.rows)} rows.")
-        return Table(table.rows, labels, table.note)
+        labels, note = open_labels(self.labels, table.total, self.n)
+        return replace(table, labels=labels, note=f"{table.note} {note}".strip())
 
     def _named(self) -> Table:
         """Rows and labels of a data set by name."""
@@ -243,20 +262,25 @@ class Data:
                 f"{self.source} has no images: name a data set of images ({', '.join(IMAGES)}), or a .npy or .zarr "
                 "file of the shape (n, channels, height, width) with --labels."
             )
-        values = open_rows(self.source).read(slice(0, self.n))
+        if self.labels is None:
+            raise InputError(
+                f"{self.source} comes without labels: name a file with one for each image (--labels)."
+            )
+        return self._split(self._image_table())
+
+    def _image_table(self) -> Table:
+        """Images of a .npy or .zarr file as they are, with their labels if there are any."""
+        stored = open_rows(self.source)
+        values = stored.read(slice(0, self.n))
         if values.ndim not in (3, 4):
             raise InputError(
                 f"{self.source} has the shape {values.shape}; images are (n, channels, height, width), sequences "
                 "(n, channels, length)."
             )
-        if self.labels is None:
-            raise InputError(
-                f"{self.source} comes without labels: name a file with one for each image (--labels)."
-            )
-        labels = open_labels(self.labels, len(values))
-        if len(labels) != len(values):
-            raise InputError(f"{self.labels} has {len(labels)} labels for {len(values)} images.")
-        return self._split(Table(values, labels))
+        labels, note = (
+            (None, "") if self.labels is None else open_labels(self.labels, stored.shape[0], self.n)
+        )
+        return Table(values, labels, note)
 
     def images(self) -> Samples:
         """Images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions; labels if any.
@@ -267,14 +291,9 @@ class Data:
             found = self.samples()
             values = as_images(parse_spec(self.source)[0], found.rows)
         else:
-            given = open_rows(self.source).read(slice(0, self.n))
-            if given.ndim not in (3, 4):
-                raise InputError(
-                    f"{self.source} has the shape {given.shape}; images are (n, channels, height, width), sequences "
-                    "(n, channels, length)."
-                )
-            labels = None if self.labels is None else open_labels(self.labels, len(given))
-            found = scaled_samples(Table(given.reshape(len(given), -1), labels), self.scale)
+            table = self._image_table()
+            given = table.rows
+            found = scaled_samples(replace(table, rows=given.reshape(len(given), -1)), self.scale)
             values = found.rows.reshape(given.shape)
         factor = 1.0 if self.scale == "none" else float(np.prod(values.shape[2:])) ** 0.5
         return replace(found, rows=factor * values)

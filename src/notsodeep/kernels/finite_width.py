@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit, Model
+from notsodeep.progress import Report, reported
 from notsodeep.validation import Array
 
 TOLERANCE = 1e-10
@@ -43,17 +44,39 @@ class Estimate:
     ntk_draws: Array
 
 
-def finite_width_kernels(model: Model, X: ArrayLike, *, width: int, draws: int, seed: int = 0) -> Estimate:
+def finite_width_kernels(
+    model: Model,
+    X: ArrayLike,
+    *,
+    width: int,
+    draws: int,
+    seed: int = 0,
+    progress: bool | Report = True,
+) -> Estimate:
     """CK and NTK of random networks of the given width, (1.1) and (1.4), with Gaussian weights.
 
-    The NTK is exact for each network: for a DEQ by the implicit function theorem.
+    The NTK is exact for each network: for a DEQ by the implicit function theorem, a system of `width` equations for
+    every sample and draw.
+
+    Args:
+        model: a DEQ or an Explicit network.
+        X: samples in rows.
+        width: units of a layer.
+        draws: number of networks, two or more.
+        seed: of the weights.
+        progress: a bar on a terminal when it takes longer than two seconds; False for none, or a function (see
+            `notsodeep.progress`) that is called after each draw.
     """
     rows = model.check_samples(X)
     if width < 1 or draws < 2:
         raise InputError(
             f"width must be positive and draws at least 2 (for a standard error); got {width}, {draws}."
         )
-    pairs = [random_kernels(model, rows, width, rng) for rng in _generators(seed, draws)]
+    pairs = []
+    with reported(progress, "random networks") as report:
+        for rng in _generators(seed, draws):
+            pairs.append(random_kernels(model, rows, width, rng))
+            report(len(pairs), draws, lambda: f"{len(pairs)} of {draws}")
     ck, ntk = (np.stack(side) for side in zip(*pairs, strict=True))
     errors = [np.std(side, axis=0, ddof=1) / np.sqrt(draws) for side in (ck, ntk)]
     return Estimate(ck.mean(axis=0), ntk.mean(axis=0), errors[0], errors[1], ck, ntk)

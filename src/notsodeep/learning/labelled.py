@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray, as_labels, as_right_sides, label_codes
 
+# By how much targets of a regression may vary: variances of squared errors are fourth powers, within 1e±308.
+_LEAST, _LARGEST = 1e-70, 1e70
+
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
@@ -26,7 +29,7 @@ class Labelled:
         values = np.asarray(y)
         if (values.dtype.kind == "f" and not np.array_equal(values, np.round(values))) or values.ndim == 2:
             right = as_right_sides(y, n, "y")
-            return cls(right[:, None] if right.ndim == 1 else right, None)
+            return cls(_usable(right[:, None] if right.ndim == 1 else right), None)
         classes, codes = np.unique(as_labels(y, n), return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"y has one class only, {classes[0]}; two or more are needed.")
@@ -55,6 +58,19 @@ class Labelled:
         if self.codes is None:
             raise InputError("These are targets of a regression: there is no class to count hits of.")
         return self.codes
+
+
+def _usable(targets: Array) -> Array:
+    """Targets of a regression, unless they are constant or their fourth powers leave the range of numbers."""
+    largest = float(np.abs(targets - targets[0]).max(initial=0.0))
+    if largest == 0.0:
+        raise InputError(f"All {len(targets)} targets y are equal; a regression needs targets that vary.")
+    if not _LEAST <= largest <= _LARGEST:
+        raise InputError(
+            f"The targets y vary by {largest:.3g}; variances of squared errors need {_LEAST:g} to {_LARGEST:g}. "
+            "Divide y by its standard deviation."
+        )
+    return targets
 
 
 __all__ = ["Labelled"]

@@ -56,7 +56,8 @@ class PoolCurves:
         # df₂ = df₁ + κ df₁'(κ), with dκ/dλ = κ² tr(K + λI)⁻².
         slope = kappa**2 * np.sum(inverse**2, axis=0)
         squared = degrees + kappa * (-1.0 / kappa + ridges * slope / kappa**2) / slope
-        bias = trained.left_out_errors(inverse) * (1.0 - squared / n)
+        errors = np.mean(trained.left_out_residuals(ridges) ** 2, axis=(1, 2))
+        bias = errors * (1.0 - squared / n)
         # κ yᵀ(K + λI)⁻¹y is bias and penalty together.
         rotated = trained.vectors.T @ trained.targets
         both = kappa * (np.sum(rotated**2, axis=1) @ inverse) / outputs

@@ -15,6 +15,7 @@ from scipy.linalg import lapack
 from scipy.optimize import brentq
 
 from notsodeep.learning.scores import NetworkNoise, Scores
+from notsodeep.linalg.leave_one_out import leave_one_out_residuals
 from notsodeep.validation import Array
 
 # Noise needs single precision only.
@@ -42,7 +43,17 @@ class TrainedKernel:
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
         """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
-        values, vectors = np.linalg.eigh(kernel)
+        return cls._of(*np.linalg.eigh(kernel), targets, intercept)
+
+    @classmethod
+    def of_features(cls, features: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
+        """The same for the kernel of few features, (n, features), which are not squared."""
+        vectors, roots, _ = np.linalg.svd(features)
+        values = np.pad(roots**2, (0, len(features) - len(roots)))
+        return cls._of(values, vectors, targets, intercept)
+
+    @classmethod
+    def _of(cls, values: Array, vectors: Array, targets: Array, intercept: bool) -> TrainedKernel:
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         return cls(np.maximum(values, 0.0), vectors, targets - mean, mean, intercept)
 
@@ -80,14 +91,11 @@ class TrainedKernel:
         The mean that is taken out of the targets is that of the others too, (11.27).
         """
         penalty = self.network_ridge(ridge, width)
-        inverse = 1.0 / (self.values + penalty)
-        squares = self.vectors**2
-        diagonal = squares @ inverse  # of B = (K + λ'I)⁻¹
-        solved = self.vectors @ (inverse[:, None] * (self.vectors.T @ self.targets))
-        solved += self.targets * self._own_part(inverse[:, None])
-        scores = self.targets - solved / diagonal[:, None] + self.mean
+        scores = self.targets - self.left_out_residuals(np.array([penalty]))[0] + self.mean
         if width is None:
             return Scores(scores)
+        inverse, squares = 1.0 / (self.values + penalty), self.vectors**2
+        diagonal = squares @ inverse
         # λ'²|Q φ|² for the sample that is left out, Q = (ΦᵀΦ + λ'I)⁻¹ of the others.
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, self._network_noise(penalty, width, lengths))
@@ -121,27 +129,16 @@ class TrainedKernel:
                 raise np.linalg.LinAlgError("The kernel matrix is singular.")
             diagonal[number, :, 0] = inverse.diagonal()
         dual, of_ones = solved[:, :, :-1], solved[:, :, -1:]
-        own = centred * of_ones / (n - 1) if intercept and n > 1 else 0.0
-        left_out = centred - (dual + own) / diagonal + mean
-        return left_out, cross.transpose(0, 2, 1) @ dual + mean
+        residuals = leave_one_out_residuals(centred, dual, diagonal, of_ones if intercept else None, n - 1)
+        return centred - residuals + mean, cross.transpose(0, 2, 1) @ dual + mean
 
-    def left_out_errors(self, inverse: Array) -> Array:
-        """Mean squared errors of left-out scores at several ridges, given 1/(values + ridge) in columns."""
-        diagonal = self.vectors**2 @ inverse
-        rotated = self.vectors.T @ self.targets
-        own = self._own_part(inverse)
-        total = np.zeros(inverse.shape[1])
-        for output in range(rotated.shape[1]):
-            solved = self.vectors @ (inverse * rotated[:, [output]]) + self.targets[:, [output]] * own
-            total += np.mean((solved / diagonal) ** 2, axis=0)
-        return np.asarray(total / rotated.shape[1])
-
-    def _own_part(self, inverse: Array) -> Array:
-        """(B1)_i/(n - 1) at several ridges, in columns: how much a sample's own target moves its left-out score."""
-        n = len(self.values)
-        if not self.intercept or n < 2:
-            return np.zeros((n, inverse.shape[1]))
-        return np.asarray(self.vectors @ (inverse * self.vectors.sum(axis=0)[:, None]) / (n - 1))
+    def left_out_residuals(self, ridges: Array) -> Array:
+        """Targets minus left-out scores at several ridges, (ridges, n, outputs)."""
+        inverse = 1.0 / (self.values + ridges[:, None])[:, :, None]
+        solved = self.vectors @ (inverse * (self.vectors.T @ self.targets))
+        ones = self.vectors @ (inverse * self.vectors.sum(axis=0)[:, None]) if self.intercept else None
+        diagonal = self.vectors**2 @ inverse  # of B = (K + λI)⁻¹
+        return leave_one_out_residuals(self.targets, solved, diagonal, ones, len(self.values) - 1)
 
     def at(self, rotated: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
         """Scores of new samples, from K(new, training) in the eigenvectors and K(x, x) of the new ones."""

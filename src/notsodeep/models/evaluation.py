@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
+from notsodeep.errors import ConvergenceError
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
+from notsodeep.models.spot_check import FEW, FEW_ENTRIES, MANY, SpotCheck
 from notsodeep.models.tile_moves import mirror_lower, put_tile
 from notsodeep.models.tiling import TILE, announce_compilation, for_each_tile
 from notsodeep.progress import Report, silent
@@ -32,8 +38,38 @@ def evaluate_kernels(
         report: called for each tile.
     """
     _announce_once()
+    outputs, info, reason = _filled(model, kernels, left, right, report)
+    if not reason:
+        return outputs, info
+    outputs, again, reason = _filled(model, kernels, left, right, report, careful=True)
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise ConvergenceError(
+            f"Entries of the kernel of {model} are not finite.",
+            "Scale the samples (X / np.linalg.norm(X, axis=1).max()), or lower sigma_a2.",
+        )
+    if reason:
+        warnings.warn(
+            f"A spot check does not confirm the kernel of {model}: {reason}. Its error bound was raised.",
+            stacklevel=4,
+        )
+        again = replace(again, error_bound=max(again.error_bound, 2.0 * again.largest_difference))
+    return outputs, replace(again, recomputed=True)
+
+
+def _filled(
+    model: Model,
+    kernels: tuple[Kernel, ...],
+    left: Samples,
+    right: Samples | None,
+    report: Report,
+    *,
+    careful: bool = False,
+) -> tuple[list[Array], KernelInfo, str]:
+    """The kernels of all tiles, how they were obtained, and what a spot check has against them."""
     symmetric = right is None
-    program = model.prepare(left, right, kernels)
+    program: Any = model.prepare(left, right, kernels)
+    if careful and hasattr(program, "integrate_all_pairs"):
+        program.integrate_all_pairs()
     start = program.start()
     # The first kernel takes the place of what the program starts from.
     outputs = [start, *(np.empty_like(start) for _ in kernels[1:])]
@@ -47,12 +83,30 @@ def evaluate_kernels(
         tile = program.tile(entries, rows, columns, diagonal=diagonal)
         for output, name in zip(outputs, kernels, strict=True):
             put_tile(tile.kernel(name), output, rows.start, columns.start, symmetric and not diagonal)
-        return tile.info
+        info: KernelInfo = tile.info
+        return info
 
     # Pairs of images take a thousand times as long as pairs of rows: their programs ask for small tiles.
     side = getattr(program, "tile_side", TILE)
     info = for_each_tile(work, *start.shape, symmetric=symmetric, report=report, side=side)
-    return outputs, info
+    if not all(np.isfinite(output.sum()) for output in outputs):
+        return outputs, info, "entries are not finite"
+    return outputs, *_confirmed(getattr(program, "checks", ()), info, start.size)
+
+
+def _confirmed(checks: Sequence[SpotCheck], info: KernelInfo, entries: int) -> tuple[KernelInfo, str]:
+    """The evidence with what a recomputation of a few pairs finds, and the reason to doubt the kernel, if any."""
+    count = -(-(FEW if entries <= FEW_ENTRIES else MANY) // max(len(checks), 1))
+    checked, largest, reason = 0, 0.0, ""
+    for check in checks:
+        if not check.finite:
+            return info, "values of F are not finite"
+        found = check.differences(count, info.error_bound)
+        checked += int(np.isfinite(found.differences).sum())
+        largest = max(largest, float(np.nan_to_num(found.differences).max(initial=0.0)))
+        if len(found.beyond(info.error_bound)):
+            reason = f"a difference of {largest:.1e}, the bound is {info.error_bound:.1e}"
+    return replace(info, checked_pairs=checked, largest_difference=largest), reason
 
 
 __all__ = ["evaluate_kernels"]

@@ -11,6 +11,7 @@ and a kernel of this model is one block.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Propagation
 from notsodeep.models.programs import DenseTile
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
+from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import for_each_tile
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, as_real
@@ -163,10 +165,22 @@ class GraphProgram:
 
     def __init__(self, model: GraphDEQ, nodes: Samples, tangent: bool) -> None:
         self.model, self.mix = model, Propagation(model.propagation).pairs
-        forcing = model.sigma_b2 * self.mix(nodes.values @ nodes.values.T) + model.bias2
-        covariance, features, slope, info = self._equilibrium(forcing, tangent)
-        arrival = self._arrival(covariance, slope) if tangent else None
-        self.whole = DenseTile(features, covariance, slope if tangent else None, arrival, arrival, info)
+        self.nodes, self.tangent, self.careful = nodes, tangent, False
+        self.check = SpotCheck(model.activation, tangent)
+        self.checks = [self.check]
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair of nodes by quadrature."""
+        self.careful = True
+
+    @cached_property
+    def whole(self) -> DenseTile:
+        """All kernels."""
+        model, samples = self.model, self.nodes.values
+        forcing = model.sigma_b2 * self.mix(samples @ samples.T) + model.bias2
+        covariance, features, slope, info = self._equilibrium(forcing, self.tangent)
+        arrival = self._arrival(covariance, slope) if self.tangent else None
+        return DenseTile(features, covariance, slope if self.tangent else None, arrival, arrival, info)
 
     def _equilibrium(self, forcing: Array, tangent: bool) -> tuple[Array, Array, Array, KernelInfo]:
         """Λ, F(Λ) and F'(Λ) at the fixed point."""
@@ -180,9 +194,11 @@ class GraphProgram:
                 # Variances change from step to step: a range that serves most of them.
                 span = np.array([seen.min() / MARGIN, seen.max() * MARGIN])
                 dual = Dual(self.model.activation, span, q.size**2)
+            dual.careful = self.careful
             left, right = dual.rows(q[None]), dual.columns(q[None])
             info = _evaluate(dual, left, right, covariance, value, slope)
             if residual <= TOLERANCE:
+                self.check.add(left, right, covariance[None], value[None], slope[None])
                 rate = self._rate(left)
                 if tangent and rate >= 1.0:
                     raise ConvergenceError(
@@ -223,7 +239,7 @@ class GraphProgram:
         raise ConvergenceError("The tangent kernel of the nodes did not converge.", "Lower sigma_a2.")
 
     def start(self) -> Array:
-        """An empty array: the kernels are there already."""
+        """An array of zeros: the kernels of all nodes are computed together."""
         return np.zeros_like(self.whole.features)
 
     def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:

@@ -24,6 +24,7 @@ from notsodeep.models.field_equilibrium import (
 from notsodeep.models.mixing import Convolution, Systems
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
+from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import threads
 from notsodeep.models.variances import moment_at
 from notsodeep.results import KernelInfo
@@ -121,6 +122,7 @@ class ImageProgram:
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
         pairs = int(EVALUATIONS * self.shape[0] * self.shape[1] / self.weight)
         self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
+        self.checks = [SpotCheck(layer.phi, self.tangent, tolerance) for layer in layers]
         # Where samples are few, all threads have a tile; strips of columns should be full all the same.
         closed = all(layer.phi.shape.is_homogeneous for layer in layers)
         tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
@@ -129,6 +131,11 @@ class ImageProgram:
         self.rows = (
             1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
         )
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair of positions by quadrature."""
+        for dual in self.duals:
+            dual.careful = True
 
     def start(self) -> Array:
         """An empty array: nothing is known of a pair before its positions are looked at."""
@@ -282,6 +289,7 @@ class ImageEquilibrium(ImageProgram):
         systems = self.systems(len(left.keys) * len(right.keys))
         own = self._own(left, right)
         solution = solve(self.equation, *sides, entering, (left.guess, right.guess), systems, own)
+        self.checks[0].add(*sides, solution.covariance, solution.value, solution.slope)
         rate = self.rate
         if rate >= 1.0:
             # Where the bound on all correlations is not a contraction, those of these pairs may be.
@@ -346,8 +354,11 @@ class ImageFeedforward(ImageProgram):
             covariance = np.clip(
                 layer.weight * signal + layer.inject * product + layer.constant, -scale, scale
             )
+            # A position with itself, without rounding.
+            covariance[:, own[0], own[1]] = scale[:, own[0], own[1]]
             value, slope = np.empty_like(covariance), np.empty_like(covariance)
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
+            self.checks[number].add(*sides, covariance, value, slope)
             covariances.append(covariance)
             slopes.append(slope)
             one = KernelInfo(

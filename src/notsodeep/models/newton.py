@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
@@ -18,6 +20,27 @@ STEEPEST = 1e-4
 SETTLED, CARRIED = 2e-15, 1e-7
 
 
+@dataclass(frozen=True)
+class TileSolution:
+    """The solution of the equation for all pairs of a tile.
+
+    Attributes:
+        value: F.
+        slope: F'.
+        covariance: Λ.
+        steps: Newton steps.
+        residual: estimate of the largest error of a correlation.
+        evidence: how F was evaluated.
+    """
+
+    value: Array
+    slope: Array
+    covariance: Array
+    steps: int
+    residual: float
+    evidence: Evidence
+
+
 def solve_tile(
     dual: Dual,
     left: Side,
@@ -27,7 +50,7 @@ def solve_tile(
     *,
     lower: bool,
     condition: float,
-) -> tuple[Array, Array, int, float, Evidence]:
+) -> TileSolution:
     """F and F' at the solution of Λ = feedback · F(Λ) + forcing for all pairs of a tile.
 
     Args:
@@ -40,7 +63,7 @@ def solve_tile(
         condition: largest relative change of F' over that of the correlation; infinite for kinked activations.
 
     Returns:
-        F, F', Newton steps, the last step relative to √(q q') squared in size, and how F was evaluated.
+        The solution.
     """
     form = (1, *forcing.shape)
     value, slope = np.zeros(form), np.zeros(form)
@@ -51,7 +74,7 @@ def solve_tile(
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
-        return value[0], slope[0], 0, 0.0, evidence
+        return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     covariance = np.empty(form)
     _guess(
         forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0]
@@ -62,6 +85,9 @@ def solve_tile(
     before, evidence = np.inf, Evidence()
     for step in range(1, MAX_STEPS + 1):
         evidence = evidence.merge(dual.tiles(left, right, covariance, value, slope, bend, lower=lower))
+        if not np.isfinite(value.sum()):
+            # The caller finds it, and computes all pairs again by quadrature.
+            return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         bends = slope[:0] if bend is None else bend
         largest = _step(value, slope, bends, forcing, *roots, feedback, smooth, lower, covariance)
         if evidence.fallback_pairs:
@@ -69,7 +95,9 @@ def solve_tile(
             enough = SETTLED
         # Rounding may stand in the way of more.
         if largest <= enough or (largest <= 1e-13 and largest >= 0.5 * before):
-            return value[0], slope[0], step, largest * min(1.0, largest / before), evidence
+            # The step after the last is about its square; the ratio of the last two says how much.
+            residual = largest * min(1.0, largest / before)
+            return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
         f"The covariances of some pairs did not converge: the last of {MAX_STEPS} Newton steps was {largest:.2g}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,14 +15,15 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.newton import solve_tile
+from notsodeep.models.newton import TileSolution, solve_tile
 from notsodeep.models.protocol import Samples
+from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
-# Rounding of a correlation that is computed from a covariance and two variances.
+# Rounding of a covariance.
 ROUNDING = 4e-16
 
 
@@ -164,15 +166,19 @@ class Layer:
         equation: the covariance that enters it.
         rows: variances of the samples of the rows, followed by those of the anchors.
         columns: the same of the columns; None for the same samples.
+        tangent: F' is needed for a kernel, not only for Newton's method.
     """
 
-    def __init__(self, phi: Activation, equation: Equation, rows: Array, columns: Array | None) -> None:
+    def __init__(
+        self, phi: Activation, equation: Equation, rows: Array, columns: Array | None, tangent: bool
+    ) -> None:
         self.equation, self.symmetric = equation, columns is None
         others = rows if columns is None else columns
         self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
         self.phi = self.dual.phi
         self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
         self.condition = self._condition()
+        self.check = SpotCheck(self.phi, tangent)
 
     def _condition(self) -> float:
         """The largest q E[φ''²]/E1, by which F' may change faster than ρ; infinite for kinked activations."""
@@ -185,7 +191,18 @@ class Layer:
         bent = shape.expectation(q, lambda xi, x: shape(x, 2) ** 2)
         return float(np.max(q * bent / steep))
 
-    @property
+    def _evidence(self, found: TileSolution) -> KernelInfo:
+        """How far F and F' may be off: errors of F, of the solution and of rounding."""
+        evidence, rate = found.evidence, self.equation.feedback * self.steepest
+        if rate >= 1.0:
+            # Where the bound on all correlations is not a contraction, those of these pairs may be.
+            rate = self.equation.feedback * float(np.abs(found.slope).max(initial=0.0))
+        margin = max(1.0 - rate, 1e-9)
+        error = (evidence.error + found.residual + ROUNDING) / margin
+        info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
+        return info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+
+    @cached_property
     def steepest(self) -> float:
         """The largest E1."""
         return float(max(self.left.steep.max(), self.right.steep.max()))
@@ -214,15 +231,14 @@ class Layer:
         forcing = c if equation.gain == 1.0 else equation.gain * c
         if equation.constant:
             forcing = forcing + equation.constant
-        value, slope, steps, residual, evidence = solve_tile(
+        found = solve_tile(
             self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition
         )
-        margin = max(1.0 - equation.feedback * self.steepest, 1e-3)
-        error = (evidence.error + residual) / margin
-        info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
-        info = info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+        value, slope, info = found.value, found.slope, self._evidence(found)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)
+        number = rows.start + 3 * columns.start
+        self.check.add(left, right, found.covariance[None], value[None], slope[None], number)
         if diagonal:
             for part, own in ((value, left.energy[0]), (slope, left.steep[0])):
                 mirror_lower(part)
@@ -251,7 +267,8 @@ class Equilibrium(RowProgram):
         squares, others = self.squares
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
-        self.layer = Layer(phi, equation, rows, columns)
+        self.layer = Layer(phi, equation, rows, columns, tangent)
+        self.checks = [self.layer.check]
         self.watch = tangent and is_kinked(phi)
         rate = equation.feedback * self.layer.steepest
         if tangent and rate >= 1.0:
@@ -259,6 +276,10 @@ class Equilibrium(RowProgram):
                 f"The tangent kernel diverges: σ_a² E[φ'²] = {rate:.4g} ≥ 1.",
                 f"Lower sigma_a2 below {equation.feedback / rate:.4g}, or use an activation with smaller slopes.",
             )
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair by quadrature."""
+        self.layer.dual.careful = True
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
         """G and, if asked for, D: the other kernels follow from them."""
@@ -391,9 +412,19 @@ class Feedforward(RowProgram):
         for layer in layers:
             rows = layer.enter(rows, inputs[0])
             columns = None if columns is None or inputs[1] is None else layer.enter(columns, inputs[1])
-            step = Layer(layer.phi, Equation(), rows, columns)
+            step = Layer(layer.phi, Equation(), rows, columns, tangent)
             self.steps.append(step)
             rows, columns = step.left.energy[0], None if columns is None else step.right.energy[0]
+
+    @property
+    def checks(self) -> list[SpotCheck]:
+        """The checks of all layers."""
+        return [step.check for step in self.steps]
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair by quadrature."""
+        for step in self.steps:
+            step.dual.careful = True
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
         """The kernels after the last layer."""

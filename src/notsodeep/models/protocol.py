@@ -51,7 +51,11 @@ class Tile(Protocol):
 
 
 class Program(Protocol):
-    """A model prepared for two sets of samples. Its methods are called from several threads."""
+    """A model prepared for two sets of samples. Its methods are called from several threads.
+
+    A program may also have `checks`, a sequence of `SpotCheck`, and `integrate_all_pairs()`: then a few of its pairs are
+    recomputed, and all of them by quadrature if these are not confirmed.
+    """
 
     def start(self) -> Array:
         """The (n, k) array that the computation starts from, and that the first kernel overwrites.

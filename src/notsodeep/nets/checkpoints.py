@@ -1,5 +1,7 @@
 """Checkpoints of a training: one file, written completely or not at all, with nothing in it but tensors and numbers.
 
+A checksum of the whole file is checked before anything in it is used.
+
 A file belongs to one training: its model (as `notsodeep.fingerprint` describes it), settings, data and initial weights
 are kept as text and hashes, and a training that differs in any of them is refused rather than continued into something
 that neither of them is.
@@ -8,7 +10,7 @@ that neither of them is.
 from __future__ import annotations
 
 import hashlib
-import pickle
+import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -26,9 +28,8 @@ from notsodeep.nets.samples import TrainingData
 
 State = dict[str, Any]
 
-# In format 1 models were told apart by six digits.
-_FORMAT = 2
-_NO_CHECKPOINT = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError)
+# In format 1 models were told apart by six digits; format 2 had no checksum.
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -43,28 +44,27 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Write the file, in the place of the one before."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        memory = io.BytesIO()
+        torch.save({field.name: getattr(self, field.name) for field in fields(self)}, memory)
         with atomic_write(path) as temporary:
-            torch.save({"format": _FORMAT, **content}, temporary)
+            temporary.write_bytes(_head(memory.getvalue()) + memory.getvalue())
 
     @classmethod
     def load(cls, path: Path, device: torch.device | str = "cpu") -> Self:
-        """Read a file; nothing in it is executed."""
-        try:
-            content = torch.load(path, map_location=device, weights_only=True)
-            if (version := content.pop("format")) != _FORMAT:
-                raise InputError(
-                    f"{path} was written by another version of notsodeep (format {version}, this one has {_FORMAT}); "
-                    "in format 1 a training could go on with another model. Train anew: pass resume=False to replace "
-                    "it, or name another file."
-                )
-            return cls(**content)
-        except _NO_CHECKPOINT as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(
-                f"{path} is not a checkpoint of this kind of training ({reason}). Name another file, or pass "
-                "resume=False to replace it."
-            ) from None
+        """Read a file; nothing in it is executed.
+
+        Raises:
+            InputError: if it is not, bit for bit, what `save` of this class wrote.
+        """
+        head, _, body = path.read_bytes().partition(b"\n")
+        if head + b"\n" == _head(body):
+            content = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
+            if content.keys() == {field.name for field in fields(cls)}:
+                return cls(**content)
+        raise InputError(
+            f"{path} is damaged, or not a checkpoint of this kind of training and version of notsodeep. Name another "
+            "file, or pass resume=False to train anew and replace it."
+        )
 
     def refuse_other(self, settings: State, path: Path) -> None:
         """Refuse a training whose settings or data are not those of the checkpoint."""
@@ -147,6 +147,11 @@ class CheckpointFile:
             generator.get_state(),
             [asdict(row) for row in rows],
         ).save(self.path)
+
+
+def _head(body: bytes) -> bytes:
+    """The first line of a file: format, and a checksum of the rest."""
+    return f"notsodeep checkpoint {_FORMAT} {hashlib.sha256(body).hexdigest()}\n".encode()
 
 
 def checkpoint_path(path: str | Path | None) -> Path | None:

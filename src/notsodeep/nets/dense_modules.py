@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +14,6 @@ from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import DenseConnection
-from notsodeep.nets.equilibrium import Splitter
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
@@ -164,11 +164,6 @@ class DEQNet(EquilibriumNet):
             self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
         self.forget()
 
-    def forget(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
-        super().forget()
-        self._splitter = Splitter()
-
 
 class ExplicitNet(FeedforwardNet):
     """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
@@ -228,8 +223,10 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
     """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W."""
     recurrent = _matrix(W, "W", None)
     m = len(recurrent)
-    if recurrent.shape[1] != m:
-        raise InputError(f"W must be square, (m, m), with a row for each unit; got {tuple(recurrent.shape)}.")
+    if not m or recurrent.shape[1] != m:
+        raise InputError(
+            f"W must be square, (m, m), with a row for each of at least one unit; got {tuple(recurrent.shape)}."
+        )
     inputs = _matrix(U, "U", recurrent)
     if len(inputs) != m:
         turned = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
@@ -263,7 +260,16 @@ def _matrix(given: Any, name: str, like: Tensor | None) -> Tensor:
 
 def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
     """Finite floating-point numbers, a copy; of the precision and on the device of another tensor."""
-    values = given.detach() if isinstance(given, Tensor) else torch.from_numpy(as_real(given, name))
+    if isinstance(given, Tensor):
+        values = given.detach()
+    else:
+        array = as_real(given, name)
+        # torch takes neither other byte orders nor negative strides.
+        values = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+    if values.is_complex():
+        raise InputError(
+            f"{name} must hold real numbers, not {values.dtype}. Pass its real part, or other weights."
+        )
     if not values.is_floating_point():
         values = values.to(torch.float32)
     values = values.clone() if like is None else values.to(like, copy=True)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
-from notsodeep.nets.checkpoints import checkpoint_path, tensor_hash
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.distilled import Candidate, Distilled
 from notsodeep.nets.doubt import Doubt, calibration_of, doubt_of
 from notsodeep.nets.early_exit import EarlyExit, ExitDoubt, early_exits, expected_disagreement
@@ -29,13 +25,14 @@ from notsodeep.nets.fidelity import (
     share_interval,
 )
 from notsodeep.nets.readout_fit import fit_readout
+from notsodeep.nets.samples import as_tensor
 from notsodeep.nets.student_candidates import DrawnSteps, OwnSteps
 from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split, answers_of, asked
 from notsodeep.progress import Report, reported
-from notsodeep.validation import as_count, as_real
+from notsodeep.validation import as_count
 
 # Rows of a timed pass; rows of the random projection from which doubts are estimated.
 _TIMED, _SKETCH = 512, 64
@@ -57,8 +54,6 @@ def distill(
     early_exit: bool = True,
     batch_size: int = 256,
     seed: int = 0,
-    checkpoint: str | Path | None = None,
-    resume: bool = True,
     progress: bool | Report = False,
 ) -> Distilled:
     """Replace a trained module by a few explicit steps that give the same answers; no labels are needed.
@@ -86,12 +81,9 @@ def distill(
             class, a deeper one for the others, docs/theory.md (12.6). With False every row costs the same.
         batch_size: rows at a time.
         seed: of the split, the shuffling and random weights: equal input gives equal students.
-        checkpoint: a file that holds what is done, after each epoch; a second call goes on from there.
-        resume: with False an existing file is replaced.
         progress: True for a bar on stderr, or a function that is called with the number of batches done, of all batches
             of the present fit, and a function that returns a message. To stop a distillation, let it raise: the
-            exception comes out of `distill`, the teacher is as it was, and with `checkpoint` the next call goes on
-            after the last whole epoch.
+            exception comes out of `distill`, and the teacher is as it was.
 
     Raises:
         InputError: for input that cannot be used, among it fewer rows than can be fitted to.
@@ -99,20 +91,10 @@ def distill(
     """
     settings = _Settings(width, float(until), tuple(steps), epochs, batch_size, seed)
     samples = _as_samples(X, teacher)
-    path = checkpoint_path(checkpoint)
     with reported(progress, "distill") as report, asked(teacher) as copied:
         answers = answers_of(copied, samples, settings.batch_size, report)
         data = Split.of(samples, answers, settings.seed, settings.until)
-        identity = tensor_hash(
-            {
-                "settings": f"{settings}, parts of {data.sizes} rows",
-                "X": samples,
-                "Y": answers.outputs,
-                **_state(teacher),
-            }
-        )
-        journal = Journal.of(path, identity, resume)
-        fit = StudentFit(data, settings.batch_size, settings.epochs, settings.seed, journal, report)
+        fit = StudentFit(data, settings.batch_size, settings.epochs, settings.seed, report)
         return _Work(copied, data, settings, fit, early_exit).result(answers)
 
 
@@ -142,13 +124,15 @@ class _Settings:
 def _as_samples(X: Any, teacher: nn.Module) -> Tensor:
     if not isinstance(teacher, nn.Module):
         raise InputError(f"distill takes a torch module as teacher, not {type(teacher).__name__}.")
-    values = X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.array(as_real(X, "X")))
+    values = as_tensor(X, "X").detach()
     like = next((one for one in _state(teacher).values() if one.is_floating_point()), torch.zeros(1))
-    values = values.to(like.device, like.dtype)
+    values = values.to(like.device, like.dtype, copy=True)
     if values.ndim not in (2, 3, 4):
         raise InputError(
             f"X must have samples in rows, or be images (n, channels, height, width); got {tuple(values.shape)}."
         )
+    if len(values) == 0:
+        raise InputError(f"X has no samples; its shape is {tuple(values.shape)}.")
     if isinstance(teacher, EquilibriumNet):
         teacher.check_shape(values.shape)
     if not bool(torch.isfinite(values).all()):
@@ -234,7 +218,7 @@ class _Work:
             name, network, start = self.fit.closed_form(plan, place)
             yield name, "closed form", network, start
             if plan.all_weights and settings.epochs:
-                name, fitted = self.fit.all_weights(plan, network, start, place)
+                name, fitted = self.fit.all_weights(plan, network, place)
                 yield name, "fitted", fitted, start
 
     def _early_exits(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from math import isfinite
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,92 +17,19 @@ from torch import Tensor
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.connections import Connection, DenseConnection
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
-from notsodeep.nets.linear_maps import LinearMap, MatrixMap
+from notsodeep.nets.linear_maps import LinearMap
 from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
-_SPLIT_AFTER = 8
-_SAMPLE = 256
-_ALIKE = 0.5
+_SECOND = (
+    "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the iteration "
+    "z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
+)
 
 
 @dataclass(frozen=True)
-class Splitting:
-    """W = σ_a A with a part of the slope taken out of the iteration, docs/theory.md (9.2).
-
-    Attributes:
-        linear: with d = 0 W itself; with d the mean slope (I - d W)⁻¹ W. What is left to iterate is then the deviation
-            of the slope from its mean, which contracts faster.
-        shift: d.
-    """
-
-    linear: LinearMap
-    shift: float
-
-    @classmethod
-    def around(cls, recurrent: Tensor, factor: float, shift: float) -> Splitting:
-        """The splitting of a matrix around the mean slope `shift`; costs one dense solve of the width."""
-        weights = factor * recurrent.detach()
-        system = torch.eye(len(weights), dtype=weights.dtype, device=weights.device).sub_(
-            weights, alpha=shift
-        )
-        return cls(MatrixMap(torch.linalg.solve(system, weights)), shift)
-
-
-class Splitter:
-    """Decides when a splitting pays, makes it and keeps it: for weights that stay, or a batch larger than the width.
-
-    For matrices alone: the inverse of a convolution with a small filter has a large one.  A splitting costs about as
-    much as iterating four times as many rows as the network is wide, and saves a third of the iterations or more.
-    """
-
-    def __init__(self) -> None:
-        self._mark: Tensor | None = None
-        self._seen_rows = 0
-        self._made: Splitting | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_mark": None, "_seen_rows": 0, "_made": None}
-
-    def choose(self, recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Splitting | None:
-        """The splitting for this batch, or None where plain iteration is cheaper."""
-        enough = _SPLIT_AFTER * len(recurrent)
-        if not settings.weights_stay and len(drive) < enough:
-            return None
-        mark = _image_of_fixed_vector(recurrent)
-        if self._mark is None or not _same(self._mark, mark):
-            self._mark, self._seen_rows, self._made = mark, 0, None
-        self._seen_rows += len(drive)
-        if self._seen_rows < enough:
-            return None
-        slopes = settings.phi.slope(drive[:_SAMPLE])
-        mean = float(slopes[torch.isfinite(slopes)].mean())
-        if not isfinite(mean):
-            return None
-        if self._made is None:
-            self._made = Splitting.around(recurrent, settings.factor, mean)
-        # Around a slope that is not this batch's, the deviation may be larger than the slope itself.
-        return self._made if abs(mean - self._made.shift) <= _ALIKE * abs(mean) else None
-
-
-def _image_of_fixed_vector(matrix: Tensor) -> Tensor:
-    """Tells weights apart however they were changed, at 1/rows of a step's cost."""
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(matrix.shape[1], generator=generator, dtype=torch.float64)
-    image: Tensor = matrix.detach() @ probe.to(matrix)
-    return image
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
-
-
-@dataclass
 class EquilibriumSettings:
-    """Everything but the tensors: what the weights do, how to solve, what to do on failure, and where the reports go.
-
-    One object for each forward pass: its backward pass finds the splitting there.
-    """
+    """Everything but the tensors: what the weights do, how to solve, what a failure means, and where the reports go."""
 
     phi: TorchActivation
     factor: float
@@ -111,9 +37,6 @@ class EquilibriumSettings:
     adjoint: SolverOptions
     phantom_steps: int | None = None
     on_failure: str = "raise"
-    weights_stay: bool = False
-    splitter: Splitter | None = None
-    splitting: Splitting | None = None
     on_solve: Callable[[SolveReport], None] | None = None
     on_adjoint: Callable[[SolveReport], None] | None = None
     connection: Connection = field(default_factory=DenseConnection)
@@ -121,10 +44,6 @@ class EquilibriumSettings:
     def linear_map(self, recurrent: Tensor) -> LinearMap:
         """W = σ_a A."""
         return self.connection.linear_map(recurrent, self.factor)
-
-    def split(self, recurrent: Tensor) -> Splitting:
-        """The prepared splitting, or the plain one."""
-        return self.splitting or Splitting(self.linear_map(recurrent), 0.0)
 
 
 def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
@@ -139,97 +58,80 @@ def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: Equilibri
     return t
 
 
-class _SplitProblem:
-    """The equation of a splitting: residuals are relative to the norm of state + d · (result of the last step)."""
+class _Forward:
+    """The state is z = φ(h); a step is z ← φ(W z + u), docs/theory.md (9.1)."""
 
-    splitting: Splitting
-    last: Tensor
-
-    def size(self, state: Tensor) -> Tensor:
-        shift = self.splitting.shift
-        whole = torch.add(state, self.last, alpha=shift) if shift else state
-        norms: Tensor = torch.linalg.vector_norm(whole, dim=1)
-        return norms
-
-
-class _Forward(_SplitProblem):
-    """The state is v = φ(h) - d h; a step is v ← ψ(P v + u'), docs/theory.md (9.2)."""
-
-    def __init__(
-        self, splitting: Splitting, phi: TorchActivation, drive: Tensor, last: Tensor | None = None
-    ) -> None:
-        self.splitting, self.phi, self.drive = splitting, phi, drive
-        self.last = torch.empty_like(drive) if last is None else last
-
-    @classmethod
-    def of(cls, splitting: Splitting, phi: TorchActivation, drive: Tensor) -> _Forward:
-        if splitting.shift:
-            drive = drive + splitting.shift * splitting.linear.image(drive)
-        return cls(splitting, phi, drive)
+    def __init__(self, linear: LinearMap, phi: Any, drive: Tensor, h: Tensor | None = None) -> None:
+        self.linear, self.phi, self.drive = linear, phi, drive
+        self.h = torch.empty_like(drive) if h is None else h
 
     def start(self) -> Tensor:
-        """The state that belongs to h = u': no product is spent on a zero."""
-        self.last.copy_(self.drive)
+        """The state after a step from zero: no product is spent on a zero."""
         x = torch.empty_like(self.drive)
-        self._activate(x)
+        self._activate(self.drive, x)
         return x
 
     def step(self, x: Tensor, out: Tensor) -> None:
-        self.splitting.linear.add_image(self.drive, x, self.last)
-        self._activate(out)
+        self.linear.add_image(self.drive, x, self.h)
+        self._activate(self.h, out)
 
-    def _activate(self, out: Tensor) -> None:
-        self.phi.write(self.last, out)
-        if self.splitting.shift:
-            out.sub_(self.last, alpha=self.splitting.shift)
+    def _activate(self, h: Tensor, out: Tensor) -> None:
+        self.phi.write(h, out)
 
-    def solution(self) -> Tensor:
-        return self.last
+    def solution(self, rows: Tensor) -> Tensor:
+        return self.h[rows]
 
     def restrict(self, rows: Tensor) -> _Forward:
-        return _Forward(self.splitting, self.phi, self.drive[rows], self.last[rows])
+        return _Forward(self.linear, self.phi, self.drive[rows], self.h[rows])
 
 
-class _Backward(_SplitProblem):
-    """The state is s = t - d Wᵀt; a step is s ← w + (D - d) Pᵀ s, docs/theory.md (9.5)."""
+class _Tangent(_Forward):
+    """The same with the slopes D of φ at an equilibrium in the place of φ, docs/theory.md (9.3)."""
+
+    def _activate(self, h: Tensor, out: Tensor) -> None:
+        torch.mul(self.phi, h, out=out)
+
+    def restrict(self, rows: Tensor) -> _Tangent:
+        return _Tangent(self.linear, self.phi[rows], self.drive[rows], self.h[rows])
+
+
+class _Backward:
+    """The state is t; a step is t ← w + D Wᵀ t, docs/theory.md (9.4)."""
 
     def __init__(
-        self, splitting: Splitting, slopes: Tensor, cotangent: Tensor, last: Tensor | None = None
+        self, linear: LinearMap, slopes: Tensor, cotangent: Tensor, last: Tensor | None = None
     ) -> None:
-        self.splitting, self.slopes, self.cotangent = splitting, slopes, cotangent
+        self.linear, self.slopes, self.cotangent = linear, slopes, cotangent
         self.last = torch.empty_like(cotangent) if last is None else last
 
     def start(self) -> Tensor:
         return self.cotangent.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
-        self.splitting.linear.write_adjoint(x, self.last)
+        self.linear.write_adjoint(x, self.last)
         torch.addcmul(self.cotangent, self.slopes, self.last, out=out)
-        if self.splitting.shift:
-            out.sub_(self.last, alpha=self.splitting.shift)
 
-    def solution(self) -> Tensor:
-        return torch.addcmul(self.cotangent, self.slopes, self.last)
+    def solution(self, rows: Tensor) -> Tensor:
+        return torch.addcmul(self.cotangent[rows], self.slopes[rows], self.last[rows])
 
     def restrict(self, rows: Tensor) -> _Backward:
-        return _Backward(self.splitting, self.slopes[rows], self.cotangent[rows], self.last[rows])
+        return _Backward(self.linear, self.slopes[rows], self.cotangent[rows], self.last[rows])
 
 
 class _Equilibrium(torch.autograd.Function):
     @staticmethod
     def forward(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
-        if settings.splitter is not None:
-            settings.splitting = settings.splitter.choose(recurrent, drive, settings)
-        h, report = solve(_Forward.of(settings.split(recurrent), settings.phi, drive), settings.solver)
+        h, report = solve(_Forward(settings.linear_map(recurrent), settings.phi, drive), settings.solver)
         if settings.on_solve is not None:
             settings.on_solve(report)
-        _judge(report, "The equilibrium", settings.on_failure)
+        _judge(report, "The equilibrium", settings.on_failure, settings.solver)
         return h
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         recurrent, _, ctx.settings = inputs
         ctx.save_for_backward(recurrent, output)
+        ctx.save_for_forward(recurrent, output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
@@ -241,23 +143,23 @@ class _Equilibrium(torch.autograd.Function):
         return settings.connection.weight_gradient(t, settings.factor * settings.phi(h)), t, None
 
     @staticmethod
+    def jvp(ctx: Any, weights: Tensor | None, drive: Tensor | None, _: None) -> Tensor:
+        """dh = W D dh + dW φ(h) + du, docs/theory.md (9.3)."""
+        recurrent, h = ctx.saved_tensors
+        settings = ctx.settings
+        right = torch.zeros_like(h) if drive is None else drive
+        if weights is not None:
+            right = right + settings.connection.image(weights, settings.factor * settings.phi(h))
+        found: Tensor = _TangentSolve.apply(recurrent, h, right, settings)  # type: ignore[no-untyped-call]
+        return found
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
         return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
 
-class _Adjoint(torch.autograd.Function):
-    """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
-
-    @staticmethod
-    def forward(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
-        slopes = settings.phi.slope(h)
-        if settings.phantom_steps is not None:
-            return _truncated(recurrent, slopes, cotangent, settings)
-        t, report = solve(_Backward(settings.split(recurrent), slopes, cotangent), settings.adjoint)
-        if settings.on_adjoint is not None:
-            settings.on_adjoint(report)
-        _judge(report, "The adjoint equation of the backward pass", settings.on_failure)
-        return t
+class _OfFirstOrder(torch.autograd.Function):
+    """A linear equation at the equilibrium; what it returns cannot be differentiated once more."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -265,14 +167,47 @@ class _Adjoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
-        raise NotImplementedError(
-            "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the "
-            "iteration z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
-        )
+        raise NotImplementedError(_SECOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        raise NotImplementedError(_SECOND)
+
+
+class _Adjoint(_OfFirstOrder):
+    """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
+
+    @staticmethod
+    def forward(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
+        slopes = settings.phi.slope(h)
+        if settings.phantom_steps is not None:
+            return _truncated(recurrent, slopes, cotangent, settings)
+        t, report = solve(_Backward(settings.linear_map(recurrent), slopes, cotangent), settings.adjoint)
+        if settings.on_adjoint is not None:
+            settings.on_adjoint(report)
+        _judge(report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint)
+        return t
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
         return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
+
+
+class _TangentSolve(_OfFirstOrder):
+    """dh = (I - W D)⁻¹ (dW φ(h) + du), docs/theory.md (9.3)."""
+
+    @staticmethod
+    def forward(recurrent: Tensor, h: Tensor, right: Tensor, settings: EquilibriumSettings) -> Tensor:
+        problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
+        tangent, report = solve(problem, settings.adjoint)
+        _judge(
+            report, "The tangent equation of forward-mode derivatives", settings.on_failure, settings.adjoint
+        )
+        return tangent
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+        return _vmapped(_TangentSolve, info.batch_size, in_dims, arguments)
 
 
 def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
@@ -283,14 +218,17 @@ def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: E
     return t.clone()
 
 
-def _judge(report: SolveReport, what: str, on_failure: str) -> None:
+def _judge(report: SolveReport, what: str, on_failure: str, options: SolverOptions) -> None:
     if on_failure == "ignore" or report.converged:
         return
-    growing = f" A step multiplies the residual by {report.rate:.3g}." if report.rate == report.rate else ""
+    growing = (
+        f" A step of iteration multiplies the residual by {report.rate:.3g}." if report.rate >= 0 else ""
+    )
     problem = f"{what}: {report}.{growing}"
+    others = "" if options.method == "auto" else "Use method='auto', which goes on with other methods. "
     remedy = (
-        "A rate near or above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True. "
-        "Else try SolverOptions(method='anderson'), more max_steps, or a larger tolerance."
+        f"{others}Allow more max_steps (now {options.max_steps} in each stage) or a larger tolerance. A rate near or "
+        "above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True."
     )
     if not bool(torch.isfinite(report.residuals).all()):
         remedy = (
@@ -315,7 +253,5 @@ def _vmapped(
         flat = function.apply(recurrent, *(block.reshape(-1, block.shape[-1]) for block in blocks), settings)
         return flat.reshape(blocks[0].shape), 0
     weights = recurrent.movedim(in_dims[0], 0)
-    # Different weights have no splitting in common.
-    plain = replace(settings, splitter=None, splitting=None)
-    found = [function.apply(weights[i], *(block[i] for block in blocks), plain) for i in range(size)]
+    found = [function.apply(weights[i], *(block[i] for block in blocks), settings) for i in range(size)]
     return torch.stack(found), 0

@@ -15,7 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.contraction import NormTracker
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, Splitter, adjoint, equilibrium
+from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import Net, gaussian_draws
@@ -65,7 +65,6 @@ class EquilibriumNet(Net):
     recurrent: Tensor
     inputs: Tensor
     bias: Tensor | None
-    _splitter: Splitter | None = None
 
     def _assemble(
         self,
@@ -138,15 +137,15 @@ class EquilibriumNet(Net):
 
     def preactivations(self, X: Tensor) -> Tensor:
         """h at the equilibrium, docs/theory.md (9.1): (rows, layer_size); of images, channel by channel."""
-        drive = self._drive(self._rows(X))
         settings = replace(
             self._settings,
-            weights_stay=not (self.recurrent.requires_grad and torch.is_grad_enabled()),
-            splitter=self._splitter,
             on_solve=partial(setattr, self, "last_solve"),
             on_adjoint=partial(setattr, self, "last_adjoint"),
         )
-        return equilibrium(self.recurrent, drive, settings)
+        # Under autocast too an equilibrium is solved in the precision of the weights: half of it would not converge.
+        rows = self._rows(X)
+        with torch.autocast(rows.device.type, enabled=False):
+            return equilibrium(self.recurrent, self._drive(rows), settings)
 
     def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
         """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""

@@ -1,7 +1,7 @@
-"""Batched fixed points: one loop for equilibria and their adjoints, by plain iteration or Anderson acceleration.
+"""Batched fixed points: one solver for equilibria, their adjoints and their tangents.
 
-Each row of the state is a problem of its own.  Rows that have converged leave the loop, so that slow samples do
-not cost iterations of the fast ones.
+Each row of the state is a problem of its own: what is done to a row depends on that row alone, whatever stands beside
+it.  Rows that have converged leave the loop, so that slow samples do not cost iterations of the fast ones.
 """
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
 
-METHODS = ("auto", "iteration", "anderson")
+# Stages in their order; each one starts from the best state of a row so far.
+STAGES = {
+    "auto": ("iteration", "anderson", "damped"),
+    "iteration": ("iteration",),
+    "anderson": ("anderson",),
+}
+METHODS = tuple(STAGES)
 # Finished rows are dropped when they are at least this share: dropping copies the rest.
 _DROP_SHARE = 0.2
-# "auto" leaves plain iteration when, after these many steps, a step gains less than this factor: a step of Anderson
-# costs as much as two or three of iteration, and saves a third of the steps at a rate of 0.9, two thirds at 0.96.
-# Or when iteration would take more than this share of the steps that are left.
-_PATIENCE = 8
-_SLOW = 0.93
-_TOO_LONG = 0.8
-# Steps taken at most without measuring residuals.
-_MOST_UNMEASURED = 6
+# A state replaces the best one so far if its residual is smaller by this factor: rounding does not decide between
+# states that are about as good.
+_BETTER = 0.9
+# A damped step goes this share of the way, halved after these many steps that left the residual above this share of
+# what it was, down to a least.
+_SHARE, _PATIENCE, _PROGRESS, _LEAST_SHARE = 0.5, 20, 0.98, 1.0 / 64.0
+# Anderson starts again from the best state when the residual is larger by this factor.
+_LOST = 100.0
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -35,9 +41,10 @@ class SolverOptions:
     """How a fixed point is sought.
 
     Attributes:
-        method: "iteration"; "anderson"; or "auto": iteration, and Anderson if that turns out slow.
+        method: "auto": plain iteration from zero, then, for the rows it did not solve, Anderson acceleration, then
+            damped iteration; "iteration" or "anderson": this stage alone.
         tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
-        max_steps: evaluations of f at most.
+        max_steps: evaluations of f at most, in each stage.
         memory: number of earlier steps that Anderson acceleration combines.
     """
 
@@ -61,25 +68,57 @@ class SolverOptions:
         return _TOLERANCES.get(dtype, 1e-2) if self.tolerance is None else self.tolerance
 
 
+@dataclass(frozen=True)
+class Stage:
+    """What one stage of the solver did.
+
+    Attributes:
+        method: "iteration", "anderson" or "damped".
+        steps: evaluations of f.
+        rows: number of samples that it was given.
+        unsolved: number of those that it did not solve.
+        residual: the largest of their residuals afterwards.
+    """
+
+    method: str
+    steps: int
+    rows: int
+    unsolved: int
+    residual: float
+
+    def __str__(self) -> str:
+        left = f", {self.unsolved} samples unsolved" if self.unsolved else ""
+        return f"{self.method}: {self.steps} steps, residual {self.residual:.1e}{left}"
+
+
 @dataclass(frozen=True, repr=False)
 class SolveReport(Shown):
     """How a batch was solved.
 
     Attributes:
-        method: what was used in the end, "iteration" or "anderson".
-        steps: evaluations of f, the number of products with the recurrent matrix.
-        residuals: relative residual of each sample, measured one step before the point returned, which is better.
+        stages: what each stage did that was needed.
+        residuals: relative residual of each sample, measured one step before the point returned.
         tolerance: what was asked for.
-        rate: factor by which the last step changed the residual, of the slowest sample; NaN after one step.
+        rate: factor by which the last step of plain iteration changed the residual, of the slowest sample; NaN after
+            one step.
         row_steps: evaluations summed over samples; below steps × samples when some finished early.
     """
 
-    method: str
-    steps: int
+    stages: tuple[Stage, ...]
     residuals: Tensor
     tolerance: float
     rate: float
     row_steps: int
+
+    @property
+    def method(self) -> str:
+        """The last stage."""
+        return self.stages[-1].method
+
+    @property
+    def steps(self) -> int:
+        """Evaluations of f, the number of products with the recurrent matrix."""
+        return sum(stage.steps for stage in self.stages)
 
     @property
     def converged(self) -> bool:
@@ -88,13 +127,13 @@ class SolveReport(Shown):
 
     def __str__(self) -> str:
         late = int((~(self.residuals <= self.tolerance)).sum())
-        worst = float(self.residuals.max()) if len(self.residuals) else 0.0
         verdict = (
             "all samples converged"
             if not late
             else f"{late} of {len(self.residuals)} samples did not converge"
         )
-        return f"{verdict} in {self.steps} steps ({self.method}): residual {worst:.1e}, tolerance {self.tolerance:.1e}"
+        stages = "; ".join(map(str, self.stages))
+        return f"{verdict} in {self.steps} steps ({stages}), tolerance {self.tolerance:.1e}"
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -116,191 +155,211 @@ class RowProblem(Protocol):
     def step(self, x: Tensor, out: Tensor) -> None:
         """Write f(x) into `out`."""
 
-    def size(self, state: Tensor) -> Tensor:
-        """The norm of each row's solution after the last step, which led to `state`: what residuals are relative to."""
-
-    def solution(self) -> Tensor:
-        """The solution that belongs to the last step, (rows, m)."""
+    def solution(self, rows: Tensor) -> Tensor:
+        """The solution that belongs to the last step, of some of the rows."""
 
     def restrict(self, rows: Tensor) -> RowProblem:
         """The same problem for some of the rows; the last step stays known."""
 
 
 def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveReport]:
-    """Iterate every row to the tolerance, or to `max_steps`; the caller decides what a failure means."""
-    return _Iteration(problem, options).run()
-
-
-class _Iteration:
-    """The loop of `solve`: the rows that have not converged yet, and how fast they move."""
-
-    def __init__(self, problem: RowProblem, options: SolverOptions) -> None:
-        self.problem, self.options = problem, options
-        self.x = problem.start()
-        self.fresh, self.difference = torch.empty_like(self.x), torch.empty_like(self.x)
-        self.tolerance = options.tolerance_for(self.x.dtype)
-        self.ledger = _Ledger.blank(self.x)
-        self.mixer = _Anderson(options.memory) if options.method == "anderson" else None
-        self.rates = self.x.new_full((len(self.x),), float("nan"))
-        self.moved: Tensor | None = None
-        self.step = self.row_steps = self.measured_at = 0
-        self.next_measured = 1
-
-    def run(self) -> tuple[Tensor, SolveReport]:
-        """Step until all rows have converged or the steps are used up."""
-        while self.step < self.options.max_steps:
-            self.problem.step(self.x, self.fresh)
-            self.step, self.row_steps = self.step + 1, self.row_steps + len(self.x)
-            if self.step < self.next_measured and self.step < self.options.max_steps:
-                self.x, self.fresh = self.fresh, self.x
-            elif self._measure():
-                break
-        rate = float(self.rates.max()) if len(self.rates) else float("nan")
-        method = "iteration" if self.mixer is None else "anderson"
-        report = SolveReport(method, self.step, self.ledger.residuals, self.tolerance, rate, self.row_steps)
-        return self.ledger.answer, report
-
-    def _measure(self) -> bool:
-        """Measure residuals, let converged rows leave and choose the next state; True when nothing is left to do."""
-        size = self.problem.size(self.fresh)
-        torch.sub(self.fresh, self.x, out=self.difference)
-        moved = torch.linalg.vector_norm(self.difference, dim=1)
-        if self.moved is not None:
-            before = self.moved.clamp_min(torch.finfo(moved.dtype).tiny)
-            self.rates = (moved / before) ** (1.0 / (self.step - self.measured_at))
-        # A row of zeros is its own fixed point: 0 <= 0. A row that is not finite is beyond help.
-        left = ~(moved <= self.tolerance * size) & torch.isfinite(moved)
-        remaining = int(left.sum())
-        if remaining == 0 or self.step == self.options.max_steps:
-            self.ledger.close(torch.ones_like(left), moved, size, self.problem.solution())
-            return True
-        if remaining <= (1.0 - _DROP_SHARE) * len(left):
-            self.ledger.close(~left, moved, size, self.problem.solution())
-            kept = left.nonzero().squeeze(1)
-            moved, size = moved[kept], size[kept]
-            self._keep(kept)
-        self.moved, self.measured_at = moved, self.step
-        self._choose_next(size)
-        return False
-
-    def _keep(self, rows: Tensor) -> None:
-        """Go on with some of the rows only."""
-        self.problem = self.problem.restrict(rows)
-        self.x, self.fresh, self.difference = (t[rows] for t in (self.x, self.fresh, self.difference))
-        self.rates = self.rates[rows]
-        if self.mixer is not None:
-            self.mixer.restrict(rows)
-
-    def _choose_next(self, size: Tensor) -> None:
-        """The next state, and the step after which residuals are measured again."""
-        if self.mixer is None and self.options.method == "auto" and self._is_slow(size):
-            self.mixer = _Anderson(self.options.memory)
-        self.next_measured = self.step + 1
-        if self.mixer is not None:
-            self.x = self.mixer.mix(self.fresh, self.difference)
-            return
-        self.x, self.fresh = self.fresh, self.x
-        if self.moved is not None:
-            self.next_measured += _steps_before(self.tolerance * size, self.moved, self.rates)
-
-    def _is_slow(self, size: Tensor) -> bool:
-        """Whether plain iteration costs more than Anderson's would, or may not arrive."""
-        if self.step < _PATIENCE or self.moved is None:
-            return False
-        if float(self.rates.max()) > _SLOW:
-            return True
-        needed = torch.log(self.tolerance * size / self.moved) / torch.log(self.rates)
-        return float(needed.max()) > _TOO_LONG * (self.options.max_steps - self.step)
-
-
-def _steps_before(wanted: Tensor, moved: Tensor, rates: Tensor) -> int:
-    """Number of steps after which no row can have converged at its present rate: residuals need not be measured."""
-    ahead = torch.log(wanted / moved) / torch.log(rates)
-    # Rates vary: one step less than predicted. What is not a number (no rate yet, no movement) means: measure at once.
-    first = float(torch.where((rates < 1.0) & (wanted < moved), ahead, 0.0).min())
-    return min(max(int(first) - 1, 0), _MOST_UNMEASURED)
+    """Bring every row to the tolerance, by all stages if need be; the caller decides what a failure means."""
+    found = _Found.of(problem.start())
+    tolerance, rate, row_steps = options.tolerance_for(found.best.dtype), float("nan"), 0
+    stages: list[Stage] = []
+    for method in STAGES[options.method]:
+        rows = (~found.solved).nonzero().squeeze(1)
+        if stages and not len(rows):
+            break
+        part = problem if len(rows) == len(found.best) else problem.restrict(rows)
+        run = _RUNS[method](part, found, rows, options)
+        run.go()
+        if method == "iteration":
+            rate = run.rate
+        row_steps += run.row_steps
+        left = int((~found.solved[rows]).sum())
+        worst = float(found.residuals[rows].max()) if len(rows) else 0.0
+        stages.append(Stage(method, run.steps, len(rows), left, worst))
+    found.fill_unsolved(problem)
+    return found.answer, SolveReport(tuple(stages), found.residuals, tolerance, rate, row_steps)
 
 
 @dataclass
-class _Ledger:
-    """Answers and residuals of all rows, while some of them are still being iterated."""
+class _Found:
+    """Of all rows: answers, whether they are solved, the best states so far, and their residuals."""
 
     answer: Tensor
+    solved: Tensor
+    best: Tensor
     residuals: Tensor
-    open_rows: Tensor
 
     @classmethod
-    def blank(cls, x: Tensor) -> _Ledger:
-        return cls(torch.empty_like(x), x.new_zeros(len(x)), torch.arange(len(x), device=x.device))
+    def of(cls, start: Tensor) -> _Found:
+        rows = len(start)
+        solved = torch.zeros(rows, dtype=torch.bool, device=start.device)
+        return cls(torch.empty_like(start), solved, start, start.new_full((rows,), float("inf")))
 
-    def close(self, gone: Tensor, residual: Tensor, size: Tensor, solution: Tensor) -> None:
-        """Store the results of the rows that leave, and keep the positions of the others."""
-        relative = torch.where(residual == 0.0, residual, residual / size)
-        if len(solution) == len(self.answer) and bool(gone.all()):
-            # No row has left before: no need to copy.
-            self.answer, self.residuals = solution, relative
+    def fill_unsolved(self, problem: RowProblem) -> None:
+        """The answers of unsolved rows are those of their best states."""
+        rows = (~self.solved).nonzero().squeeze(1)
+        if len(rows):
+            part, states = problem.restrict(rows), self.best[rows]
+            part.step(states, torch.empty_like(states))
+            self.answer[rows] = part.solution(torch.arange(len(rows), device=rows.device))
+
+
+class _Iteration:
+    """Plain iteration of some rows, and the loop that the other stages share.
+
+    No row leaves it before its steps are used up: where plain iteration arrives within `max_steps`, its limit is the
+    answer, and no other method can lead to another equilibrium.
+
+    Args:
+        problem: of these rows.
+        found: of all rows.
+        rows: which they are.
+        options: tolerance, number of steps and memory.
+    """
+
+    def __init__(self, problem: RowProblem, found: _Found, rows: Tensor, options: SolverOptions) -> None:
+        self.problem, self.found, self.rows, self.options = problem, found, rows, options
+        self.best, self.least = found.best[rows], found.residuals[rows]
+        self.x = self.best.clone()
+        self.fresh, self.change = torch.empty_like(self.x), torch.empty_like(self.x)
+        self.open = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        self.tolerance = options.tolerance_for(self.x.dtype)
+        self.steps = self.row_steps = 0
+        self.rate = float("nan")
+        self.residual = self.least
+        self._prepare()
+
+    def go(self) -> None:
+        """Step until all rows are solved, have left or have used up their steps."""
+        while not self.steps or (self.steps < self.options.max_steps and len(self.rows)):
+            self.problem.step(self.x, self.fresh)
+            self.steps, self.row_steps = self.steps + 1, self.row_steps + len(self.x)
+            self._measure()
+            self._next()
+            left = int(self.open.sum())
+            if left <= (1.0 - _DROP_SHARE) * len(self.open):
+                self._store()
+                self._keep(self.open.nonzero().squeeze(1))
+        self._store()
+
+    def _measure(self) -> None:
+        """Residuals; solved rows get their answers, and those that are not finite leave."""
+        torch.sub(self.fresh, self.x, out=self.change)
+        moved = torch.linalg.vector_norm(self.change, dim=1)
+        # A row of zeros is its own fixed point.
+        residual = torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(self.fresh, dim=1))
+        if self.steps > 1 and bool(self.open.any()):
+            before = self.residual.clamp_min(torch.finfo(residual.dtype).tiny)
+            self.rate = float((residual / before)[self.open].max())
+        self.residual = residual
+        solved = self.open & (residual <= self.tolerance)
+        if bool(solved.any()):
+            places = solved.nonzero().squeeze(1)
+            rows = self.rows[places]
+            self.found.answer[rows], self.found.solved[rows] = self.problem.solution(places), True
+        better = self.open & (solved | (residual < _BETTER * self.least))
+        self.least = torch.where(better, residual, self.least)
+        if bool(better.all()):
+            # No state is needed twice: exchange the memory instead of copying.
+            self.best, self.x = self.x, self.best
         else:
-            places = self.open_rows[gone]
-            self.answer[places], self.residuals[places] = solution[gone], relative[gone]
-        self.open_rows = self.open_rows[~gone]
+            self.best[better] = self.x[better]
+        # A step to zero has an infinite residual and is no reason to leave.
+        self.open = self.open & ~solved & torch.isfinite(moved)
+
+    def _store(self) -> None:
+        """Keep the best states and their residuals."""
+        self.found.best[self.rows], self.found.residuals[self.rows] = self.best, self.least
+
+    def _keep(self, places: Tensor) -> None:
+        """Go on with some of the rows only."""
+        self.problem = self.problem.restrict(places)
+        for name in ("rows", "best", "least", "x", "fresh", "change", "open", "residual"):
+            setattr(self, name, getattr(self, name)[places])
+        self._keep_more(places)
+
+    # --- what differs between stages ------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Set up what the stage itself remembers."""
+
+    def _next(self) -> None:
+        """Put the next state into `x`."""
+        self.x, self.fresh = self.fresh, self.x
+
+    def _keep_more(self, places: Tensor) -> None:
+        """Restrict what the stage itself remembers."""
 
 
-class _Anderson:
+class _Anderson(_Iteration):
     """Anderson acceleration (type II), each row with coefficients of its own.
 
     The next state combines the last few f(x) so that the combination of their residuals is smallest. The last changes
     of f(x) and of the residual stand in rings, (rows, memory, m), and the products of the latter in a table of which a
-    step makes one line anew: a step reads each ring once or twice and copies nothing.
+    step computes one line anew: a step reads each ring once or twice and copies nothing. A row whose residual has grown
+    far beyond its smallest one forgets its rings and starts again from its best state.
     """
 
-    def __init__(self, memory: int) -> None:
-        self.memory, self.count = memory, 0
-        self.last: tuple[Tensor, Tensor] | None = None
-        self.values, self.residuals, self.gram = (torch.empty(0) for _ in range(3))
+    def _prepare(self) -> None:
+        shape = (len(self.x), self.options.memory, self.x.shape[1])
+        self.values, self.residuals = self.x.new_zeros(shape), self.x.new_zeros(shape)
+        self.gram = self.x.new_zeros(shape[0], shape[1], shape[1], dtype=torch.float64)
+        self.value_before, self.change_before = torch.empty_like(self.x), torch.empty_like(self.x)
 
-    def restrict(self, rows: Tensor) -> None:
-        """Forget the rows that have finished."""
-        if self.last is not None:
-            self.last = (self.last[0][rows], self.last[1][rows])
-        if self.count:
-            self.values, self.residuals, self.gram = (
-                t[rows] for t in (self.values, self.residuals, self.gram)
-            )
-
-    def mix(self, value: Tensor, residual: Tensor) -> Tensor:
-        """The next state from f(x) and f(x) - x; both are copied, the caller may reuse their memory."""
-        if self.last is None:
-            self.last = (value.clone(), residual.clone())
-            return value.clone()
-        self._remember(value, residual, *self.last)
-        known = min(self.count, self.memory)
-        changes, gram = self.residuals[:, :known], self.gram[:, :known, :known]
-        projected = (changes @ residual[:, :, None]).double()
+    def _next(self) -> None:
+        if self.steps > 1:
+            self._remember()
+        self.value_before.copy_(self.fresh)
+        self.change_before.copy_(self.change)
+        projected = (self.residuals @ self.change[:, :, None]).double()
         # Relative to the size of the residuals, so that small residuals are not swamped.
-        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)
-        size = torch.where(size > 0.0, size, 1.0)
-        ridge = 10.0 * torch.finfo(value.dtype).eps * size[:, None]
-        coefficients = torch.linalg.solve(gram + torch.diag_embed(ridge.expand(-1, known)), projected)
-        mixed = torch.baddbmm(
-            value[:, None], coefficients.mT.to(value.dtype), self.values[:, :known], alpha=-1.0
-        )
-        return mixed.squeeze(1)
+        size = self.gram.diagonal(dim1=1, dim2=2).amax(dim=1)
+        ridge = 10.0 * torch.finfo(self.x.dtype).eps * torch.where(size > 0.0, size, 1.0)[:, None]
+        system = self.gram + torch.diag_embed(ridge.expand(-1, self.options.memory))
+        coefficients = torch.linalg.solve_ex(system, projected)[0].mT.to(self.x.dtype)
+        torch.baddbmm(self.fresh[:, None], coefficients, self.values, alpha=-1.0, out=self.x[:, None])
+        lost = self.open & (self.residual > _LOST * self.least)
+        if bool(lost.any()):
+            self.x[lost] = self.best[lost]
+            for ring in (self.values, self.residuals, self.gram):
+                ring[lost] = 0.0
 
-    def _remember(self, value: Tensor, residual: Tensor, before: Tensor, residual_before: Tensor) -> None:
+    def _remember(self) -> None:
         """The latest changes in the place of the oldest."""
-        if not self.count:
-            shape = (len(value), self.memory, value.shape[1])
-            self.values, self.residuals = value.new_empty(shape), value.new_empty(shape)
-            self.gram = value.new_zeros(len(value), self.memory, self.memory, dtype=torch.float64)
-        place, self.count = self.count % self.memory, self.count + 1
-        known = min(self.count, self.memory)
-        torch.sub(value, before, out=self.values[:, place])
-        torch.sub(residual, residual_before, out=self.residuals[:, place])
-        before.copy_(value)
-        residual_before.copy_(residual)
-        changes = self.residuals[:, :known]
-        line = (changes @ self.residuals[:, place, :, None]).squeeze(2).double()
-        self.gram[:, place, :known], self.gram[:, :known, place] = line, line
+        place = (self.steps - 2) % self.options.memory
+        torch.sub(self.fresh, self.value_before, out=self.values[:, place])
+        torch.sub(self.change, self.change_before, out=self.residuals[:, place])
+        line = (self.residuals @ self.residuals[:, place, :, None]).squeeze(2).double()
+        self.gram[:, place], self.gram[:, :, place] = line, line
+
+    def _keep_more(self, places: Tensor) -> None:
+        for name in ("values", "residuals", "gram", "value_before", "change_before"):
+            setattr(self, name, getattr(self, name)[places])
 
 
-__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]
+class _Damped(_Iteration):
+    """x + share · (f(x) - x), with a share that each row halves when it makes no progress."""
+
+    def _prepare(self) -> None:
+        self.share = self.least.new_full((len(self.x), 1), _SHARE)
+        self.mark = self.least
+
+    def _next(self) -> None:
+        torch.addcmul(self.fresh, self.share - 1.0, self.change, out=self.x)
+        if self.steps % _PATIENCE == 0:
+            stuck = self.least > _PROGRESS * self.mark
+            self.x[stuck] = self.best[stuck]
+            self.share = torch.where(stuck[:, None], 0.5 * self.share, self.share).clamp_min(_LEAST_SHARE)
+            self.mark = self.least
+
+    def _keep_more(self, places: Tensor) -> None:
+        self.share, self.mark = self.share[places], self.mark[places]
+
+
+_RUNS = {"iteration": _Iteration, "anderson": _Anderson, "damped": _Damped}
+
+__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "Stage", "solve"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
@@ -11,7 +12,7 @@ from notsodeep.nets.distilled import Distilled
 
 
 class Guarded(nn.Module):
-    """The student's outputs, and the teacher's for rows on which the student is not sure.
+    """The student's outputs, and the teacher's for rows on which the student is not sure or that are not finite.
 
     Attributes:
         student: the explicit network.
@@ -36,7 +37,9 @@ class Guarded(nn.Module):
         """The outputs, (rows, outputs)."""
         outputs: Tensor
         outputs, doubts = self._doubt.answer(self.student, X)
-        unsure = doubts > self.limit
+        # Doubts of rows that are not finite mean nothing, even where the student's answer is finite.
+        finite = torch.isfinite(X).flatten(1).all(1) & torch.isfinite(outputs).all(1)
+        unsure = ~(finite & (doubts <= self.limit))
         self.last_share = float(unsure.double().mean()) if len(X) else 0.0
         if bool(unsure.any()):
             outputs = outputs.index_put((unsure.nonzero().squeeze(1),), self.teacher(X[unsure]).to(outputs))

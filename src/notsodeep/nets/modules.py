@@ -180,6 +180,8 @@ class Net(nn.Module):
                 f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
             )
         self.check_shape(X.shape)
+        if torch.is_autocast_enabled(X.device.type):
+            X = X.to(self.readout.dtype)
         if X.dtype != self.readout.dtype:
             raise InputError(
                 f"X is {X.dtype} and the network {self.readout.dtype}: "

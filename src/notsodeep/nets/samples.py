@@ -67,14 +67,14 @@ def as_samples(inputs: Any, y: Any, module: Net, loss: str, name: str, *, featur
 
 def as_inputs(X: Any, module: Net, name: str) -> Tensor:
     """Finite samples of the shape that the module takes, on its device and in its precision."""
-    given = _as_tensor(X, name)
+    given = as_tensor(X, name)
     module.check_shape(given.shape, name)
     return _finite(given, module, name)
 
 
 def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
     """Finite rows of `columns` numbers, on the device and in the precision of the module."""
-    given = _as_tensor(X, name)
+    given = as_tensor(X, name)
     if given.ndim != 2 or given.shape[1] != columns:
         raise InputError(
             f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}."
@@ -95,7 +95,8 @@ def _finite(given: Tensor, module: Net, name: str) -> Tensor:
     return values
 
 
-def _as_tensor(values: Any, name: str) -> Tensor:
+def as_tensor(values: Any, name: str) -> Tensor:
+    """Real numbers as a tensor, of whatever shape."""
     if isinstance(values, Tensor) and values.layout == torch.strided:
         if values.dtype.is_complex:
             raise InputError(f"{name} must hold real numbers, not {values.dtype}.")
@@ -107,7 +108,7 @@ def _as_tensor(values: Any, name: str) -> Tensor:
 
 
 def _as_target(y: Any, module: Net, loss: str, name: str) -> tuple[Tensor, Tensor | None]:
-    given = _as_tensor(y, f"The targets of {name}").detach()
+    given = as_tensor(y, f"The targets of {name}").detach()
     is_class = not given.dtype.is_floating_point and given.ndim == 1 and module.out_features > 1
     if is_class:
         return _one_hot(given.to(module.readout.device, torch.int64), module, name)

@@ -58,13 +58,11 @@ class Plan:
         words: what it is.
         all_weights: whether all weights are to be fitted after the closed form.
         starts: networks to begin with; the one that is best in closed form is taken.
-        blank: a network of its shape, by the words of a start, to read weights into.
     """
 
     words: str
     all_weights: bool
     starts: Callable[[], Iterator[Start]]
-    blank: Callable[[str], StepsNet]
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,6 @@ class OwnSteps:
             words,
             all_weights,
             lambda: self._starts(shape),
-            lambda _: self._built(self._cell(shape.width)[0], shape),
         )
 
     def _built(self, weights: PlainWeights, shape: _Shape) -> StepsNet:
@@ -265,7 +262,6 @@ class DrawnSteps:
             f"{_steps(count)} drawn at random, {self.units} units",
             True,
             lambda: ((name, self._drawn(count, *self._families[name])) for name in names),
-            lambda name: self._drawn(count, *self._families[name]),
         )
 
     def _drawn(self, count: int, phi: Activation, sigma_a2: float) -> StepsNet:

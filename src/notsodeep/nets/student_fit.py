@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.fidelity import relative_error
 from notsodeep.nets.readout_fit import fit_readout
 from notsodeep.nets.student_candidates import Plan
@@ -29,14 +28,13 @@ _FEW, _FEW_PER_FEATURE = 2000, 2
 
 @dataclass
 class StudentFit:
-    """Fits students, and keeps what is done in a journal.
+    """Fits students to the teacher's outputs.
 
     Attributes:
         data: the rows to fit to, and those that stop.
         batch: rows at a time.
         epochs: passes over the rows that all weights are fitted in.
         seed: of the shuffling.
-        journal: of what is done.
         report: of progress.
     """
 
@@ -44,28 +42,22 @@ class StudentFit:
     batch: int
     epochs: int
     seed: int
-    journal: Journal
     report: Report
 
     def closed_form(self, plan: Plan, place: str) -> tuple[str, StepsNet, str]:
         """The best start with its readout in closed form: name, network, and which start it was."""
         name = f"{plan.words}, closed form"
-        if (kept := self._kept(name, plan)) is not None:
-            return name, kept, self.journal.notes[name]
         starts = list(plan.starts())
         for number, (words, student) in enumerate(starts if len(starts) > 1 else ()):
             self.report(number, len(starts), partial(str, f"{place} {name}, from {words}"))
             self.fit_readout(student, rows=max(_FEW, _FEW_PER_FEATURE * student.width))
         words, best = min(starts, key=lambda one: self.error(one[1])) if len(starts) > 1 else starts[0]
         self.fit_readout(best)
-        self.journal.finish(name, best, words)
         return name, best, words
 
-    def all_weights(self, plan: Plan, start: StepsNet, words: str, place: str) -> tuple[str, StepsNet]:
+    def all_weights(self, plan: Plan, start: StepsNet, place: str) -> tuple[str, StepsNet]:
         """The same with all weights fitted."""
         name = f"{plan.words}, all weights fitted"
-        if (kept := self._kept(name, plan)) is not None:
-            return name, kept
         student = copy.deepcopy(start)
         self._descend(name, student, place)
         # Features have moved: the best readout for them is again a closed form.
@@ -73,16 +65,7 @@ class StudentFit:
         self.fit_readout(student)
         if self.error(before) < self.error(student):
             student = before
-        self.journal.finish(name, student, words)
         return name, student
-
-    def _kept(self, name: str, plan: Plan) -> StepsNet | None:
-        """A student of an earlier call."""
-        if name not in self.journal.done:
-            return None
-        found = plan.blank(self.journal.notes[name])
-        found.load_state_dict(self.journal.done[name])
-        return found
 
     def fit_readout(self, student: StepsNet, rows: int | None = None) -> None:
         """Correct the readout to the best one on so many rows, unless there are too many features to say."""
@@ -105,17 +88,11 @@ class StudentFit:
         rate = _RATE * math.sqrt(_RATE_UNITS / student.units)
         optimizer = torch.optim.Adam(student.parameters(), lr=rate)
         generator = torch.Generator().manual_seed(self.seed)
-        best, state, first = self.error(student), copy.deepcopy(student.state_dict()), 0
-        work = self.journal.work
-        if work.get("name") == name:
-            student.load_state_dict(work["student"])
-            optimizer.load_state_dict(work["optimizer"])
-            generator.set_state(work["generator"])
-            best, state, first = work["best"], work["state"], work["epoch"]
+        best, state = self.error(student), copy.deepcopy(student.state_dict())
         batch = min(self.batch, max(_SMALLEST_BATCH, len(X) // _LEAST_BATCHES))
         batches = math.ceil(len(X) / batch)
         total = self.epochs * batches
-        for epoch in range(first, self.epochs):
+        for epoch in range(self.epochs):
             order = torch.randperm(len(X), generator=generator).to(X.device)
             for number, part in enumerate(torch.split(order, batch)):
                 done = epoch * batches + number
@@ -129,16 +106,6 @@ class StudentFit:
             error = self.error(student)
             if error < best:
                 best, state = error, copy.deepcopy(student.state_dict())
-            self.journal.work = {
-                "name": name,
-                "epoch": epoch + 1,
-                "student": student.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "generator": generator.get_state(),
-                "best": best,
-                "state": state,
-            }
-            self.journal.save()
         student.load_state_dict(state)
         student.zero_grad()
 

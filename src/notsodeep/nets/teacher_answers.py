@@ -25,6 +25,8 @@ _LEAST_KEPT, _MOST_CHOOSING, _MOST_JUDGING = 0.1, 0.3, 0.15
 _ENOUGH = 12.0
 # The share of rows that stop a fit, and how many of them are enough where rows are few.
 _STOPPING, _FEW_STOPPING = 0.05, 50
+# Outputs that vary by so many units in the last place are constant.
+_ROUNDING = 4.0
 
 
 @dataclass(frozen=True)
@@ -79,19 +81,26 @@ def answers_of(teacher: nn.Module, X: Tensor, batch: int, report: Report) -> Ans
     outputs, good = [], []
     for start in range(0, len(X), batch):
         rows = X[start : start + batch]
-        found = teacher(rows)
+        # A copy: a teacher may work in place.
+        found = teacher(rows.clone())
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
                 f"The teacher must give one row of outputs for each sample, (n, outputs); for {len(rows)} samples it "
                 f"gave {shape}. Wrap it in a module that returns the outputs alone."
             )
+        if found.shape[1] == 0 or found.dtype == torch.bool or found.is_complex():
+            raise InputError(
+                f"The teacher must give one real number or more for each sample; it gave {found.shape[1]} outputs of "
+                f"{found.dtype}. Wrap it in a module that returns real scores."
+            )
+        found = found.detach().to(rows.dtype)
         fine = torch.isfinite(found).all(1)
         for solver in solvers:
             solve = solver.last_solve
             if solve is not None and len(solve.residuals) == len(rows):
                 fine &= solve.residuals.to(found.device) <= solve.tolerance
-        outputs.append(found.detach())
+        outputs.append(found)
         good.append(fine)
         report(start + len(rows), len(X), lambda: "teacher's outputs")
     answers = Answers(torch.cat(outputs), torch.cat(good))
@@ -149,7 +158,20 @@ class Split:
         choosing, judging = (min(least, int(most * rows)) for most in (_MOST_CHOOSING, _MOST_JUDGING))
         stopping = max(int(_STOPPING * rows), min(_FEW_STOPPING, rows // 10))
         sizes = [rows - stopping - choosing - judging, stopping, choosing, judging]
-        return cls(*((X[part], answers.outputs[part]) for part in torch.split(places, sizes)))
+        parts = [(X[part], answers.outputs[part]) for part in torch.split(places, sizes)]
+        for _, values in parts:
+            _refuse_constant(values)
+        return cls(*parts)
+
+
+def _refuse_constant(outputs: Tensor) -> None:
+    """Errors are relative to the variation of the outputs: refuse what varies by rounding alone."""
+    low, high = outputs.double().aminmax(dim=0)
+    if bool((high - low <= _ROUNDING * torch.finfo(outputs.dtype).eps * high.abs().maximum(low.abs())).all()):
+        raise InputError(
+            f"The teacher's outputs are the same on {len(outputs)} random rows of X: there is nothing to learn or to "
+            "judge a student by. Give more or other rows; a constant teacher needs no student."
+        )
 
 
 def rows_with(choosing: int) -> int:

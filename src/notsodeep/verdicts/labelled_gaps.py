@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.labelled import Labelled
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model
 from notsodeep.nets import compute_features, empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -44,8 +45,10 @@ def kernel_gap(models: Mapping[str, Model], samples: Array, labels: Any, kernel:
     figures = {}
     for number, (name, model) in enumerate(models.items()):
         report(number, len(models), partial("exact kernel: {}".format, name))
-        values, vectors = np.linalg.eigh(exact_kernel(model, samples, kernel=kernel))
-        figures[name] = left_out(vectors, np.maximum(values, 0.0), labelled)[None]
+        trained = TrainedKernel.of(
+            exact_kernel(model, samples, kernel=kernel), labelled.targets, intercept=True
+        )
+        figures[name] = left_out(trained, labelled)[None]
     return _gap("kernels", figures, labelled)
 
 
@@ -92,7 +95,7 @@ def network_gap(
         try:
             for name, one in drawn.items():
                 report(draw, most, partial("network {}: {}".format, draw + 1, name))
-                scores[name] = left_out(*_eigenvectors(one, rows), labelled)
+                scores[name] = left_out(_trained_kernel(one, rows, labelled), labelled)
         except ConvergenceError as error:
             failed += 1
             if failed > most // 2 or (found is None and failed >= 2 * _FEWEST):
@@ -108,38 +111,24 @@ def network_gap(
     return found
 
 
-def _eigenvectors(net: Any, rows: torch.Tensor) -> tuple[Array, Array]:
-    """Of the kernel that training follows, with its eigenvalues: that of the features, or of all gradients."""
+def _trained_kernel(net: Any, rows: torch.Tensor, labelled: Labelled) -> TrainedKernel:
+    """The kernel that training follows, diagonalised: that of the features, or of all gradients."""
     if net.train_mode == "readout":
         features = np.asarray(compute_features(net, rows).double().cpu())
         if 2 * features.shape[1] <= len(features):
-            vectors, roots, _ = np.linalg.svd(features, full_matrices=False)
-            return vectors, roots**2
+            return TrainedKernel.of_features(features, labelled.targets, intercept=True)
         # Much quicker than singular values, and the smallest ridge is far above what squaring loses.
         kernel = features @ features.T
     else:
         kernel = np.asarray(empirical_kernels(net, rows).ntk.double().cpu())
-    # In single precision it is not quite symmetric or positive.
-    values, vectors = np.linalg.eigh((kernel + kernel.T) / 2.0)
-    return vectors, np.maximum(values, 0.0)
+    # In single precision it is not quite symmetric.
+    return TrainedKernel.of((kernel + kernel.T) / 2.0, labelled.targets, intercept=True)
 
 
-def left_out(vectors: Array, values: Array, labelled: Labelled) -> Array:
-    """What each sample scores when it is left out: 1 or 0 for its class, or its squared error; at the best ridge.
-
-    The prediction from all samples is H y with H = V diag(v/(v + λ)) Vᵀ; that from all others leaves the residual
-    divided by 1 - H_ii.
-    """
-    mean = labelled.targets.mean(axis=0)
-    rotated, squares = vectors.T @ (labelled.targets - mean), vectors**2
-    size = float(values.sum()) / len(vectors)
-    best, smallest = labelled.targets, np.inf
-    for ridge in size * _RIDGES:
-        shares = values / (values + ridge)
-        residual = labelled.targets - mean - vectors @ (shares[:, None] * rotated)
-        residual /= np.maximum(1.0 - squares @ shares, 1e-12)[:, None]
-        if np.mean(residual**2) < smallest:
-            best, smallest = labelled.targets - residual, float(np.mean(residual**2))
+def left_out(trained: TrainedKernel, labelled: Labelled) -> Array:
+    """What each sample scores when it is left out: 1 or 0 for its class, or its squared error; at the best ridge."""
+    residuals = trained.left_out_residuals(float(trained.values.mean()) * _RIDGES)
+    best = labelled.targets - residuals[int(np.argmin(np.mean(residuals**2, axis=(1, 2))))]
     if labelled.codes is None:
         return np.asarray(np.mean((best - labelled.targets) ** 2, axis=1))
     # Two classes are ±1 in one column.

@@ -14,7 +14,6 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
-from notsodeep.nets.distillation_journal import Journal
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import agreement_of, milliseconds, share_interval
 from notsodeep.nets.modules import network_of
@@ -115,9 +114,7 @@ def _fitted_without(net: EquilibriumNet, X: Tensor, Y: Tensor, steps: int, seed:
         choose, fit, judge = (torch.as_tensor(one) for one in (others[:count], others[count:], part))
         split = Split(*((X[one], Y[one]) for one in (fit, choose, judge, judge)))
         plan = OwnSteps(net, X[fit], None, (steps,), _BATCH).whole(steps)
-        student = StudentFit(split, _BATCH, 0, seed, Journal.of(None, "", False), silent).closed_form(
-            plan, ""
-        )[1]
+        student = StudentFit(split, _BATCH, 0, seed, silent).closed_form(plan, "")[1]
         found[judge] = _batched(student, X[judge])
     return found
 
@@ -182,8 +179,6 @@ def _kernel_regime(net: EquilibriumNet, X: Tensor, Y: Tensor, seed: int) -> tupl
 def _explained(kernel: Array, outputs: Array) -> float:
     """Share of the outputs' variance that a regression with this kernel explains on samples left out."""
     trained = TrainedKernel.of(kernel, outputs, intercept=True)
-    size = float(np.mean(np.diagonal(kernel)))
-    errors = [
-        float(trained.left_out(size * 10.0**power).squared_errors(outputs).mean()) for power in range(-8, 3)
-    ]
-    return 1.0 - min(errors) / max(float(outputs.var(axis=0).mean()), 1e-300)
+    ridges = float(np.mean(np.diagonal(kernel))) * 10.0 ** np.arange(-8.0, 3.0)
+    errors = np.mean(trained.left_out_residuals(ridges) ** 2, axis=(1, 2))
+    return 1.0 - float(errors.min()) / max(float(outputs.var(axis=0).mean()), 1e-300)

@@ -147,7 +147,7 @@ def verdict(
         try:
             return _of_model(model, X, y, width, train or "all", samples, seed, designed, report)
         except ConvergenceError as error:
-            return _not_solvable(error)
+            return _not_solvable(error, isinstance(model, ConvDEQ))
 
 
 def _of_network(net: EquilibriumNet, X: Any, until: float, seed: int, progress: bool | Report) -> Verdict:
@@ -162,7 +162,7 @@ def _of_network(net: EquilibriumNet, X: Any, until: float, seed: int, progress: 
         try:
             state = trained_state(net, rows, until, seed, report)
         except ConvergenceError as error:
-            return _not_solvable(error)
+            return _not_solvable(error, values.ndim > 2)
     found = decide_trained(state)
     command = {
         "yes": f"small = nsd.nets.distill(net, X, until={until:g})",
@@ -221,20 +221,42 @@ def _of_model(
         gaps = by_kernels, network_gap(models, net, every[chosen], labels, seed, is_enough, report)
     speed = Speed(evidence.forward_ratio, evidence.training_ratio, evidence.batch, units)
     found = decide_untrained(gaps, closeness, speed)
-    command = {
-        "yes": "twin, design = nsd.nets.explicit_twin(net, X)",
-        "no": "nsd.nets.fit(net, (X, y))",
-        "uncertain": "nsd.nets.race((X, y), (X_test, y_test))"
-        if y is not None
-        else "nsd.verdict(model, X, y)",
-    }[found.answer]
+    command = _next_line(found.answer, images, every.shape[1:], units, train, labels, classes)
     return Verdict(found.answer, found.reason, command, closeness, gaps, speed, None, twin)
 
 
-def _not_solvable(error: ConvergenceError) -> Verdict:
+def _next_line(
+    answer: str,
+    images: bool,
+    shape: tuple[int, ...],
+    units: int,
+    train: str,
+    labels: Array | None,
+    outputs: int,
+) -> str:
+    """A line of Python that goes on from the verdict on a model, with the names of the call: model, X and y."""
+    sizes = f"{shape[0]}, {units}, {outputs}" + (f", image_size={shape[1:]}" if images else "")
+    net = f"net = nsd.nets.{'ConvDEQNet' if images else 'DEQNet'}(model, {sizes}, train={train!r})"
+    if answer == "yes":
+        return f"{net}; twin, design = nsd.nets.explicit_twin(net, X)"
+    if labels is None:
+        return "nsd.verdict(model, X, y)  # with labels y"
+    if labels.dtype.kind == "f":
+        return f"{net}; nsd.nets.fit(net, (X, y), loss='squared')"
+    chosen = "models=['deq'], " if answer == "no" else ""
+    settings = f"nsd.nets.RaceSettings({chosen}width={units}, mode={train!r})"
+    return (
+        "from sklearn.model_selection import train_test_split; "
+        "X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0); "
+        f"print(nsd.nets.race(model, (X_train, y_train), (X_test, y_test), {settings}))"
+    )
+
+
+def _not_solvable(error: ConvergenceError, images: bool) -> Verdict:
     """What can be said about a DEQ whose equilibrium or kernel does not exist on these samples."""
     reason = f"There is nothing to compare with, because the DEQ has no solution on these samples. {error}"
-    command = "nsd.data.inspect_rows(X)  # are the samples scaled as in training? If so: a smaller sigma_a2"
+    rows = "X.reshape(len(X), -1)" if images else "X"
+    command = f"print(nsd.data.inspect_rows({rows}))  # scaled as in training? If so: a smaller sigma_a2"
     return Verdict("uncertain", reason, command, None, (), None, None, None)
 
 

@@ -40,7 +40,7 @@ def refused(*arguments: str) -> str:
 def test_a_network_as_assumed_is_not_certified_and_no_width_helps():
     found = run("--width", "300")
     assert found.exit_code == 3
-    assert "No width helps" in " ".join(found.output.split())
+    assert "With this readout scale no width is enough" in " ".join(found.output.split())
 
 
 def test_a_certified_network_trains_as_promised(tmp_path):

@@ -49,7 +49,7 @@ def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
     assert facts["shape"] == [40, 40]
     assert facts["file"] == "G.zarr"
     kernel = nsd.open_kernel("G.zarr")
-    assert_close(np.asarray(kernel), nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), rows), Oracle.IDENTITY)
+    assert_close(np.asarray(kernel), nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), rows), Oracle.IDENTITY)
     Path("G.zarr/c/0/0").unlink()
     again = run(*wanted[:-1])
     assert again.exit_code == 0, again.output
@@ -62,7 +62,7 @@ def test_a_kernel_goes_to_a_folder_and_is_resumed(rows: np.ndarray) -> None:
     assert "another run" in str(refused.exception)
     assert run(*other, "--overwrite").exit_code == 0
     found = np.asarray(nsd.open_kernel("G.zarr"))
-    assert_close(found, nsd.tangent_kernel(nsd.DEQ("tanh", 0.2), rows), Oracle.IDENTITY)
+    assert_close(found, nsd.tangent_kernel(nsd.DEQ("relu", 0.2), rows), Oracle.IDENTITY)
 
 
 def test_rows_in_zarr_and_workers(rows: np.ndarray) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, inspect_rows, open_table
-from notsodeep.interfaces.cli.entry import app
-from notsodeep.interfaces.scenario import Data
+from notsodeep.interfaces.cli.entry import app, main
+from notsodeep.interfaces.scenario import Data, is_data
 
 ROWS = np.random.default_rng(0).standard_normal((30, 8)) / np.sqrt(8)
 LABELED = ("--label-column", "diagnosis")
@@ -56,7 +59,7 @@ COMMANDS = {
     "kernel": ("kernel", "FILE"),
     "tangent kernel as it is": ("kernel", "FILE", "--ntk", "--scale", "none"),
     "design": ("design", "--data", "FILE", "--activation", "relu"),
-    "spectrum": ("spectrum", "--data", "FILE", "--no-check"),
+    "spectrum": ("spectrum", "--data", "FILE", "--no-check", "--activation", "tanh"),
     "train": (
         "train",
         "--data",
@@ -93,7 +96,7 @@ def test_unscaled_columns_are_answered_in_seconds(name: str, cancer: str) -> Non
     assert "scale 'standard'" in about["advice"]
     if name == "kernel":
         rows = open_table(cancer, label_column="diagnosis").rows
-        expected = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(rows).apply(rows))
+        expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), Preprocessing.fit(rows).apply(rows))
         np.testing.assert_array_equal(np.load("kernel.npy"), expected)
     if name == "design":
         distances = record["measured"][0]["distances"]
@@ -119,7 +122,10 @@ def test_the_look_is_one_sentence_with_a_remedy() -> None:
     assert "nearly parallel" in inspect_rows(parallel).advice
     assert "not centred" in inspect_rows(ROWS + 0.25).advice
     narrow = ROWS * np.array([30.0, *[0.1] * 7])
-    assert "about 1 of 8 columns" in inspect_rows(narrow / inspect_rows(narrow).norm).advice
+    assert (
+        "column 1 has 100.0% of the variance; scale 'standard'"
+        in inspect_rows(narrow / inspect_rows(narrow).norm).advice
+    )
     assert inspect_rows(np.where(np.arange(8) < 3, 1.0, ROWS)).constant == 3
     for found in (parallel, narrow, ROWS + 0.25):
         assert inspect_rows(found).advice.count(". ") == 0
@@ -222,8 +228,168 @@ def test_labels_from_a_file_of_their_own() -> None:
     assert (len(X), len(X_test)) == (24, 6)
     assert sorted(y_test) == ["a"] * 3 + ["b"] * 3
     np.testing.assert_array_equal(np.sort(np.vstack([X, X_test]), axis=0), np.sort(ROWS, axis=0))
-    Path("y.csv").write_text("kind\na\n", encoding="utf-8")
-    assert "1 labels for 30 rows" in refusal("train", "--data", "rows.npy", "--labels", "y.csv")
+
+
+def labels_of(text: str, n: int | None = None) -> list[object]:
+    Path("y.csv").write_text(text, encoding="utf-8")
+    return list(Data("rows.npy", n, labels=Path("y.csv")).samples().labels)
+
+
+def test_a_label_file_has_one_label_for_each_row_with_or_without_a_header() -> None:
+    np.save("rows.npy", ROWS)
+    kinds = ["a", "b", "c"] * 10
+    plain, numbers = "\n".join(kinds), "\n".join("012" * 10)
+    for n in (None, 5):  # the lengths of the files are compared, not that of what is used
+        assert labels_of(plain, n) == labels_of(f"kind\n{plain}\n", n) == kinds[:n]
+    # What pandas writes for a series without a name: the header 0, and its index.
+    index = "".join(f"\n{row},{row % 3}" for row in range(30))
+    assert labels_of(numbers) == labels_of(f"0\n{numbers}") == labels_of(f",0{index}") == labels_of(index[1:])
+    found = Data("rows.npy", labels=Path("y.csv")).samples()
+    assert "numbers the rows, was left out" in found.notes[0]
+    for text, words in {
+        "a\n" + plain: "31 lines for 30 rows",
+        "3\n" + numbers: "31 lines for 30 rows",
+        "kind\n" + plain[2:]: "starts with 'kind', which looks like a header, and has then 29 labels",
+        "\n".join(f"{kind},1" for kind in kinds): "2 columns; labels are one column",
+        "kind\n" + plain.replace("b", "", 1): "1 of 30 labels of y.csv are missing: row 2.",
+        plain.replace("a", "NaN", 1): "missing: row 1.",
+    }.items():
+        with pytest.raises(nsd.InputError, match=words):
+            labels_of(text)
+    np.save("y.npy", np.zeros((30, 2)))
+    assert "one label for each row" in refusal("train", "rows.npy", "--labels", "y.npy")
+    np.save("y.npy", np.zeros(31))
+    assert "31 labels for 30 rows" in refusal("train", "rows.npy", "--labels", "y.npy", "--n", "20")
+
+
+def test_a_missing_word_is_an_error_and_no_class() -> None:
+    Path("rows.csv").write_text("x,kind\n1,a\n2,\n3,b\n4,None\n", encoding="utf-8")
+    with pytest.raises(nsd.InputError, match=r"2 of 4 labels of rows\.csv are missing: rows 2, 4"):
+        open_table("rows.csv", label_column="kind")
+    assert list(open_table("rows.csv", 1, label_column="kind").labels) == ["a"]
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    import pyarrow
+    import pyarrow.parquet
+
+    for kinds in (["a", None, "b"], [1.0, None, 2.0]):
+        table = pyarrow.table({"x": [1.0, 2.0, 3.0], "__index_level_0__": [7, 3, 5], "kind": kinds})
+        pyarrow.parquet.write_table(table, "rows.parquet")
+        with pytest.raises(nsd.InputError, match=r"1 of 3 labels of rows\.parquet are missing: row 2"):
+            open_table("rows.parquet", label_column="kind")
+        found = open_table("rows.parquet", 1, label_column="kind")
+        assert found.rows.tolist() == [[1.0]]
+        assert "The index '__index_level_0__' was left out." in found.note
+
+
+# Text of a CSV file, its rows, and what is said about it.
+PANDAS = {
+    "0,1,2\n4,5,6\n7,8,9\n": ([[4, 5, 6], [7, 8, 9]], "header"),
+    "0,1\n.5,2\n3,4\n": ([[0.5, 2], [3, 4]], "header"),
+    "0,1\n1,0\n1,1\n": ([[0, 1], [1, 0], [1, 1]], ""),
+    ",0,1\n0,5,6\n1,7,8\n": ([[5, 6], [7, 8]], "header numbers the rows"),
+    ",a,b\n9,5,6\n4,7,8\n": ([[5, 6], [7, 8]], "numbers the rows"),
+    "Unnamed: 0,a\n0,5\n1,7\n": ([[5], [7]], "numbers the rows"),
+    "0,5\n1,7\n2,9\n": ([[5], [7], [9]], "numbers the rows"),
+    "0,5\n2,7\n1,9\n": ([[0, 5], [2, 7], [1, 9]], ""),
+    ",a\n0.5,5\n1,7\n": ([[0.5, 5], [1, 7]], ""),
+}
+
+
+@pytest.mark.parametrize("text", PANDAS)
+def test_header_and_index_of_pandas_are_no_samples(text: str) -> None:
+    Path("rows.csv").write_text(text, encoding="utf-8")
+    found, (rows, said) = open_table("rows.csv"), PANDAS[text]
+    np.testing.assert_array_equal(found.rows, rows)
+    assert all(word in found.note for word in said.split())
+    assert bool(found.note) == bool(said)
+
+
+def test_a_numbered_header_beside_a_named_column_is_one_only_if_the_name_is_no_label() -> None:
+    Path("rows.csv").write_text("0,1,kind,3\n5,6,a,8\n7,8,a,9\n", encoding="utf-8")
+    assert list(open_table("rows.csv", label_column="kind").labels) == ["a", "a"]
+    Path("rows.csv").write_text("0,1,a\n5,6,a\n7,8,b\n", encoding="utf-8")
+    assert list(open_table("rows.csv", label_column="3").labels) == ["a", "a", "b"]
+
+
+def test_one_wide_column_is_scaled_and_said() -> None:
+    rows = ROWS[:, :4] * [3e4, 1.0, 1.0, 1.0]
+    np.savez("rows.npz", X=rows, y=np.where(rows[:, 1] > 0, "a", "b"))
+    found = Data("rows.npz").samples()
+    np.testing.assert_allclose(found.rows, Preprocessing.named("standard", rows).apply(rows))
+    assert "scale 'auto' as 'standard', because column 1 has 100.0% of the variance" in found.notes[0]
+    training = (
+        "--label-column",
+        "y",
+        "--width",
+        "64",
+        "--seeds",
+        "1",
+        "--epochs",
+        "30",
+        "--lr",
+        "1",
+        "--json",
+    )
+    done = run("train", "rows.npz", "--model", "deq", *training)
+    assert json.loads(done.stdout)[0]["accuracy"] > 0.6
+    assert "because column 1" in done.stderr
+
+
+# --- errors of the file system ---------------------------------------------------------------------------------------
+
+
+def sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    """What the console script says on stderr before it stops with exit code 2."""
+    monkeypatch.setattr(sys, "argv", ["notsodeep", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    return said
+
+
+def test_errors_of_the_file_system_are_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("rows.npy", ROWS)
+    Path("K.npy").mkdir()
+    long, kernel = "x" * 300, ("kernel", "rows.npy", "--save")
+    for words, arguments in {
+        "K.npy is a folder": (*kernel, "K.npy", "--overwrite"),
+        "rows.npy is not a folder": (*kernel, "rows.npy/K.npy"),
+        "File name too long": (*kernel, f"{long}.npy"),
+        "too long. Name a shorter one": ("kernel", f"{long}.csv"),
+        "Name the file with the weights first": ("distill", "rows.npy"),
+        "is not a .pt or .npz file of weights": ("verdict", "rows.pt"),
+        "Name the data": ("kernel",),
+        "named twice": ("kernel", "rows.npy", "--data", "digits"),
+    }.items():
+        Path("rows.pt").write_text("1,2\n", encoding="utf-8")
+        assert words in sentence(capsys, monkeypatch, *arguments)
+
+    def fails(code: int) -> Callable[..., None]:
+        def call(*_: object, **__: object) -> None:
+            raise OSError(code, os.strerror(code), "rows.npy")
+
+        return call
+
+    with monkeypatch.context() as full:
+        full.setattr(np, "save", fails(errno.ENOSPC))
+        assert "Make room" in sentence(capsys, full, "kernel", "rows.npy")
+    monkeypatch.setattr(Path, "open", fails(errno.EACCES))
+    assert "Check its rights" in sentence(capsys, monkeypatch, "kernel", "rows.npy")
+
+
+@pytest.mark.parametrize("size", [1e90, 1e-90])
+def test_huge_and_tiny_entries_are_scaled_or_refused(size: float) -> None:
+    np.save("rows.npy", size * ROWS)
+    np.save("y.npy", np.sign(ROWS[:, 0]).astype(int))
+    for words in (("design",), ("spectrum", "--no-check"), ("certify", "--labels", "y.npy", "--width", "20")):
+        assert run(words[0], "rows.npy", *words[1:]).exit_code in (0, 3)
+        assert "Use scale 'auto'" in refusal(
+            words[0], "rows.npy", *words[1:], "--scale", "none", "--overwrite"
+        )
 
 
 # --- output ---------------------------------------------------------------------------------------------------------
@@ -289,9 +455,36 @@ def test_help_fits_eighty_columns(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_every_command_that_takes_data_takes_the_same_options() -> None:
     group = typer.main.get_command(app)
     shared = {"--scale", "--label-column", "--labels", "--n", "--samples", "--p", "--seed", "--data-dir"}
-    for name in ("kernel", "design", "spectrum", "train", "certify"):
-        options = {option for one in group.commands[name].params for option in one.opts}  # type: ignore[attr-defined]
-        assert shared <= options, name
+    shared |= {"--data", "source"}
+    for name in ("kernel", "design", "spectrum", "train", "certify", "predict", "verdict", "distill"):
+        params = group.commands[name].params  # type: ignore[attr-defined]
+        assert shared <= {option for one in params for option in one.opts}, name
+        defaults = {one.name: one.default for one in params}
+        assert (defaults["scale"], defaults.get("activation", "relu")) == ("auto", "relu"), name
+
+
+def test_data_are_an_argument_or_an_option_everywhere() -> None:
+    np.save("rows.npy", ROWS)
+    np.save("y.npy", np.arange(30) % 2)
+    small = ("--width", "8", "--json")
+    for command in (
+        ("design", "--family", "papers", "--json"), ("certify", "--labels", "y.npy", *small),
+        ("predict", "--labels", "y.npy", "--sizes", "10", "--ridge", "1", "--json"),
+    ):  # fmt: skip
+        argument, option = (
+            run(command[0], *data, *command[1:]) for data in (["rows.npy"], ["--data", "rows.npy"])
+        )
+        assert argument.stdout == option.stdout
+        assert argument.exit_code in (0, 3), argument.output
+    # Before the data `verdict` takes weights; a file with an array W has some.
+    weights = {"W": np.zeros((3, 3)), "U": np.ones((3, 8)), "readout": np.ones((2, 3))}
+    np.savez("deq.npz", **weights)
+    Path("rows.csv").write_text("\n".join("1,2" for _ in range(9)), encoding="utf-8")
+    assert [is_data(one) for one in ("rows.csv", "digits:0,1", "mixture", "deq.npz", "deq.pt")] == [
+        True
+    ] * 3 + [False] * 2
+    assert "rows.csv" in refusal("verdict", "rows.csv", "--scale", "unit", "--label-column", "x")
+    assert "FILE has a trained DEQ" in refusal("verdict", "deq.npz", "rows.npy", "--width", "2")
 
 
 def test_advice_names_only_what_exists() -> None:

@@ -23,7 +23,7 @@ def test_digits_with_a_width(tmp_path):
     result = run(
         "--samples",
         "120",
-        "--n",
+        "--sizes",
         "60,300",
         "--ridge",
         "0.1",
@@ -41,7 +41,7 @@ def test_digits_with_a_width(tmp_path):
 
 
 def test_a_mixture_needs_no_samples():
-    result = run("--data", "mixture", "--p", "60", "--n", "100:1000", "--ridge", "0.1")
+    result = run("--data", "mixture", "--p", "60", "--sizes", "100:1000", "--ridge", "0.1")
     assert "no samples" in result.stdout
     assert "n = 1000" in result.stdout
 

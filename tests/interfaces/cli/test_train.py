@@ -130,7 +130,7 @@ def test_convolutional_networks_of_a_data_set_and_of_a_file(run: Run, tmp_path: 
     [
         (("--model", "conv", "--data", "mixture"), "mixture has no images"),
         (("--model", "conv", "--data", "X.npy"), "comes without labels"),
-        (("--model", "conv", "--data", "X.npy", "--labels", "short.npy"), "2 labels for 6 images"),
+        (("--model", "conv", "--data", "X.npy", "--labels", "short.npy"), "2 labels for 6 rows"),
         (
             ("--model", "conv", "--data", "rows.npy", "--labels", "y.npy"),
             "images are (n, channels, height, width)",

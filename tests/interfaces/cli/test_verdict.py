@@ -39,10 +39,11 @@ def test_a_trained_deq_comes_from_a_file(tmp_path: Path) -> None:
     torch.save({name: getattr(weights, part) for name, part in names.items()}, tmp_path / "deq.pt")
     rows = np.random.default_rng(0).standard_normal((200, 64)) / 8.0
     np.save(tmp_path / "X.npy", rows)
-    arguments = ["verdict", str(tmp_path / "deq.pt"), "--data", str(tmp_path / "X.npy"), "--scale", "none"]
+    arguments = ["verdict", str(tmp_path / "deq.pt"), str(tmp_path / "X.npy")]
     shown = RUN.invoke(app, arguments)
     assert shown.exit_code in (0, 3, 4), shown.output
     assert "Will a few explicit steps do?" in shown.output
+    assert "Rows taken as they are" in " ".join(shown.output.split())
     refused = RUN.invoke(app, [*arguments, "--width", "5"])
     assert "leave --model, --width and --train out" in str(refused.exception)
 

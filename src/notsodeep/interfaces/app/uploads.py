@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import PurePath
 import numpy as np
 
 from notsodeep.data import Table, read_table
+from notsodeep.data.table_files import csv_cells, is_number
 from notsodeep.errors import InputError
 from notsodeep.validation import Array
 
@@ -93,31 +93,21 @@ def _column_of_words(name: str, content: bytes) -> str | None:
     if not name.lower().endswith(".csv"):
         return None
     try:
-        lines = content.decode("utf-8-sig").splitlines()
-        rows = [row for row in csv.reader(lines, skipinitialspace=True) if "".join(row).strip()]
-    except (UnicodeDecodeError, csv.Error):
+        header, numbered = csv_cells(io.BytesIO(content), name)
+    except (UnicodeDecodeError, InputError):
         return None  # reading it will say so
-    if not rows or any(len(row) != len(rows[0]) for row in rows):
+    body = [cells for _, cells in numbered]
+    if any(len(cells) != len(header or body[0]) for cells in body):
         return None
-    header = [] if any(_is_number(cell) for cell in rows[0]) else [cell.strip() for cell in rows[0]]
-    body = rows[1:] if header else rows
     words = [
         column
         for column, cells in enumerate(zip(*body, strict=True))
-        if all(cell.strip() and not _is_number(cell) for cell in cells)
+        if all(cell.strip() and not is_number(cell) for cell in cells)
         and 2 <= len(set(cells)) <= len(cells) // 2
     ]
     if len(words) != 1:
         return None
     return header[words[0]] if header and header.count(header[words[0]]) == 1 else str(words[0] + 1)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _image_shape(name: str, content: bytes) -> tuple[int, int, int] | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@options.takes_data("sphere", n=4, p=50, scale="none", samples_help="How many samples.")
+@options.takes_data("sphere", n=None, p=50, drawn=4)
 def certify(
     data: Data,
     width: Annotated[int, typer.Option(metavar="N", min=1, help="Width m of the network.")] = 1000,
@@ -61,7 +61,7 @@ def certify(
     Draws a ReLU DEQ of the given width, measures it, and checks the condition
     under which full-batch gradient descent is proved to reach a global minimum.
     Rows are scaled to norm √d, as the theorem asks; two classes become -1 and 1;
-    points of a sphere have random labels.
+    points of a sphere, 4 unless --n says otherwise, have random labels.
 
     Certified: notsodeep certify --n 2 --sigma-w2 0.0001 --readout-scale 0.001
     --label-scale 0.01 --width 2000 --train 100

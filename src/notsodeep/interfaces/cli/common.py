@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,7 +88,7 @@ def say_notes(data: Data, samples: Samples) -> None:
 
 def data_record(data: Data, samples: Samples) -> dict[str, Any]:
     """Where the samples came from and what was done to them, for JSON."""
-    n, p = samples.rows.shape
+    n, p = len(samples.rows), math.prod(samples.rows.shape[1:])
     return {
         "source": data.source, "n": n, "p": p, "tau0": samples.tau0,
         "scale": "none" if data.is_drawn else data.scale, "notes": list(samples.notes),

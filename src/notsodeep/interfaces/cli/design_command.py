@@ -24,7 +24,7 @@ _CLOSE = 0.01
 @options.takes_data()
 def design(
     data: Data | None,
-    activation: options.Activation = "tanh",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     tau0: Annotated[
         float | None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,9 +34,7 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 
 @app.command()
-@options.takes_data(
-    "digits", n=None, scale="none", samples_help="How many rows, without labels; all if not given."
-)
+@options.takes_data("digits", n=None, after_weights=True)
 def distill(
     data: Data,
     weights: Annotated[
@@ -43,7 +43,7 @@ def distill(
             metavar="FILE", help="Weights of the trained DEQ, .pt or .npz: W, U, b, readout, readout_bias."
         ),
     ],
-    activation: options.Activation = "tanh",
+    activation: options.Activation = options.ACTIVATION,
     name: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,10 +74,6 @@ def distill(
     seed_of_fit: Annotated[
         int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
     ] = 0,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File from which an interrupted run goes on.", show_default=False),
-    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the student's weights, .pt.", show_default=False),
@@ -97,7 +93,7 @@ def distill(
     is executed. Rows are taken as they are, unless --scale says otherwise: as the
     DEQ was trained on them. No labels are needed.
 
-    Example: notsodeep distill deq.pt --activation relu --data X.csv
+    Example: notsodeep distill deq.pt X.csv --activation relu
 
     Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
 
@@ -116,6 +112,7 @@ def distill(
 
     from notsodeep.nets import distill as distil
 
+    data = data.for_weights()
     teacher = trained_network(weights, activation, name)
     samples = data.samples()
     found = distil(
@@ -126,7 +123,6 @@ def distill(
         epochs=epochs,
         early_exit=early_exit,
         seed=seed_of_fit,
-        checkpoint=checkpoint,
         progress=True,
     )
     if as_json:
@@ -135,8 +131,11 @@ def distill(
         say_notes(data, samples)
         say(found.explain())
     if save is not None:
+        # Of a full disk torch would speak in words of its own.
+        content = io.BytesIO()
+        torch.save(found.network.state_dict(), content)
         with atomic_write(save) as temporary:
-            torch.save(found.network.state_dict(), temporary)
+            temporary.write_bytes(content.getvalue())
         say(f"weights of the student: {save}", errors)
     if onnx is not None:
         say(f"ONNX: {found.export(onnx, overwrite=overwrite)}", errors)
@@ -150,8 +149,12 @@ def distill(
         raise typer.Exit(3)
 
 
-def trained_network(weights: Path, activation: str, names: list[str] | None = None) -> Any:
+def trained_network(weights: Path | None, activation: str, names: list[str] | None = None) -> Any:
     """The DEQ whose weights a file holds; names: what --name says."""
+    if weights is None:
+        raise InputError(
+            "Name the file with the weights first, then the data: notsodeep distill deq.pt X.csv"
+        )
     import torch
 
     from notsodeep.interfaces.scenario import read_activation
@@ -187,15 +190,21 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
     arrays: Any
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
+    with path.open("rb"):  # what cannot be opened is no damaged file
+        pass
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as content:
                 arrays = {name: torch.from_numpy(content[name]) for name in content.files}
         else:
             arrays = torch.load(path, map_location="cpu", weights_only=True)
+    # Damage has no common type.
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} cannot be read as weights (.pt or .npz): {reason}") from error
+        objects = "; it may hold Python objects, which are not read" if zipfile.is_zipfile(path) else ""
+        raise InputError(
+            f"{path} is not a .pt or .npz file of weights{objects}. Write one with torch.save({{'W': W, 'U': U, 'b': "
+            "b, 'readout': R}, 'deq.pt') or numpy.savez."
+        ) from error
     if not isinstance(arrays, dict):
         raise InputError(
             f"{path} holds a {type(arrays).__name__}; a dict of arrays W, U, b, readout is needed."

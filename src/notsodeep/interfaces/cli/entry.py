@@ -7,6 +7,7 @@ import sys
 from rich.markup import escape
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import explained
 
 # Each module adds its command to the application.
 from notsodeep.interfaces.cli import (  # noqa: F401
@@ -33,6 +34,9 @@ def main() -> None:
     except (InputError, ConvergenceError) as error:
         # Escaped, or [torch] would be a style; not folded, so that a command in it can be copied.
         errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        errors.print(f"[bold red]error:[/] {escape(explained(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         errors.print("interrupted")

@@ -21,13 +21,13 @@ _FOLDER = "A kernel larger than memory"
 
 
 @app.command()
-@options.takes_data(argument=True, n=None, samples_help="Use only so many rows, the first ones of a file.")
+@options.takes_data(n=None, needed=True)
 def kernel(
     data: Data,
     save: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the kernel goes: .npy, .npz, .csv or .parquet.")
     ] = Path("kernel.npy"),
-    activation: options.Activation = "tanh",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     tangent: Annotated[
         bool, typer.Option("--ntk", help="The neural tangent kernel instead of the conjugate one.")

@@ -15,6 +15,8 @@ SOURCES = (
     "A file with samples in rows (.csv, .npy, .npz, .parquet, .zarr), a data set (digits, mnist, mnist:6,8, "
     "fashion_mnist, cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
 )
+# The activation of every command if none is given.
+ACTIVATION = "relu"
 Activation = Annotated[
     str,
     typer.Option(
@@ -65,9 +67,7 @@ def chosen_model(conv: bool, activation: str, sigma_a2: float, **geometry: Any) 
     return model
 
 
-def _data_parameters(
-    n: int | None, p: int, scale: str, samples_help: str, count_names: tuple[str, ...]
-) -> dict[str, tuple[Any, Any]]:
+def _data_parameters(n: int | None, p: int) -> dict[str, tuple[Any, Any]]:
     """The options by which data are chosen, apart from the source: annotation and default of each."""
 
     def option(kind: Any, *names: str, **settings: Any) -> Any:
@@ -75,14 +75,21 @@ def _data_parameters(
 
     whole, number = {"metavar": "N"}, {"metavar": "NUMBER"}
     return {
-        "n": (option(int | None, *count_names, min=1, help=samples_help, **whole), n),
+        "n": (
+            option(
+                int | None, "--n", "--samples", min=1, show_default=n is not None,
+                help=f"Number of samples, of a file the first ones{'' if n else '; all if not given'}.", **whole,
+            ),
+            n,
+        ),
         "scale": (
             option(
                 str, "--scale", metavar="HOW",
-                help="Rows of files and data sets: auto (centred, one factor, norm 1), none, center, standard (each "
-                "column), unit (each row).",
+                help="Rows of files and data sets: auto (centred, one factor, norm 1; standard where one column has "
+                "nearly all of the variance; as they are for trained weights), none, center, standard (each column), "
+                "unit (each row).",
             ),
-            scale,
+            "auto",
         ),
         "label_column": (
             option(
@@ -127,40 +134,52 @@ def takes_data(
     *,
     n: int | None = 1000,
     p: int = 800,
-    scale: str = "auto",
-    argument: bool = False,
-    samples_help: str = "Number of samples; of a file the first ones.",
-    count_names: tuple[str, ...] = ("--n", "--samples"),
+    drawn: int = 1000,
+    needed: bool = False,
+    after_weights: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that choose data; it is called with `data`, a `scenario.Data`, in their place.
+    """Give a command the argument and options that choose data; it is called with `data`, a `scenario.Data`, instead.
 
     Args:
         default: the data if none are named; None leaves them out, and `data` is None.
         n: default of --n.
         p: default of --p.
-        scale: default of --scale.
-        argument: the source is an argument of the command, not the option --data, and must be given.
-        samples_help: help of --n.
-        count_names: how --n is called.
+        drawn: number of samples of mixture and sphere if --n is not given.
+        needed: the data must be named.
+        after_weights: the command has an argument `weights` before the data; data in its place are understood.
     """
-    if argument:
-        source: Any = Annotated[str, typer.Argument(help=SOURCES, metavar="DATA")]
-    else:
-        source = Annotated[
-            str if default else str | None,
-            typer.Option(
-                "--data", metavar="DATA", help=SOURCES, rich_help_panel=_PANEL, show_default=bool(default)
-            ),
-        ]
-    start = inspect.Parameter.empty if argument else default
-    chosen = {"source": (source, start)} | _data_parameters(n, p, scale, samples_help, count_names)
+    shown = f" [default: {default}]" if default else ""
+    position = Annotated[
+        str | None, typer.Argument(help=SOURCES + shown, metavar="[DATA]", show_default=False)
+    ]
+    option = Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="DATA", help="The same as DATA.", rich_help_panel=_PANEL, show_default=False
+        ),
+    ]
+    chosen = {"source": (position, None), "named": (option, None)} | _data_parameters(n, p)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_data(**values: Any) -> None:
-            from notsodeep.interfaces.scenario import Data
+            from notsodeep.errors import InputError
+            from notsodeep.interfaces.scenario import DRAWN, Data, is_data
 
             given = {name: values.pop(name) for name in chosen}
+            weights = values.get("weights") if after_weights else None
+            if weights is not None and given["source"] is None and is_data(str(weights)):
+                given["source"], values["weights"] = str(weights), None
+            sources = [source for source in (given["source"], given.pop("named")) if source is not None]
+            if len(sources) > 1:
+                raise InputError(
+                    f"The data are named twice: {sources[0]} and --data {sources[1]}. Give one of them."
+                )
+            given["source"] = sources[0] if sources else default
+            if given["source"] in DRAWN:
+                given["n"] = given["n"] or drawn
+            elif given["source"] is None and needed:
+                raise InputError(f"Name the data: {SOURCES[0].lower()}{SOURCES[1:]}")
             command(data=None if given["source"] is None else Data(**given), **values)
 
         # What typer reads: the parameters and their types. That of `data` is imported when it is made.
@@ -170,7 +189,7 @@ def takes_data(
             for name, one in inspect.signature(command).parameters.items()
             if name != "data"
         }
-        given = chosen | own
+        given = own | chosen
         with_data.__annotations__ = {name: kind for name, (kind, _) in given.items()}
         with_data.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [

@@ -28,18 +28,16 @@ _POINTS = 7
 
 
 @app.command()
-@options.takes_data(
-    "digits", count_names=("--samples",), samples_help="Labelled samples that the prediction is made from."
-)
+@options.takes_data("digits")
 def predict(
     data: Data,
     sizes: Annotated[
         str,
         typer.Option(
-            "--n", metavar="SIZES", help="Numbers of training samples: 500, 100,1000 or a range 100:10000."
+            metavar="SIZES", help="Numbers of training samples: 500, 100,1000 or a range 100:10000."
         ),
     ] = "100:2000",
-    activation: options.Activation = "relu",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kernel: Annotated[
         str, typer.Option(metavar="NAME", help="ck (the readout is trained) or ntk (all weights).")
@@ -57,15 +55,15 @@ def predict(
 ) -> None:
     """Predict test accuracy before training: how many samples, which width?
 
-    From labelled samples: up to their number by leaving samples out, in closed
-    form; beyond it by theory, marked as extrapolated. For a mixture no sample
+    From labelled samples (--n): up to their number by leaving samples out, in
+    closed form; beyond it by theory, marked as extrapolated. For a mixture no sample
     is needed.
 
-    Example: notsodeep predict --data digits --n 100:5000
+    Example: notsodeep predict digits --sizes 100:5000
 
-    Example: notsodeep predict --data mnist --samples 2000 --n 100:10000 --width 1024
+    Example: notsodeep predict mnist --n 2000 --sizes 100:10000 --width 1024
 
-    Example: notsodeep predict --data mixture --mean 2 --n 200,800 --ridge 0.1
+    Example: notsodeep predict mixture --mean 2 --sizes 200,800 --ridge 0.1
     """
     from notsodeep.data import GaussianMixture
     from notsodeep.interfaces import scenario
@@ -108,7 +106,7 @@ def _read_sizes(text: str) -> list[int]:
             return [int(size) for size in np.unique(np.round(np.geomspace(first, last, _POINTS)))]
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--n {text}: write 500, or 100,1000, or a range 100:10000.") from None
+        raise InputError(f"--sizes {text}: write 500, or 100,1000, or a range 100:10000.") from None
 
 
 def _read_ridge(text: str) -> float:

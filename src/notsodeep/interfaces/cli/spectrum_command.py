@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @options.takes_data("mixture")
 def spectrum(
     data: Data,
-    activation: options.Activation = "tanh",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kernel: Annotated[str, typer.Option(metavar="NAME", help="ck, ntk or ntk_paper.")] = "ck",
     form: Annotated[

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@options.takes_data("digits", n=None, samples_help="Samples to use for training; all by default.")
+@options.takes_data("digits", n=None)
 def train(
     data: Data,
-    activation: options.Activation = "relu",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     width: Annotated[
         int | None,
@@ -118,11 +118,7 @@ def train(
     rows = parts[0][0].reshape(len(parts[0][0]), -1)
     seen = inspect_rows(Preprocessing.named(scale, rows).apply(rows))
     if data.is_file or data.scale != "auto":
-        before = inspect_rows(rows).summary
-        say(
-            f"{data.source}: Rows {Preprocessing.words(scale)} (scale {scale!r}; as they came: {before}).",
-            errors,
-        )
+        say(f"{data.source}: {Preprocessing.note(scale, rows)}", errors)
     if seen.advice:
         say(f"{data.source}: {seen.advice}", errors)
     result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)

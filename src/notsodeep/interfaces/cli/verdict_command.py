@@ -17,13 +17,16 @@ from notsodeep.interfaces.cli.common import app, data_record, print_json, say, s
 from notsodeep.validation import one_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from notsodeep.interfaces.scenario import Data
+    from notsodeep.verdicts import Verdict
 
 _EXIT = {"yes": 0, "no": 3, "uncertain": 4}
 
 
 @app.command()
-@options.takes_data("digits", n=None, samples_help="How many samples are read; all if not given.")
+@options.takes_data("digits", n=None, after_weights=True)
 def verdict(
     data: Data,
     weights: Annotated[
@@ -34,7 +37,7 @@ def verdict(
             show_default=False,
         ),
     ] = None,
-    activation: options.Activation = "relu",
+    activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kind: Annotated[
         str,
@@ -76,11 +79,11 @@ def verdict(
     how far training has left the kernel regime, and how often a few of its own
     steps choose the class it chooses.
 
-    Example: notsodeep verdict --data digits --activation relu --sigma-a2 0.5
+    Example: notsodeep verdict digits --activation relu --sigma-a2 0.5
 
-    Example: notsodeep verdict --data X.csv --label-column species --width 256
+    Example: notsodeep verdict X.csv --label-column species --width 256
 
-    Example: notsodeep verdict deq.pt --activation relu --data X.csv --scale none
+    Example: notsodeep verdict deq.pt X.csv --activation relu
 
     Exit code 0: yes; 3: no; 4: uncertain.
     """  # fmt: skip
@@ -91,6 +94,7 @@ def verdict(
     if weights is not None and (conv or width is not None or train is not None):
         raise InputError("FILE has a trained DEQ of rows: leave --model, --width and --train out.")
     if weights is not None:
+        data = data.for_weights()
         samples = data.samples()
         found = judge(_trained(weights, activation), samples.rows, until=until, progress=not as_json)
     else:
@@ -98,11 +102,14 @@ def verdict(
         samples = data.images() if conv else data.samples()
         settings: dict[str, Any] = {"width": width, "train": train, "samples": compared}
         found = judge(model, samples.rows, samples.labels, progress=not as_json, **settings)
-    networks = {
-        "--model": kind if conv else None, "--readout": readout, "--filter-size": filter_size, "--width": width,
-        "--train": train or "all",
-    }  # fmt: skip
-    command = _command(found.answer, data, weights, activation, sigma_a2, networks)
+    if weights is not None:
+        more = ["--until", f"{until:g}", *([] if found.answer == "yes" else ["--epochs", "16"])]
+        words = ["distill", str(weights), *_data_words(data, scale="none"), "--activation", activation, *more]
+    else:
+        geometry = {"--model": "conv" if conv else None, "--readout": readout, "--filter-size": filter_size}
+        networks = geometry | {"--width": width, "--train": train or "all"}
+        words = _next(found, data, samples.labels, (activation, sigma_a2), geometry, networks)
+    command = shlex.join(["notsodeep", *words])
     if as_json:
         print_json({**found.as_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
     else:
@@ -118,25 +125,33 @@ def _trained(weights: Path, activation: str) -> Any:
     return trained_network(weights, activation)
 
 
-def _command(
-    answer: str,
+def _next(
+    found: Verdict,
     data: Data,
-    weights: Path | None,
-    activation: str,
-    sigma_a2: float,
+    labels: NDArray[Any] | None,
+    model: tuple[str, float],
+    geometry: Mapping[str, str | int | None],
     networks: Mapping[str, str | int | None],
-) -> str:
+) -> list[str]:
     """The command that goes on from here, with everything that was said about the data."""
-    model = ["--activation", activation]
-    if weights is not None:
-        epochs = [] if answer == "yes" else ["--epochs", "16"]
-        rows = _data_words(data, scale="")  # other commands scale rows by themselves, this one does not
-        return shlex.join(["notsodeep", "distill", str(weights), *model, *rows, *epochs])
-    model += ["--sigma-a2", f"{sigma_a2:g}"]
-    if answer == "yes" and networks["--model"] != "conv":
-        return shlex.join(["notsodeep", "design", *_data_words(data), *model])
-    said = [str(word) for option, value in networks.items() if value is not None for word in (option, value)]
-    return shlex.join(["notsodeep", "train", *_data_words(data), *model, *said])
+    activation, sigma_a2 = model
+    conv = geometry["--model"] is not None
+
+    def command(name: str, options: Mapping[str, str | int | None], sigma_a2: float = sigma_a2) -> list[str]:
+        said = [
+            str(word) for option, value in options.items() if value is not None for word in (option, value)
+        ]
+        return [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{sigma_a2:g}", *said]
+
+    if found.closeness is None:  # the DEQ has no solution on these samples
+        return command("verdict", networks, 0.5 * sigma_a2)
+    if not conv and (found.answer == "yes" or labels is None):
+        return command("design", {})
+    if labels is None:
+        return command("verdict", {**networks, "--labels": "y.npy"})
+    if labels.dtype.kind == "f":
+        return command("kernel", geometry) if conv else command("predict", {"--width": networks["--width"]})
+    return command("train", networks)
 
 
 def _data_words(data: Data, scale: str = "auto") -> list[str]:
