@@ -19,6 +19,7 @@ from notsodeep.models.field_equilibrium import (
     adjoint_products,
     evaluate,
     guess_terms,
+    set_own,
     solve,
 )
 from notsodeep.models.mixing import Convolution, Systems
@@ -354,8 +355,7 @@ class ImageFeedforward(ImageProgram):
             covariance = np.clip(
                 layer.weight * signal + layer.inject * product + layer.constant, -scale, scale
             )
-            # A position with itself, without rounding.
-            covariance[:, own[0], own[1]] = scale[:, own[0], own[1]]
+            set_own(covariance, scale, sides[0], own)
             value, slope = np.empty_like(covariance), np.empty_like(covariance)
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
             self.checks[number].add(*sides, covariance, value, slope)
