@@ -69,6 +69,19 @@ def test_images_that_are_zero_have_kernel_zero() -> None:
             assert kernel[0, 2] != 0.0
 
 
+@pytest.mark.parametrize("name", ["relu", "hard_tanh"])
+@pytest.mark.parametrize("readout", ["flatten", "pool"])
+def test_variances_that_fall_towards_the_border(name: str, readout: str) -> None:
+    """Nothing but zeros around a small figure: variances from 1 to 1e-7, and covariances that are as accurate."""
+    samples = np.zeros((3, 1, 9, 9))
+    samples[:, :, 4:6, 4:6] = images(3, 1, 2, 2)
+    model = nsd.ConvDEQ(name, FEEDBACK, readout=readout)
+    *found, info = nsd.both_kernels(model, samples, return_info=True)
+    assert info.residual <= 1e-12
+    for one, other in zip(found, nsd.both_kernels(model, samples, depth=30), strict=True):
+        assert_close(one, other, Oracle.QUADRATURE)
+
+
 # --- dense models -------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +104,18 @@ def test_one_position_or_constant_images_are_the_dense_model(name: str, oracle: 
     ):
         for one, wanted in zip(found, dense, strict=True):
             assert_close(one, wanted, oracle)
+
+
+def test_one_position_goes_through_the_dense_program() -> None:
+    rows, others = images(5, 3), images(4, 3, seed=1)
+    for dense, conv in (
+        (nsd.DEQ("tanh", FEEDBACK, bias2=0.1), nsd.ConvDEQ("tanh", FEEDBACK, bias2=0.1, filter_size=1)),
+        (nsd.Explicit(["relu", "erf"]), nsd.ConvExplicit(["relu", "erf"], filter_size=1, readout="pool")),
+    ):
+        for right in (None, others):
+            expected = nsd.both_kernels(dense, rows, right)
+            found = nsd.both_kernels(conv, rows[:, :, None], None if right is None else right[:, :, None])
+            assert all(map(np.array_equal, found, expected))
 
 
 # --- explicit networks --------------------------------------------------------------------------------------------

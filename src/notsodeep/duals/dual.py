@@ -99,21 +99,19 @@ class Prepared:
     def moments(self) -> Array:
         """M_0, M_1, S and E1 of the bare shape, (4, stack, n)."""
         with self._lock:
-            shape = self.dual.phi.shape
-
-            def of(q: Array) -> Array:
-                return np.stack(
-                    [
-                        shape.mean_derivative(q, 0),
-                        shape.mean_derivative(q, 1),
-                        shape.second_moment(q),
-                        shape.derivative_second_moment(q),
-                    ],
-                    axis=1,
-                )
-
-            found = at_many(of, self.inner.reshape(-1), ("moments", shape))
-            return np.ascontiguousarray(found.T).reshape(4, *self.inner.shape)
+            shape, flat = self.dual.phi.shape, self.inner.reshape(-1)
+            functions = {
+                "M0": lambda q: shape.mean_derivative(q, 0),
+                "M1": lambda q: shape.mean_derivative(q, 1),
+                "S": shape.second_moment,
+                "E1": shape.derivative_second_moment,
+            }
+            # One by one: an interpolation is as accurate as its largest value asks for.
+            found = [
+                at_many(lambda q, f=function: np.asarray(f(q))[:, None], flat, (name, shape))[:, 0]
+                for name, function in functions.items()
+            ]
+            return np.stack(found).reshape(4, *self.inner.shape)
 
     @cached_property
     def series(self) -> SeriesSide:
@@ -272,7 +270,9 @@ class Dual:
     @cached_property
     def is_constant(self) -> bool:
         """The activation is a constant."""
-        return self.phi.amplitude == 0.0 or self.phi.gain == 0.0
+        if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
+            return True
+        return not np.any(self.phi.shape.derivative_second_moment(self.probes))
 
     @cached_property
     def has_table(self) -> bool:

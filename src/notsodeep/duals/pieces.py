@@ -79,43 +79,42 @@ class StraightPieces:
             for other, j, second in zip(jumps, number, knots, strict=True):
                 self.products[int(size * second < 0.0), i, j] += one * other
         # Two terms at a time.
-        needed = int(self._counts(self._functions(inner, NODES // 2)).max(initial=1))
+        needed = max(int(_counts(_owen_series(self._positions(size, inner))).max()) for size in self.sizes)
         self.terms = min(needed + 4 + needed % 2, NODES // 2)
 
-    def _counts(self, features: Array) -> IntArray:
-        """How many terms of T each row of features needs."""
-        block = (features.shape[1] - COMMON) // len(self.sizes)
-        counts = np.ones(len(features), dtype=np.intp)
-        for i in range(len(self.sizes)):
-            first = COMMON + i * block + FOR_KINK
-            tails = np.cumsum(np.abs(features[:, first : first + block - FOR_KINK])[:, ::-1], axis=1)[:, ::-1]
-            counts = np.maximum(counts, (tails > ALLOWED).sum(axis=1))
-        return counts
+    def _positions(self, size: float, variances: Array) -> Array:
+        """A kink over the scale; the sum of a kink at zero is not needed."""
+        scale = np.sqrt(variances)
+        return np.asarray(size / scale) if size else np.full_like(scale, REACH)
 
-    def _functions(self, variances: Array, terms: int) -> Array:
-        """All features at some variances of the shape, (variances, features)."""
+    def _features(self, variances: Array) -> tuple[Array, IntArray]:
+        """All features at flat variances of the shape, (n, features), and how many terms of T each needs."""
         shape, phi, scale = self.phi.shape, self.phi, np.sqrt(variances)
-        rows = [
+        columns = [
             phi.amplitude * scale,
             phi.amplitude * shape.mean_derivative(variances, 0),
             phi.amplitude * phi.gain * shape.mean_derivative(variances, 1),
         ]
+        counts = np.ones(len(variances), dtype=np.intp)
         for size in self.sizes:
-            # The sum of a kink at zero is not needed.
-            h = size / scale if size else np.full_like(scale, REACH)
-            coordinate = 1.0 / np.sqrt(1.0 / np.maximum(h, 1e-8) ** 2 + 1.0 / STRAIGHT**2)
-            rows += [
+            h = self._positions(size, variances)
+            coordinate = _coordinate(h)
+            series = at_many(
+                lambda q, size=size: _owen_series(self._positions(size, q))[:, : self.terms],
+                variances,
+                ("Owen", size, self.terms),
+            )
+            columns += [
                 size / scale, special.ndtr(-size / scale), np.exp(-0.5 * (size / scale) ** 2) / np.sqrt(2.0 * np.pi),
-                1.0 / coordinate, 1.0 / np.arcsinh(REACH / coordinate), *_owen_series(h, coordinate)[:, :terms].T,
+                1.0 / coordinate, 1.0 / np.arcsinh(REACH / coordinate), *series.T,
             ]  # fmt: skip
-        return np.stack(rows, axis=1)
+            counts = np.maximum(counts, _counts(series))
+        return np.stack(columns, axis=1), counts
 
     def side(self, inner: Array, *, columns: bool) -> tuple[Array, IntArray]:
         """Features of rows (stack, n, features) or of strips of columns, and how many terms of T each needs."""
-        key = "pieces", self.phi, self.terms
-        flat = at_many(lambda q: self._functions(q, self.terms), inner.reshape(-1), key)
-        counts = np.minimum(self._counts(flat), self.terms).reshape(inner.shape)
-        features = flat.reshape(*inner.shape, -1)
+        flat, counts = self._features(inner.reshape(-1))
+        features, counts = flat.reshape(*inner.shape, -1), counts.reshape(inner.shape)
         if not columns:
             return np.ascontiguousarray(features), counts
         return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
@@ -133,12 +132,23 @@ class StraightPieces:
         )  # fmt: skip
 
 
-def _owen_series(h: Array, coordinate: Array) -> Array:
+def _counts(series: Array) -> IntArray:
+    """How many terms of T are needed, (n,)."""
+    tails = np.cumsum(np.abs(series)[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(np.maximum((tails > ALLOWED).sum(axis=1), 1))
+
+
+def _coordinate(h: Array) -> Array:
+    """The scale c of the coordinate of T."""
+    return np.asarray(1.0 / np.sqrt(1.0 / np.maximum(h, 1e-8) ** 2 + 1.0 / STRAIGHT**2))
+
+
+def _owen_series(h: Array) -> Array:
     """T(h, b/h) = Σ_j a_j T_{2j+1}(z) with b = c sinh(z asinh(REACH/c)), (10.16): the a_j, (h, NODES/2).
 
     From the derivative, (h/2π) exp(-(h² + b²)/2)/(h² + b²) db/dz, integrated term by term.
     """
-    size = np.maximum(h, 1e-8)[:, None]
+    size, coordinate = np.maximum(h, 1e-8)[:, None], _coordinate(h)
     scale, stretch = coordinate[:, None], np.arcsinh(REACH / coordinate)[:, None]
     angle = stretch * chebyshev_nodes(NODES)
     b = scale * np.sinh(angle)

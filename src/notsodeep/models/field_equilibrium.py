@@ -12,8 +12,10 @@ import numpy as np
 
 from notsodeep.duals.dual import Dual, Evidence, Side
 from notsodeep.errors import ConvergenceError
+from notsodeep.gaussian.moments import second_moment
 from notsodeep.models.field_newton import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
 from notsodeep.models.mixing import Systems
+from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
 
 # Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
@@ -78,13 +80,21 @@ def evaluate(
     digits.  A variable of variance zero is independent of every other.
     """
     evidence = dual.tiles(left, right, covariance, value, slope)
+    rows, columns = own
+    if len(rows):
+        # As the variances were solved with: to the last digits also where variances are small.
+        value[:, rows, columns] = moment_at(second_moment, dual.phi, left.variances[:, rows])
+        slope[:, rows, columns] = left.steep[:, rows]
     for side, other, field in ((left, right, value), (right, left, value.swapaxes(1, 2))):
         if side.silent.any():
             field[side.silent] = side.still * other.mean[np.nonzero(side.silent)[0]]
-    rows, columns = own
-    if len(rows):
-        value[:, rows, columns], slope[:, rows, columns] = left.energy[:, rows], left.steep[:, rows]
     return evidence
+
+
+def set_own(covariance: Array, scale: Array, left: Side, own: Own) -> None:
+    """Give a variable with itself its variance, without rounding: |ρ| = 1, or nothing if it has none."""
+    rows, columns = own
+    covariance[:, rows, columns] = np.where(left.silent[:, rows], 0.0, scale[:, rows, columns])
 
 
 def solve(
@@ -109,7 +119,6 @@ def solve(
     """
     dual, tolerance, cautious = equation.dual, equation.tolerance, equation.rate >= 1.0
     scale = left.root[:, :, None] * right.root[:, None, :]
-    here = slice(None), *own
     covariance, value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(7))
     flat = {name: array.reshape(-1) for name, array in (("b", entering), ("scale", scale), ("c", covariance))}
 
@@ -125,7 +134,7 @@ def solve(
     guess_dual(*guesses, odd, entering, scale, covariance, value, slope)
     if not cautious:
         advance(ROUNDING_OF_ONE, GUESSED)
-    covariance[here] = np.where(left.silent[:, own[0]], 0.0, scale[here])
+    set_own(covariance, scale, left, own)
     most, carried = CAUTIOUS_STEPS if cautious else MAX_STEPS, False
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
@@ -169,4 +178,14 @@ def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -
     return result
 
 
-__all__ = ["TOLERANCE", "Equation", "Own", "Solution", "adjoint_products", "evaluate", "guess_terms", "solve"]
+__all__ = [
+    "TOLERANCE",
+    "Equation",
+    "Own",
+    "Solution",
+    "adjoint_products",
+    "evaluate",
+    "guess_terms",
+    "set_own",
+    "solve",
+]

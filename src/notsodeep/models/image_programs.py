@@ -19,6 +19,7 @@ from notsodeep.models.field_equilibrium import (
     adjoint_products,
     evaluate,
     guess_terms,
+    set_own,
     solve,
 )
 from notsodeep.models.mixing import Convolution, Systems
@@ -36,7 +37,7 @@ MOST_STEPS = 1200
 # Pooled samples of a tile, at most; and tiles along a side, at least, for progress.
 TILE_SIDE_POOL, TILES = 8, 3
 # Positions of the samples of a tile, and entries of the fields that are computed together.
-PREPARED, ENTRIES = 1 << 16, 1 << 17
+PREPARED, ENTRIES = 1 << 16, 1 << 18
 # How often F is evaluated for a pair of positions, about.
 EVALUATIONS = 3
 # Samples of the rows that are prepared together.
@@ -233,7 +234,7 @@ class ImageProgram:
 
     def total(self, field: Array) -> Array:
         """The sum over positions of every pair, (samples, others)."""
-        return field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0)
+        return np.asarray(field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0))
 
     def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ, in units of the readout's weight, of some samples with others, and how they were obtained."""
@@ -354,9 +355,7 @@ class ImageFeedforward(ImageProgram):
             covariance = np.clip(
                 layer.weight * signal + layer.inject * product + layer.constant, -scale, scale
             )
-            # A position with itself, without rounding.
-            here = slice(None), *own
-            covariance[here] = np.where(sides[0].silent[:, own[0]], 0.0, scale[here])
+            set_own(covariance, scale, sides[0], own)
             value, slope = np.empty_like(covariance), np.empty_like(covariance)
             evidence = evaluate(dual, *sides, covariance, value, slope, own)
             self.checks[number].add(*sides, covariance, value, slope)

@@ -21,6 +21,8 @@ from numba import njit
 from notsodeep.validation import Array, IntArray
 
 PADDINGS = ("zeros", "circular")
+# Lengths of the axes a, i, b, j, c of `sum_shifts`.
+Shape = tuple[int, int, int, int, int]
 # Compiler options of all loops over fields.
 OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -137,7 +139,7 @@ class Convolution:
         shapes = [(height, width, height, width, others), (1, height, width, height, width * others)]
         return self._mixed(field, shapes[: len(self.positions)])
 
-    def _diagonal_shapes(self, others: int) -> list[tuple[int, ...]]:
+    def _diagonal_shapes(self, others: int) -> list[Shape]:
         width = self.positions[-1]
         shapes = [
             (self.count // width, 1, 1, width, others),
@@ -145,7 +147,7 @@ class Convolution:
         ]
         return shapes[: len(self.positions)]
 
-    def _mixed(self, field: Array, shapes: list[tuple[int, ...]]) -> Array:
+    def _mixed(self, field: Array, shapes: list[Shape]) -> Array:
         work = np.empty((2, field.size))
         work[0] = field.reshape(-1)
         radius, circular = self.filter_size // 2, self.padding == "circular"
@@ -182,9 +184,7 @@ class Convolution:
             shapes.append([(count, width, 1, width, 1), (1, count, 1, 1, width**2)])
         return self._systems(places, [width] * len(places), shapes)
 
-    def _systems(
-        self, places: list[IntArray], runs: list[int], shapes: list[list[tuple[int, ...]]]
-    ) -> Systems:
+    def _systems(self, places: list[IntArray], runs: list[int], shapes: list[list[Shape]]) -> Systems:
         begins = np.cumsum([0, *map(len, places)])
         return Systems(
             np.concatenate(places), begins, np.array(runs), np.array(shapes), self.filter_size // 2, self.taps,

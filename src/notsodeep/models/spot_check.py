@@ -17,7 +17,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array, IntArray
 
 # Gauss-Legendre nodes of a panel, and how many standard deviations the panels cover.
-NODES, REACH = 16, 8.0
+NODES, REACH = 16, 9.0
 # The longest panel in units of the narrowest Gaussian factor, and the growth of panels away from the features of φ.
 LONGEST, GROWTH = 4.0, 4.0
 # Widths of v|u, in units of v, below which the inner integral follows the ridge, and below which it is a point.
