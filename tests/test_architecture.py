@@ -32,7 +32,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
         "linalg",
     ),
     ("gaussian",),
-    ("pairs",),
+    ("duals",),
     ("models", "fingerprint"),
     ("data",),
     ("scale",),

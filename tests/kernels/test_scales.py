@@ -15,9 +15,9 @@ from sklearn import datasets
 from tolerances import Oracle, tolerance
 
 import notsodeep as nsd
+from notsodeep.duals import dual as engine
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.dual_grid import dual_grid
-from notsodeep.duals import dual as engine
 from notsodeep.models.tiling import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -166,7 +166,9 @@ def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
 
 @pytest.mark.parametrize("label", ["gelu", "softsign"])
 @pytest.mark.parametrize("columns", [(2.0, 5.0), (8.0, 11.0)])
-def test_the_stated_error_of_a_table_holds_between_its_nodes(label: str, columns: tuple[float, float]) -> None:
+def test_the_stated_error_of_a_table_holds_between_its_nodes(
+    label: str, columns: tuple[float, float]
+) -> None:
     """F and F' of random pairs of two ranges of variances, through the engine, against quadrature."""
     phi, generator = nsd.activation(label), np.random.default_rng(3)
     q, p = (np.exp(generator.uniform(*band, (1, 20))) for band in ((2.0, 5.0), columns))

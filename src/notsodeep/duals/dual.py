@@ -22,23 +22,28 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from notsodeep.duals import pieces, table
 from notsodeep.duals.homogeneous import homogeneous_tiles, slopes_of
 from notsodeep.duals.pieces import StraightPieces
 from notsodeep.duals.series import ALLOWED, Series, SeriesSide, series_tiles
+from notsodeep.duals.sine_cosine import wave_tiles
 from notsodeep.duals.strips import OPTIONS, WIDTH, packed
-from notsodeep.duals.waves import wave_tiles
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
+
+Mask = NDArray[np.bool_]
 
 # Variances are floored here: a variable of variance zero is the limit of this one.
 SMALLEST = 1e-200
@@ -108,7 +113,7 @@ class Prepared:
             }
             # One by one: an interpolation is as accurate as its largest value asks for.
             found = [
-                at_many(lambda q, f=function: np.asarray(f(q))[:, None], flat, (name, shape))[:, 0]
+                at_many(partial(_as_rows, function), flat, (name, shape))[:, 0]
                 for name, function in functions.items()
             ]
             return np.stack(found).reshape(4, *self.inner.shape)
@@ -122,7 +127,7 @@ class Prepared:
             )
 
     @cached_property
-    def straight(self) -> tuple[Array, Array]:
+    def straight(self) -> tuple[Array, IntArray]:
         """What the closed form of straight pieces needs."""
         with self._lock:
             return self.dual.straight.side(self.inner, columns=self.is_columns)
@@ -152,6 +157,11 @@ class Prepared:
             return self._tables[own, other]
 
 
+def _as_rows(function: Callable[[Array], Array], q: Array) -> Array:
+    """The values of a function as rows of one number each."""
+    return np.asarray(function(q))[:, None]
+
+
 @dataclass(frozen=True)
 class Side:
     """The rows or the columns of tiles: some of those that were prepared together.
@@ -178,7 +188,7 @@ class Side:
         """This part of values (…, stack, n)."""
         return np.asarray(values[..., self.part])
 
-    def strips(self, values: Array) -> Array:
+    def strips(self, values: NDArray[Any]) -> NDArray[Any]:
         """This part of features: of rows (stack, n, …), of columns (stack, strips, …)."""
         part = self.part
         if self.prepared.is_columns:
@@ -364,8 +374,10 @@ class Dual:
         if self.careful:
             wanted = np.ones(covariance.shape, dtype=np.bool_)
             if lower:
-                wanted &= np.tri(*covariance.shape[1:], k=-1, dtype=np.bool_)
-            evidence = self._integrate(left, right, covariance, value, slope, bends, np.nonzero(wanted), "quadrature")
+                wanted &= _below(covariance)
+            evidence = self._integrate(
+                left, right, covariance, value, slope, bends, np.nonzero(wanted), "quadrature"
+            )
         elif shape.is_homogeneous and shape.pieces is not None:
             scale = (phi.amplitude * phi.gain) ** 2
             linear, bent = (scale * part for part in slopes_of(shape.pieces))
@@ -431,7 +443,7 @@ class Dual:
         value: Array,
         slope: Array,
         bend: Array,
-        todo: Array,
+        todo: Mask,
         lower: bool,
     ) -> Evidence:
         """Tables where there are any, quadrature for what they leave."""
@@ -465,18 +477,26 @@ class Dual:
             self._integrate(left, right, covariance, value, slope, bend, np.nonzero(wanted), "quadrature")
         )
 
-    def _wanted(self, left: Side, right: Side, covariance: Array, todo: Array, lower: bool) -> Array:
+    def _wanted(self, left: Side, right: Side, covariance: Array, todo: Mask, lower: bool) -> Mask:
         """The pairs that the series does not reach, in the strips that `todo` names."""
         reaches = left.of(left.prepared.series.reach), right.of(right.prepared.series.reach)
         wanted = np.repeat(todo, WIDTH, axis=2)[:, :, : covariance.shape[2]]
         rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
         wanted &= rho > reaches[0][:, :, None] * reaches[1][:, None, :]
         if lower:
-            wanted &= np.tri(*wanted.shape[1:], k=-1, dtype=np.bool_)
-        return np.asarray(wanted)
+            wanted &= _below(covariance)
+        return wanted
 
     def _integrate(  # type: ignore[no-untyped-def]
-        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, bend: Array, where, method: str
+        self,
+        left: Side,
+        right: Side,
+        covariance: Array,
+        value: Array,
+        slope: Array,
+        bend: Array,
+        where,
+        method: str,
     ) -> Evidence:
         """Pairs one by one, by Price's integral or two-dimensional quadrature; dF'/dc is taken for zero."""
         if not len(where[0]):
@@ -507,6 +527,11 @@ class Dual:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _below(field: Array) -> Mask:
+    """The pairs below the diagonal."""
+    return np.tri(field.shape[1], field.shape[2], -1, dtype=np.bool_)
 
 
 @njit(**OPTIONS)

@@ -1,4 +1,4 @@
-"""Activations with one kink at zero, such as ReLU and |x|: a closed form at every correlation, docs/theory.md (3.20)."""
+"""Activations with one kink at zero, such as ReLU and |x|: a closed form for every pair, docs/theory.md (3.20)."""
 
 from __future__ import annotations
 

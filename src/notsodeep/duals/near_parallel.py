@@ -15,11 +15,12 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import special
 
-from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.shapes import Pieces, segment_moments
 from notsodeep.duals.dual import Side
 from notsodeep.duals.strips import OPTIONS
+from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.shapes import Pieces, segment_moments
 from notsodeep.validation import Array
+
 
 class Equation(Protocol):
     """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant."""

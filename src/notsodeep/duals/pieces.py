@@ -1,4 +1,4 @@
-"""Activations made of straight pieces, such as hard tanh: a closed form at every correlation, docs/theory.md (10.14) to (10.16).
+"""Activations made of straight pieces, such as hard tanh: a closed form, docs/theory.md (10.14) to (10.16).
 
 F' is a sum over two kinks of probabilities that both variables are beyond their kink: of wedges under the Gaussian,
 each of which is two of Owen's functions T(h, a), one for each side.  With h, the kink over its own scale, known for a
@@ -6,6 +6,8 @@ row or column, T is a function of one number: an odd Chebyshev sum whose coeffic
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -87,6 +89,10 @@ class StraightPieces:
         scale = np.sqrt(variances)
         return np.asarray(size / scale) if size else np.full_like(scale, REACH)
 
+    def _series(self, size: float, variances: Array) -> Array:
+        """The coefficients of T of one kink, (n, terms)."""
+        return _owen_series(self._positions(size, variances))[:, : self.terms]
+
     def _features(self, variances: Array) -> tuple[Array, IntArray]:
         """All features at flat variances of the shape, (n, features), and how many terms of T each needs."""
         shape, phi, scale = self.phi.shape, self.phi, np.sqrt(variances)
@@ -99,11 +105,7 @@ class StraightPieces:
         for size in self.sizes:
             h = self._positions(size, variances)
             coordinate = _coordinate(h)
-            series = at_many(
-                lambda q, size=size: _owen_series(self._positions(size, q))[:, : self.terms],
-                variances,
-                ("Owen", size, self.terms),
-            )
+            series = at_many(partial(self._series, size), variances, ("Owen", float(size), self.terms))
             columns += [
                 size / scale, special.ndtr(-size / scale), np.exp(-0.5 * (size / scale) ** 2) / np.sqrt(2.0 * np.pi),
                 1.0 / coordinate, 1.0 / np.arcsinh(REACH / coordinate), *series.T,

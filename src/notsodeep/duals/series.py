@@ -1,4 +1,4 @@
-"""Mehler's series F = Σ_k a_k(q) a_k(q') ρ^k, with as many terms as its error bound asks for, docs/theory.md (3.13) to (3.15).
+"""Mehler's series F = Σ_k a_k(q) a_k(q') ρ^k, as long as its error bound asks for: docs/theory.md (3.13) to (3.15).
 
 The error of the first m terms is at most √(t t') |ρ|^m √(S S'), where t is the share of Σ a_k² beyond them at one
 variance; that of F' likewise with Σ k a_k².  Each strip of pairs takes the first level whose bound is small enough.
@@ -58,6 +58,7 @@ class Series:
     def coefficients(self, inner: Array) -> Array:
         """a_k of the terms that do not vanish, at flat variances of the shape, (n, terms)."""
         shape, total = self.shape, int(self.orders[-1])
+
         def of(q: Array) -> Array:
             return shape.mehler(q, total)[:, self.first :: self.stride]
 

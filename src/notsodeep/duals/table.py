@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -107,16 +108,17 @@ class Table:
                 if self.resolved:
                     break
                 # The counts come from a few probes.
-                sizes = tuple(count + 2 + count // 4 for count in sizes)
+                angles, rows_count, columns_count = (count + 2 + count // 4 for count in sizes)
+                sizes = angles, rows_count, columns_count
 
     def _angles(self, coordinates: tuple[Angle, ...]) -> dict[Angle, int]:
         """How many angles resolve F and F' in each coordinate in which some number does."""
-        some = [self._logs(side, np.array([-1.0, 0.3, 1.0])) for side in (0, 1)]
+        rows, columns = (self._logs(side, np.array([-1.0, 0.3, 1.0])) for side in (0, 1))
         for count in ANGLES:
             counts = {}
             for angle in coordinates:
                 self.angle = angle
-                series = chebyshev_coefficients(self._grid(*some, chebyshev_nodes(count)), 1)
+                series = chebyshev_coefficients(self._grid(rows, columns, chebyshev_nodes(count)), 1)
                 counts[angle] = _needed(np.abs(series).max(axis=(0, 2, 3)))
             if any(counts.values()):
                 return {angle: needed for angle, needed in counts.items() if needed}
@@ -162,7 +164,7 @@ class Table:
             self._logs(side, chebyshev_nodes(count)) if count > 1 else np.array([self.bands[side][1]])
             for side, count in enumerate(variances)
         ]
-        series = chebyshev_coefficients(self._grid(*logs, chebyshev_nodes(angles)), 1)
+        series = chebyshev_coefficients(self._grid(logs[0], logs[1], chebyshev_nodes(angles)), 1)
         left, sizes, right = np.linalg.svd(series, full_matrices=False)
         functions: tuple[list[Array], list[Array]] = [], []
         starts, total = np.zeros((angles, 3), dtype=np.intp), 0
@@ -202,7 +204,7 @@ class Table:
         generator = np.random.default_rng(0)
         places = [np.concatenate([[-1.0, 1.0], generator.uniform(-1.0, 1.0, count)]) for count in (5, 5, 14)]
         logs = [self._logs(side, places[side]) for side in (0, 1)]
-        truth = self._grid(*logs, places[2])
+        truth = self._grid(logs[0], logs[1], places[2])
         ones = tuple(np.ones((2, len(part))) for part in logs)
         left, right = (
             self.factors(np.exp(logs[side]), side, (ones[side][0], ones[side][1])) for side in (0, 1)
@@ -262,7 +264,7 @@ def bands(logs: Array, step: float = 0.5, longest: float = 10.0) -> list[Band]:
     low, high = float(np.floor(logs.min() / step) * step), float(np.ceil(logs.max() / step) * step)
     count = max(1, int(np.ceil((high - low) / longest)))
     edges = low + (high - low) * np.arange(count + 1) / count
-    return [(float(a), float(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(float(a), float(b)) for a, b in pairwise(edges)]
 
 
 def band_numbers(logs: Array, ranges: list[Band]) -> IntArray:
@@ -387,7 +389,10 @@ def table_tiles(  # type: ignore[no-untyped-def]
                         v1[j] = np.copysign(1.0, rho[j]) * v1[j]
                         e1[j] = np.copysign(1.0, rho[j]) * e1[j]
                 for j in range(width):
-                    if band_right[t, begin + j] == other and abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
+                    if (
+                        band_right[t, begin + j] == other
+                        and abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]
+                    ):
                         value[t, i, begin + j] = v1[j]
                         slope[t, i, begin + j] = d1[j]
                         if bends:

@@ -1,4 +1,4 @@
-"""Newton's method for the covariances of dense equilibrium models, one tile of pairs at a time, docs/theory.md (3.5)."""
+"""Newton's method for the covariances of dense equilibrium models, a tile of pairs at a time, docs/theory.md (3.5)."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def solve_tile(
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
         return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     covariance = np.empty(form)
-    _guess(
-        forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0]
-    )
+    _guess(forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0])
     if lower:
         covariance[0] = np.tril(covariance[0], -1)
     enough = CARRIED / max(condition, 1.0) if smooth else SETTLED

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from notsodeep.duals import near_parallel
-from notsodeep.duals.dual import Dual, Side
+from notsodeep.duals.dual import Dual
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many

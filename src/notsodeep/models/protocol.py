@@ -53,8 +53,8 @@ class Tile(Protocol):
 class Program(Protocol):
     """A model prepared for two sets of samples. Its methods are called from several threads.
 
-    A program may also have `checks`, a sequence of `SpotCheck`, and `integrate_all_pairs()`: then a few of its pairs are
-    recomputed, and all of them by quadrature if these are not confirmed.
+    A program may also have `checks`, a sequence of `SpotCheck`, and `integrate_all_pairs()`: then a few of its pairs
+    are recomputed, and all of them by quadrature if these are not confirmed.
     """
 
     def start(self) -> Array:

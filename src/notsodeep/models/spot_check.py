@@ -172,7 +172,9 @@ class SpotCheck:
         self.parts: list[Array] = []
         self.finite = True
 
-    def add(self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, number: int = 0) -> None:
+    def add(
+        self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, number: int = 0
+    ) -> None:
         """Note the extreme pairs of a stack of tiles and one at random.
 
         Args:
@@ -193,13 +195,20 @@ class SpotCheck:
         cosines /= roots[:, :, None]
         ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
         places = [(0, a, b) for a in ends[0] for b in ends[1]]
-        flat = cosines.argmax(), cosines.argmin(), (12_345 + 7919 * number) % cosines.size
-        places += [tuple(int(k) for k in np.unravel_index(one, cosines.shape)) for one in flat]
-        t, i, j = np.array(places).T
+        flat = [int(cosines.argmax()), int(cosines.argmin()), (12_345 + 7919 * number) % cosines.size]
+        t, i, j = np.concatenate(
+            [np.array(places).T, np.array(np.unravel_index(flat, cosines.shape))], axis=1
+        )
         # A pair that was not computed, or has no signal, has the covariance zero.
         kept = covariance[t, i, j] != 0.0
         t, i, j = t[kept], i[kept], j[kept]
-        numbers = left.variances[t, i], right.variances[t, j], covariance[t, i, j], value[t, i, j], slope[t, i, j]
+        numbers = (
+            left.variances[t, i],
+            right.variances[t, j],
+            covariance[t, i, j],
+            value[t, i, j],
+            slope[t, i, j],
+        )
         self.parts.append(np.stack(numbers))
 
     def differences(self, count: int, bound: float) -> Differences:
@@ -229,7 +238,9 @@ class SpotCheck:
         phi, variances, covariance = self.phi, pairs[:2], pairs[2]
         second, steep = (part.reshape(2, -1) for part in moments(phi, variances.reshape(-1), halvings))
         energy, speed = (np.maximum(np.sqrt(part[0] * part[1]), 1e-300) for part in (second, steep))
-        found = np.array([dual(phi, *one, slope=self.tangent, halvings=halvings) for one in pairs[:3].T.tolist()])
+        found = np.array(
+            [dual(phi, *one, slope=self.tangent, halvings=halvings) for one in pairs[:3].T.tolist()]
+        )
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(found[:, 0] - pairs[3]) / size
@@ -259,9 +270,7 @@ class Differences:
         return np.flatnonzero(self.differences > bound + self.rounding)
 
 
-def _slope_rounding(
-    phi: Activation, variances: Array, covariance: Array, speed: Array
-) -> Array:
+def _slope_rounding(phi: Activation, variances: Array, covariance: Array, speed: Array) -> Array:
     """How much rounding of a covariance may change F', relative to √(E1 E1')."""
     scale = np.maximum(np.sqrt(variances[0] * variances[1]), 1e-300)
     rho = np.clip(covariance / scale, -1.0, 1.0)

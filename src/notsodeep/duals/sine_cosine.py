@@ -34,7 +34,9 @@ def wave_tiles(covariance, own, others, sine, lower, value, slope):  # type: ign
                     x = size[j]
                     # 1 - e^{-2x}, by its series where the difference would cancel.
                     y = 2.0 * x
-                    series = y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0 * (1.0 - y / 5.0 * (1.0 - y / 6.0)))))
+                    series = y * (
+                        1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0 * (1.0 - y / 5.0 * (1.0 - y / 6.0))))
+                    )
                     rest = series if y < 0.004 else 1.0 - less[j]
                     odd = np.copysign(0.5 * height[j] * rest, entry[j])
                     even = 0.5 * height[j] * (1.0 + less[j])
