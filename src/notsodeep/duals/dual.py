@@ -24,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -41,6 +41,7 @@ from notsodeep.duals.strips import OPTIONS, WIDTH, packed
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
 from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array, IntArray
 
 Mask = NDArray[np.bool_]
@@ -57,6 +58,8 @@ CLOSED, QUADRATURE = 1e-14, 1e-12
 ANNOUNCED, PROBED, PATIENCE = 512, 16, 10.0
 # Variances at which the length of the series is chosen.
 PROBES = 9
+# Ends of ranges of log variances are multiples of this.
+STEP = 0.5
 
 
 @dataclass(frozen=True)
@@ -273,8 +276,12 @@ class Dual:
         self.phi, self.pairs, self.careful = phi, pairs, False
         inner = phi.gain**2 * np.asarray(variances, dtype=np.float64).reshape(-1)
         inner = inner[inner > SMALLEST]
-        ends = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
-        self.probes = np.geomspace(*ends, PROBES)
+        logs = np.log([inner.min(), inner.max()]) if len(inner) else np.zeros(2)
+        if not shape.features_anywhere:
+            # Rounded outwards: what is chosen for a range is kept for the next call.  A callable may not exist there.
+            logs = np.array([np.floor(logs[0] / STEP), np.ceil(logs[1] / STEP)]) * STEP
+        self.range = float(logs[0]), float(logs[1])
+        self.probes = probes_of(self.range)
         self._lock = threading.Lock()
 
     @cached_property
@@ -295,17 +302,8 @@ class Dual:
     def series(self) -> Series:
         """The series, as long as it needs to be for every correlation, or at most as long as it is worth."""
         shape = self.phi.shape
-        longest = Series(shape, MOST if shape.pieces is not None or self.has_table else MOST_ALONE)
-        shares = self._shares(longest)
-        enough = np.flatnonzero((shares <= ALLOWED).all(axis=0))
-        if len(enough):
-            return Series(shape, int(longest.counts[enough[0]]))
-        return longest
-
-    def _shares(self, series: Series) -> Array:
-        shape, inner = self.phi.shape, self.probes
-        energy, steep = shape.second_moment(inner), shape.derivative_second_moment(inner)
-        return series.shares(inner, series.coefficients(inner), energy, steep)
+        most = MOST if shape.pieces is not None or self.has_table else MOST_ALONE
+        return _series_for(shape, self.range, most)[0]
 
     @cached_property
     def straight(self) -> StraightPieces:
@@ -317,9 +315,10 @@ class Dual:
     @cached_property
     def bands(self) -> list[table.Band]:
         """Ranges of log variances of the tables; smaller variances are left to the series with every other."""
-        series = self.series
+        series, most = self.series, MOST if self.has_table else MOST_ALONE
         order = max(int(series.orders[-1]) - 1, 1)
-        reach = np.exp(0.5 * (np.log(ALLOWED) - np.log(self._shares(series)[:, -1])) / order)
+        shares = _series_for(self.phi.shape, self.range, most)[1]
+        reach = np.exp(0.5 * (np.log(ALLOWED) - np.log(shares)) / order)
         needed = self.probes[reach * reach.min() < 1.0 + 1e-6]
         if not len(needed):
             needed = self.probes[-1:]
@@ -527,6 +526,23 @@ class Dual:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def probes_of(logs: tuple[float, float]) -> Array:
+    """A few variances between the ends of a range of their logarithms."""
+    return np.exp(np.linspace(*logs, PROBES))
+
+
+@lru_cache(maxsize=256)
+def _series_for(shape: Shape, logs: tuple[float, float], most: int) -> tuple[Series, Array]:
+    """The series that serves every correlation over a range of variances, or the longest; shares beyond its terms."""
+    inner, longest = probes_of(logs), Series(shape, most)
+    shares = longest.shares(
+        inner, longest.coefficients(inner), shape.second_moment(inner), shape.derivative_second_moment(inner)
+    )
+    enough = np.flatnonzero((shares <= ALLOWED).all(axis=0))
+    level = int(enough[0]) if len(enough) else len(longest.counts) - 1
+    return Series(shape, int(longest.counts[level])), shares[:, level]
 
 
 def _below(field: Array) -> Mask:

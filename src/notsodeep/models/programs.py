@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from notsodeep.duals import near_parallel
-from notsodeep.duals.dual import Dual
+from notsodeep.duals.dual import Dual, probes_of
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.newton import TileSolution, solve_tile
@@ -182,14 +183,9 @@ class Layer:
 
     def _condition(self) -> float:
         """The largest q E[φ''²]/E1, by which F' may change faster than ρ; infinite for kinked activations."""
-        shape, q = self.phi.shape, self.dual.probes
         if self.dual.is_constant:
             return 1.0
-        if is_kinked(self.phi):
-            return np.inf
-        steep = np.maximum(shape.derivative_second_moment(q), 1e-300)
-        bent = shape.expectation(q, lambda xi, x: shape(x, 2) ** 2)
-        return float(np.max(q * bent / steep))
+        return np.inf if is_kinked(self.phi) else _condition(self.phi.shape, self.dual.range)
 
     @cached_property
     def noise(self) -> float:
@@ -260,6 +256,15 @@ class Layer:
         return value, slope, info
 
 
+@lru_cache(maxsize=256)
+def _condition(shape: Shape, logs: tuple[float, float]) -> float:
+    """The largest q E[φ''²]/E1 over a range of log variances."""
+    q = probes_of(logs)
+    steep = np.maximum(shape.derivative_second_moment(q), 1e-300)
+    return float(np.max(q * shape.expectation(q, lambda xi, x: shape(x, 2) ** 2) / steep))
+
+
+@lru_cache(maxsize=256)
 def is_kinked(phi: Activation) -> bool:
     """Whether the derivative of the activation jumps somewhere."""
     constant = phi.amplitude == 0.0 or phi.gain == 0.0

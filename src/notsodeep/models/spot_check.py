@@ -191,8 +191,8 @@ class SpotCheck:
             self.finite = False
             return
         roots, others = left.root, right.root
-        cosines = covariance / others[:, None, :]
-        cosines /= roots[:, :, None]
+        cosines = covariance * (1.0 / others)[:, None, :]
+        cosines *= (1.0 / roots)[:, :, None]
         ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
         places = [(0, a, b) for a in ends[0] for b in ends[1]]
         flat = [int(cosines.argmax()), int(cosines.argmin()), (12_345 + 7919 * number) % cosines.size]
