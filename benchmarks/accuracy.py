@@ -41,7 +41,7 @@ from notsodeep.nets import DEQNet, ExplicitNet, Net, empirical_kernels
 from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
-from notsodeep.papers.training_rows import Parts, parts_of, three_networks
+from notsodeep_lab.papers.training_rows import Parts, parts_of, three_networks
 
 CONSOLE = Console()
 RESULTS = Path(__file__).parent / "results"

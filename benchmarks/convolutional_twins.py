@@ -43,7 +43,7 @@ from notsodeep.files import atomic_append
 from notsodeep.gaussian import activation
 from notsodeep.kernels import both_kernels
 from notsodeep.models import ConvDEQ, ConvExplicit
-from notsodeep.papers.conv_twins import TARGETS, small_images
+from notsodeep_lab.papers.conv_twins import TARGETS, small_images
 from notsodeep.validation import Array
 
 DATA = ("cifar10", "fashion_mnist", "mnist")

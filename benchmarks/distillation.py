@@ -63,7 +63,7 @@ from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split
-from notsodeep.papers.training_rows import Parts, parts_of
+from notsodeep_lab.papers.training_rows import Parts, parts_of
 
 CONSOLE = Console(width=150)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"

@@ -45,10 +45,10 @@ from harness import (
 from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
-import notsodeep.interfaces.app
+import notsodeep_lab.explorer
 
 CONSOLE = Console(highlight=False, width=150)
-MAIN = str(Path(notsodeep.interfaces.app.__file__).with_name("main.py"))
+MAIN = str(Path(notsodeep_lab.explorer.__file__).with_name("main.py"))
 LIMIT = 2.0  # seconds
 
 # What is moved in which view, on which data: kind of widget, its key, the value before, new values.

@@ -43,7 +43,7 @@ from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.modules import Net
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
-from notsodeep.papers.training_rows import Parts, parts_of
+from notsodeep_lab.papers.training_rows import Parts, parts_of
 
 CONSOLE = Console()
 JOURNAL = RESULTS / "injected_accuracy.jsonl"

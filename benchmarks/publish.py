@@ -14,9 +14,9 @@ from pathlib import Path
 from harness import filled, markdown_table, write_atomically
 
 from notsodeep.files import atomic_write
-from notsodeep.interfaces.value_formats import seconds, shown
-from notsodeep.papers import EXPERIMENTS, draw
-from notsodeep.papers.results_reader import Result, read_results
+from notsodeep.cli.value_formats import seconds, shown
+from notsodeep_lab.papers import EXPERIMENTS, draw
+from notsodeep_lab.papers.results_reader import Result, read_results
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

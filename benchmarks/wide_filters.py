@@ -26,7 +26,7 @@ from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernels import both_kernels
 from notsodeep.models import ConvDEQ
 from notsodeep.models.mixing import Convolution
-from notsodeep.papers.conv_twins import small_images
+from notsodeep_lab.papers.conv_twins import small_images
 from notsodeep.validation import Array
 
 PAGE = ROOT / "docs" / "convolutional.md"

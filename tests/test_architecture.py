@@ -353,7 +353,7 @@ BROKEN = {
     "a star": ({"data/a.py": "from numpy import *"}, star_imports),
     "an assertion": ({"data/a.py": "def f(x):\n    assert x > 0"}, assertions),
     "a way around the face of papers": (
-        {"interfaces/a.py": "from notsodeep.papers.runner import reproduce", "papers/runner.py": ""},
+        {"interfaces/a.py": "from notsodeep_lab.papers.runner import reproduce", "papers/runner.py": ""},
         ways_around_the_face,
     ),
     "a name with two meanings": ({"data/tables.py": "", "scale/tables.py": ""}, repeated_names),
@@ -367,9 +367,9 @@ BROKEN = {
 SOUND = {
     "__init__.py": "from notsodeep.models import DEQ\n__version__ = '0'",
     "models.py": "from .gaussian.moments import second_moment\nfrom . import errors",
-    "papers/__init__.py": "from notsodeep.papers.runner import reproduce",
+    "papers/__init__.py": "from notsodeep_lab.papers.runner import reproduce",
     "papers/runner.py": "",
-    "interfaces/report.py": "from notsodeep.papers import reproduce",
+    "interfaces/report.py": "from notsodeep_lab.papers import reproduce",
     "errors.py": "import os\nopen('x', 'rb')\nos.open('x', 0)\npath.open(mode='wb')\npath.read_text(encoding='utf-8')",
     "gaussian/__init__.py": "from .moments import second_moment",
     "gaussian/moments.py": "import numpy.linalg, scipy.special\nfrom . import rules\nfrom .. import errors",

@@ -34,7 +34,7 @@ def run_without(packages: set[str], code: str, folder: Path) -> subprocess.Compl
 
 
 def typed_without(packages: set[str], *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    code = f"sys.argv = ['notsodeep', *{arguments!r}]\nfrom notsodeep.interfaces.cli import main\nmain()"
+    code = f"sys.argv = ['notsodeep', *{arguments!r}]\nfrom notsodeep.cli import main\nmain()"
     return run_without(packages, code, folder)
 
 
@@ -54,7 +54,7 @@ KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "
         ("torch", "import_module('notsodeep.nets.modules')"),
         ("torch", "import_module('notsodeep.convergence.certify')"),
         ("matplotlib", "import_module('notsodeep.figures')"),
-        ("matplotlib", "import_module('notsodeep.papers').draw"),
+        ("matplotlib", "import_module('notsodeep_lab.papers').draw"),
         ("zarr", KERNEL + "out='G.zarr')"),
         ("zarr", "nsd.open_kernel('G.zarr')"),
         ("zarr", "nsd.scale.open_rows('rows.zarr')"),

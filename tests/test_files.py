@@ -63,7 +63,7 @@ def test_an_experiment_is_stopped_and_goes_on_without_the_ways_of_unix(tmp_path)
     code = f"""
 sys.path.insert(0, {tests!r})
 from toy_experiment import Toy, ToySpec, expected_rows, without_seconds
-from notsodeep.papers.runner import reproduce
+from notsodeep_lab.papers.runner import reproduce
 spec = ToySpec(sizes=(1, 2), seeds=2)
 def stop(done, total, news):
     if done == 2:

@@ -43,7 +43,7 @@ from notsodeep.designs import design
 from notsodeep.files import atomic_append
 from notsodeep.models import ConvDEQ
 from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions
-from notsodeep.papers.conv_twins import small_images
+from notsodeep_lab.papers.conv_twins import small_images
 
 HERE = Path(__file__).resolve().parent
 PAGE = ROOT / "docs" / "comparison.md"

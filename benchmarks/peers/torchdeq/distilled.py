@@ -29,7 +29,7 @@ from harness import RESULTS, Provenance, Row, markdown_table, write_atomically, 
 from notsodeep.nets import DEQNet, distill, guarded
 from notsodeep.nets.fidelity import milliseconds
 from notsodeep.nets.student_fit import in_batches
-from notsodeep.papers.training_rows import Parts, parts_of
+from notsodeep_lab.papers.training_rows import Parts, parts_of
 
 WIDTH, ROWS, EPOCHS, UNTIL = 256, 8_000, 4, 0.995
 # The largest norm of W: what training makes of it beyond that is scaled back after each step.
