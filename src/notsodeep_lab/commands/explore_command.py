@@ -42,7 +42,7 @@ def explore(
     Example: notsodeep explore
     """
     # Looked for, not imported: the server does that in a process of its own.
-    for name in ("streamlit", "matplotlib"):
+    for name in ("streamlit", "matplotlib", "jinja2", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise missing("streamlit", "The explorer", name)
     free = _free_port(address, port)

@@ -13,9 +13,13 @@ from typing import Any
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
+
+needed("msgspec", "An experiment (notsodeep_lab.papers)")
+
 from notsodeep_lab.papers.aistats import Aistats1
 from notsodeep_lab.papers.conv_twins import ConvTwins
 from notsodeep_lab.papers.distill import Distill
+from notsodeep_lab.papers.errata import Errata
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.hld import Hld1
@@ -64,6 +68,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     Distill,
     Width,
     LearningCurves,
+    Errata,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}
 

@@ -1,10 +1,5 @@
 """The misprints of the papers, each with the number that shows it: docs/errata.md.
 
-    python benchmarks/errata.py                   # recompute, print the tables, write results/errata.json
-    python benchmarks/errata.py --write           # and refresh the numbers in docs/errata.md
-    python benchmarks/errata.py --only icml-beta3 # some of them; the others keep their earlier numbers
-    python benchmarks/errata.py --quick           # small sizes, to see that it runs; nothing is written
-
 Two kinds of evidence. A scalar of an equivalent is a derivative of the exact kernel of one pair of samples,
 which finite differences find to seven digits. And the operator norm of exact kernel minus equivalent falls with
 n for a right formula and stalls for a wrong one. Mixture of all kernel errors: two classes of equal size,
@@ -13,17 +8,12 @@ n for a right formula and stalls for a wrong one. Mixture of all kernel errors: 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import RESULTS, ROOT, Provenance, Row, markdown_table, write_atomically, write_json
 from numpy.typing import NDArray
-from rich.console import Console
 from scipy.optimize import brentq
 from scipy.sparse.linalg import eigsh, svds
 
@@ -34,6 +24,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
+from notsodeep_lab.papers.experiment import Row
 
 Array = NDArray[np.float64]
 Model = DEQ | Explicit
@@ -41,8 +32,6 @@ Formula = Callable[[Any, float], Coefficients]  # of a DEQ or of an Explicit, an
 Tables = list[list[Row]]
 
 SIGMA_A2 = 0.2
-DOCUMENT = ROOT / "docs" / "errata.md"
-CONSOLE = Console(highlight=False, width=150)
 
 
 @dataclass(frozen=True)
@@ -54,16 +43,14 @@ class Size:
     widths: tuple[int, ...]
 
 
-FULL = Size((500, 1000, 2000), 3, (500, 1000, 2000, 4000))
-QUICK = Size((100, 200), 1, (100, 200))
-
-
 # --- evidence from one pair: the scalars are derivatives of the exact kernel ---------------------------
 
 
 def scalars_by_differences(model: Model, tau0: float, kernel: str, step: float = 4e-3) -> dict[str, float]:
-    """What (4.7) claims, taken from the exact kernel k(r_1, r_2, c) of two samples with squared norms r and
-    inner product c: ∂k/∂c, ∂²k/∂r_1∂r_2, ½ ∂²k/∂c² at r = τ0², c = 0, and k(τ0², τ0², τ0²)."""
+    """The scalars of (4.7) from the exact kernel k(r_1, r_2, c) of two samples, by finite differences.
+
+    With squared norms r and inner product c: ∂k/∂c, ∂²k/∂r_1∂r_2, ½ ∂²k/∂c² at r = τ0², c = 0, and k(τ0², τ0², τ0²).
+    """
     first = np.array([1.0, -8.0, 0.0, 8.0, -1.0]) / (12.0 * step)
     second = np.array([-1.0, 16.0, -30.0, 16.0, -1.0]) / (12.0 * step**2)
     moves = step * np.arange(-2, 3)
@@ -119,7 +106,8 @@ class Sample:
         core[:-1, :-1] += scalars.trace * known.T
         informative = np.column_stack([known.one_hot / np.sqrt(known.p), known.psi])
         low_rank = informative @ core @ informative.T
-        return scalars.linear * self.X @ self.X.T + low_rank + scalars.identity * np.eye(len(self.X))
+        found: Array = scalars.linear * self.X @ self.X.T + low_rank + scalars.identity * np.eye(len(self.X))
+        return found
 
 
 Distance = Callable[[Sample], Array]
@@ -540,7 +528,8 @@ def empirical_tangent(model: DEQ, X: Array, width: int, seed: int) -> Array:
         adjoint[:, i] = slope * np.linalg.solve(np.eye(width) - recurrent.T * slope, readout)
     features = z.T @ z
     inner = model.sigma_a2 * features + model.sigma_b2 * X @ X.T
-    return features + (adjoint.T @ adjoint / width) * inner
+    found: Array = features + (adjoint.T @ adjoint / width) * inner
+    return found
 
 
 def tangent_reading(size: Size) -> Tables:
@@ -649,7 +638,7 @@ def aistats_lemma2(size: Size) -> Tables:
     for name, selector in selectors.items():
         row: Row = {"R": name, "shapes": f"{selector.shape} · {(width * n, width * n)}"}
         fits = selector.shape[1] == width * n
-        found = gradient_by_lemma(network, X, y, selector) if fits else None
+        found = gradient_by_lemma(network, X, y, selector.astype(np.float64)) if fits else None
         row["relative error of ∇_W Φ"] = (
             None if found is None else float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
         )
@@ -669,7 +658,7 @@ class Initialisation:
 
     def data(self) -> Array:
         X = np.random.default_rng(0).standard_normal((self.d, self.n))
-        return X * np.sqrt(self.d) / np.linalg.norm(X, axis=0)
+        return np.asarray(X * np.sqrt(self.d) / np.linalg.norm(X, axis=0), dtype=np.float64)
 
     def third_inequality(self, width: int) -> float:
         """Left side over right side of the paper's (9), our (8.19), for one random network."""
@@ -686,7 +675,7 @@ class Initialisation:
         rows = self.data().T / np.sqrt(self.d)
         least = float(np.linalg.eigvalsh(conjugate_kernel(DEQ(NORMALISED_RELU, self.sigma_w2, 1.0), rows))[0])
         contraction = 1.0 - np.sqrt(8.0 * self.sigma_w2) - self.delta
-        return least * contraction**4 / (8.0 * self.n * (self.readout + self.delta) ** 2)
+        return float(least * contraction**4 / (8.0 * self.n * (self.readout + self.delta) ** 2))
 
 
 INITIALISATIONS = {
@@ -724,7 +713,7 @@ def aistats_step(size: Size) -> Tables:
     ]
 
 
-# --- command line --------------------------------------------------------------------------------------
+# --- all of them --------------------------------------------------------------------------------------
 
 MEASURES: dict[str, Callable[[Size], Tables]] = {
     "icml-alpha2": icml_alpha2,
@@ -744,59 +733,3 @@ MEASURES: dict[str, Callable[[Size], Tables]] = {
     "aistats-condition": aistats_condition,
     "aistats-step": aistats_step,
 }
-
-
-def shown(value: Any) -> Any:
-    """Four figures in the tables; JSON keeps them all."""
-    if isinstance(value, float):
-        return "0" if abs(value) < 1e-12 else f"{value:.4g}"
-    return ("yes" if value else "no") if isinstance(value, bool) else value
-
-
-def block(tables: Tables) -> str:
-    return "\n".join(
-        markdown_table([{k: shown(v) for k, v in row.items()} for row in rows]) for rows in tables
-    )
-
-
-def marks(key: str) -> tuple[str, str]:
-    return f"<!-- numbers: {key} -->", f"<!-- end: {key} -->"
-
-
-def refreshed(text: str, results: Mapping[str, Any]) -> str:
-    """The document with the tables between its marks replaced."""
-    for key in MEASURES:
-        start, end = marks(key)
-        if text.count(start) != 1 or text.count(end) != 1:
-            raise SystemExit(f"{DOCUMENT.name} must hold the marks {start} and {end} once each.")
-        before, rest = text.split(start)
-        text = f"{before}{start}\n\n{block(results[key]['tables'])}\n{end}{rest.split(end)[1]}"
-    return text
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
-    parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES), metavar="NAME")
-    parser.add_argument("--write", action="store_true", help="refresh the numbers in docs/errata.md")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    arguments = parser.parse_args()
-    stored = arguments.out / "errata.json"
-    results = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
-    for name in arguments.only:
-        provenance = Provenance()
-        tables = MEASURES[name](QUICK if arguments.quick else FULL)
-        results[name] = {"provenance": provenance.record(), "tables": tables}
-        CONSOLE.print(f"{name}\n\n{block(tables)}", markup=False)
-    if arguments.quick:
-        return
-    results = {name: results[name] for name in MEASURES if name in results}
-    write_json(stored, results)
-    if arguments.write:
-        write_atomically(DOCUMENT, refreshed(DOCUMENT.read_text(encoding="utf-8"), results))
-
-
-if __name__ == "__main__":
-    main()

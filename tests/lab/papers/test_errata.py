@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,21 +13,13 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.gaussian import activation
 from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ, Explicit
+from notsodeep_lab.papers import errata_formulas as errata
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
+QUICK = errata.Size((100, 200), 1, (100, 200))
 
 # A printed scalar is wrong when it misses the exact kernel by this much of it, far above every tolerance.
 WRONG = 0.05
-
-
-@pytest.fixture(scope="module")
-def errata() -> Any:
-    """benchmarks/errata.py, a script beside its harness."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        yield importlib.import_module("errata")
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
 
 
 def assert_decided(row: dict[str, Any]) -> None:
@@ -54,7 +43,7 @@ def assert_decided(row: dict[str, Any]) -> None:
         ("relu", "ntk_paper", "icml_beta3_printed", "trace"),
     ],
 )
-def test_implicit_scalars(errata: ModuleType, name: str, kernel: str, printed: str, scalar: str) -> None:
+def test_implicit_scalars(name: str, kernel: str, printed: str, scalar: str) -> None:
     assert_decided(errata.scalar_row(errata.deq(name)(1.0), kernel, getattr(errata, printed), scalar, scalar))
 
 
@@ -68,18 +57,18 @@ def test_implicit_scalars(errata: ModuleType, name: str, kernel: str, printed: s
         ("E[(σ²)''] for ½E[(σ²)''] in α̃₄", "norm"),
     ],
 )
-def test_each_slip_in_the_explicit_recursion(errata: ModuleType, reading: str, scalar: str) -> None:
+def test_each_slip_in_the_explicit_recursion(reading: str, scalar: str) -> None:
     formula = errata.EXPLICIT_READINGS[reading]
     assert_decided(errata.scalar_row(errata.two_relu_layers(1.0), "ck", formula, scalar, scalar))
 
 
-def test_one_layer_does_not_show_the_slips(errata: ModuleType) -> None:
+def test_one_layer_does_not_show_the_slips() -> None:
     layer = Explicit(["relu"]).centred(1.0)
     found = errata.EXPLICIT_READINGS["as printed"](layer, 1.0)
     assert_close(found.as_array(), coefficients(layer, 1.0).as_array(), Oracle.IDENTITY)
 
 
-def test_leaky_relu_layers_are_centred_at_the_scale_of_their_input(errata: ModuleType) -> None:
+def test_leaky_relu_layers_are_centred_at_the_scale_of_their_input() -> None:
     means, errors = errata.icml_centring(errata.Size((50, 100), 1, ()))
     for row in means:
         assert_close(row["E[σ] right"], 0.0, Oracle.CLOSED_FORM, scale=1.0)
@@ -87,7 +76,7 @@ def test_leaky_relu_layers_are_centred_at_the_scale_of_their_input(errata: Modul
     assert errors[0]["exponent"] > 0.5 > 0.0 > errors[1]["exponent"]
 
 
-def test_the_printed_equivalent_stalls_where_ours_falls(errata: ModuleType) -> None:
+def test_the_printed_equivalent_stalls_where_ours_falls() -> None:
     readings = {name: errata.EXPLICIT_READINGS[name] for name in ("as printed", "right")}
     distances = {
         name: errata.to_equivalent(errata.two_relu_layers, "ck", formula)
@@ -102,7 +91,7 @@ def test_the_printed_equivalent_stalls_where_ours_falls(errata: ModuleType) -> N
 
 
 @pytest.mark.parametrize("kernel", ["ck_preactivations", "ntk_preactivations"])
-def test_the_identity_has_no_fourth_power(errata: ModuleType, kernel: str) -> None:
+def test_the_identity_has_no_fourth_power(kernel: str) -> None:
     sample = errata.Sample.draw(300, seed=0)
     tau0 = sample.statistics.tau0
     model = errata.deq("relu")(tau0)
@@ -119,12 +108,12 @@ def test_the_identity_has_no_fourth_power(errata: ModuleType, kernel: str) -> No
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "elu", "swish", "gelu", "softplus", "cos"])
 @pytest.mark.parametrize("sigma_a2", [0.1, 0.5])
-def test_two_quadratic_layers_cannot_match(errata: ModuleType, name: str, sigma_a2: float) -> None:
+def test_two_quadratic_layers_cannot_match(name: str, sigma_a2: float) -> None:
     assert errata.quadratic_ratio(DEQ(name, sigma_a2).centred(1.3), 1.3) < 2.0
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_ratio_of_two_quadratic_layers(errata: ModuleType, seed: int) -> None:
+def test_the_ratio_of_two_quadratic_layers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tau0, slopes, curvatures = 1.3, rng.normal(size=2), rng.normal(size=2)
     layers = [
@@ -137,19 +126,19 @@ def test_the_ratio_of_two_quadratic_layers(errata: ModuleType, seed: int) -> Non
     assert 2.0 <= found < 4.0
 
 
-def test_the_second_derivative_has_a_mean(errata: ModuleType) -> None:
+def test_the_second_derivative_has_a_mean() -> None:
     relu, cosine, tanh = (row["E[φ''(ξ)]"] for row in errata.mean_curvatures())
     assert_close([relu, cosine], [1 / np.sqrt(2 * np.pi), -np.exp(-0.5)], Oracle.CLOSED_FORM)
     assert tanh == 0.0
 
 
-def test_the_variance_of_leaky_relu(errata: ModuleType) -> None:
+def test_the_variance_of_leaky_relu() -> None:
     rows = errata.energies()
     assert_close([row["right, 2ab"] for row in rows], [row["E[σ²]"] for row in rows], Oracle.CLOSED_FORM)
     assert abs(rows[0]["printed, ab"] - rows[0]["E[σ²]"]) > WRONG
 
 
-def test_one_leaky_relu_layer_misses_one_scalar_and_two_miss_none(errata: ModuleType) -> None:
+def test_one_leaky_relu_layer_misses_one_scalar_and_two_miss_none() -> None:
     missed = {}
     for name, recipe in errata.RECIPES.items():
         target = recipe.target(1.3).as_array()
@@ -160,7 +149,7 @@ def test_one_leaky_relu_layer_misses_one_scalar_and_two_miss_none(errata: Module
     assert not missed["G, two layers (7.6)"].any()
 
 
-def test_the_input_needs_no_width(errata: ModuleType) -> None:
+def test_the_input_needs_no_width() -> None:
     for row in errata.input_scale(errata.Size((), 0, (200, 800)))[0]:
         assert abs(row["right"] - 1.0) < 0.25
         assert_close(row["printed"] * row["width m"], row["right"], Oracle.IDENTITY)
@@ -170,7 +159,7 @@ def test_the_input_needs_no_width(errata: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("c", [-0.7, 0.0, 0.4])
-def test_the_last_factor_of_the_double_sum(errata: ModuleType, c: float) -> None:
+def test_the_last_factor_of_the_double_sum(c: float) -> None:
     pair = np.array([[1.0, 0.0], [c, np.sqrt(1.0 - c**2)]])
     exact = tangent_kernel(DEQ(errata.NORMALISED_RELU, 0.2), pair, of="preactivations")[0, 1]
     assert_close(errata.double_sum(c, 0.2, 60, last_factor=False), exact, Oracle.QUADRATURE)
@@ -178,15 +167,15 @@ def test_the_last_factor_of_the_double_sum(errata: ModuleType, c: float) -> None
 
 
 @pytest.mark.slow
-def test_which_kernel_is_the_tangent_kernel_of_the_network(errata: ModuleType) -> None:
+def test_which_kernel_is_the_tangent_kernel_of_the_network() -> None:
     network, *others = errata.tangent_reading(errata.Size((), 0, (200,)))[0]
     values = [[value for value in row.values() if isinstance(value, float)] for row in (network, *others)]
     assert max(values[0]) < 0.1
     assert min(min(row) for row in values[1:]) > 0.25
 
 
-def test_the_slope_on_the_sphere_is_positive(errata: ModuleType) -> None:
-    for row in errata.hld_slope(errata.QUICK)[0]:
+def test_the_slope_on_the_sphere_is_positive() -> None:
+    for row in errata.hld_slope(QUICK)[0]:
         assert_decided(row)
         assert row["printed"] < 0.0 < row["right"]
 
@@ -194,15 +183,15 @@ def test_the_slope_on_the_sphere_is_positive(errata: ModuleType) -> None:
 # --- AISTATS -------------------------------------------------------------------------------------------
 
 
-def test_the_gradient_of_lemma_2(errata: ModuleType) -> None:
+def test_the_gradient_of_lemma_2() -> None:
     column = "relative error of ∇_W Φ"
-    printed, transposed, right = (row[column] for row in errata.aistats_lemma2(errata.QUICK)[0])
+    printed, transposed, right = (row[column] for row in errata.aistats_lemma2(QUICK)[0])
     assert printed is None
     assert right < 1e-7 < 0.1 < transposed
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5])
-def test_the_cosines_of_lemma_3(errata: ModuleType, depth: int) -> None:
+def test_the_cosines_of_lemma_3(depth: int) -> None:
     row = errata.cosines(-0.6, 0.12, depth)
     exact = row["of the exact kernel"]
     assert_close(row["right"], exact, Oracle.QUADRATURE)
@@ -212,7 +201,7 @@ def test_the_cosines_of_lemma_3(errata: ModuleType, depth: int) -> None:
     assert abs(before - exact) > 1e-6
 
 
-def test_width_does_not_meet_the_third_inequality(errata: ModuleType) -> None:
+def test_width_does_not_meet_the_third_inequality() -> None:
     assumed, smaller = errata.INITIALISATIONS.values()
     assert assumed.third_inequality(100) < assumed.limit() < 0.01
     assert smaller.third_inequality(400) > 1.0
@@ -222,7 +211,7 @@ def test_width_does_not_meet_the_third_inequality(errata: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.5, 25.0])
-def test_the_printed_step_needs_twice_the_third_inequality(errata: ModuleType, factor: float) -> None:
+def test_the_printed_step_needs_twice_the_third_inequality(factor: float) -> None:
     # λ_0 ≤ ||Z||₂² ≤ c_a² ||X||_F²: the readout's part is at least λ_0.
     proved, _ = errata.one_step(1.0, 4.0 * factor)
     assert proved == pytest.approx(1.0)
@@ -234,18 +223,9 @@ def test_the_printed_step_needs_twice_the_third_inequality(errata: ModuleType, f
         assert proved <= printed + 1e-12
 
 
-def test_the_document_has_a_table_for_every_erratum(errata: ModuleType) -> None:
+def test_the_document_has_a_table_for_every_erratum() -> None:
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     for key in errata.MEASURES:
-        start, end = errata.marks(key)
+        start, end = f"<!-- numbers: {key} -->", f"<!-- end: {key} -->"
         assert text.count(start) == text.count(end) == 1
         assert "|---|" in text.split(start)[1].split(end)[0]
-
-
-def test_refreshing_replaces_the_tables_and_nothing_else(errata: ModuleType) -> None:
-    text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-    fake = {key: {"tables": [[{"column": key}]]} for key in errata.MEASURES}
-    once = errata.refreshed(text, fake)
-    assert errata.refreshed(once, fake) == once
-    assert once.split("<!-- numbers")[0] == text.split("<!-- numbers")[0]
-    assert all(f"| {key} |" in once for key in errata.MEASURES)
