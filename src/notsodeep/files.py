@@ -96,11 +96,8 @@ def journal_line(content: dict[str, Any], **options: Any) -> bytes:
 def read_journal_line(line: bytes) -> Any:
     """The content of a line without its newline; None if the line is not as it was written."""
     size = len(_line_head(b""))
-    if line[:size] == _line_head(b"{" + line[size:]):
-        return json.loads(b"{" + line[size:])
-    # Stores of kernels once had the checksum before the JSON.
-    head, _, body = line.partition(b" ")
-    return json.loads(body) if head == _checksum(body) else None
+    body = b"{" + line[size:]
+    return json.loads(body) if line[:size] == _line_head(body) else None
 
 
 def _line_head(body: bytes) -> bytes:

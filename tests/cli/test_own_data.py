@@ -414,7 +414,6 @@ def test_a_kernel_is_written_under_its_name_in_its_format(name: str) -> None:
         "twin.png": ("design", "--figure", "twin.png"),
         "s.png": ("spectrum", "--n", "30", "--p", "20", "--save", "s.png"),
         "loss.png": ("certify", "--width", "30", "--train", "2", "--figure", "loss.png"),
-        "demo.html": ("demo", "--page", "demo.html"),
     }.items(),
 )
 def test_a_file_that_is_there_is_an_error(name: str, words: tuple[str, ...]) -> None:

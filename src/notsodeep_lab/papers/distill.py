@@ -38,7 +38,7 @@ class Distill(Experiment[DistillSpec]):
     paper = "ours"
     summary = "A trained DEQ replaced by a few of its own steps, beside the DEQ cut: fidelity against time"
     minutes = MappingProxyType({"quick": 0.5, "full": 2.0})
-    cut = "few rows and one seed, so that it takes minutes; benchmarks/distillation.py has more teachers and more rows"
+    cut = "few rows and one seed, so that it takes minutes"
     timed = True
     quick = DistillSpec(
         0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98

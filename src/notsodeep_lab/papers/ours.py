@@ -15,7 +15,7 @@ from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, 
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
 
-# Limits of the predicted spectra, as in benchmarks/spectrum.py.
+# Limits of the predicted spectra.
 _SPECTRUM_LIMIT = 0.03
 # A fitted exponent this far from −½ still counts as m^{-1/2}.
 _SLACK = 0.1
