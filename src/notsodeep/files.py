@@ -7,11 +7,11 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +194,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def _try_lock(descriptor: int) -> bool:
     """Lock an open file for this process until it is closed; False if another holds it."""
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            msvcrt: Any = import_module("msvcrt")
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
-            import fcntl
-
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):

@@ -97,7 +97,7 @@ def test_a_mixture_is_the_one_of_the_library() -> None:
     found = numbers("--n", "80", "--p", "60", "--mean", "5", "--gap", "2", "--seed", "3")
     mixture = nsd.GaussianMixture.paper(60, mean=5.0, gap=2.0)
     X, y = mixture.sample(80, seed=3)
-    model = nsd.DEQ("tanh", 0.2).centred(nsd.MixtureStatistics.of(mixture, X, y).tau0)
+    model = nsd.DEQ("relu", 0.2).centred(nsd.MixtureStatistics.of(mixture, X, y).tau0)
     assert_close(found["exact"], np.linalg.eigvalsh(nsd.conjugate_kernel(model, X)), Oracle.IDENTITY)
     predicted = nsd.limiting_density(model, mixture, 80, form="refined")
     assert_close(found["predicted"]["edges"], predicted.edges, Oracle.IDENTITY)
@@ -143,7 +143,7 @@ def test_errors_are_the_distances_at_each_size() -> None:
     mixture = nsd.GaussianMixture.paper(40)
     X, y = mixture.sample(80, seed=4)
     stats = nsd.MixtureStatistics.of(mixture, X, y)
-    model = nsd.DEQ("tanh", 0.2).centred(stats.tau0)
+    model = nsd.DEQ("relu", 0.2).centred(stats.tau0)
     K = nsd.conjugate_kernel(model, X)
     for row in found["errors"][4:6]:
         dense = nsd.equivalent(model, X, stats, form=row["form"]).to_dense()
@@ -159,7 +159,7 @@ def test_errors_of_a_file_take_its_first_rows() -> None:
     assert {(row["form"], row["p"]) for row in found["errors"]} == {("refined", 7)}
     assert found["exact"] is None
     rows = X[:45]
-    model = nsd.DEQ("tanh", 0.2).centred(float(np.sqrt((rows**2).sum(axis=1).mean())))
+    model = nsd.DEQ("relu", 0.2).centred(float(np.sqrt((rows**2).sum(axis=1).mean())))
     expected = nsd.equivalence_error(model, rows, form="refined", square="sketch").relative
     assert found["errors"][2]["relative"] == pytest.approx(expected, rel=1e-6)
 

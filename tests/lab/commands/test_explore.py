@@ -8,9 +8,9 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
-from notsodeep.cli import explore_command as explore
 from notsodeep.cli.entry import app
 from notsodeep.errors import InputError
+from notsodeep_lab.commands import explore_command as explore
 
 
 @pytest.fixture
