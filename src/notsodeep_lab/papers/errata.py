@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from notsodeep.models import DEQ, Model
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep_lab.papers.experiment_settings import Spec
 
@@ -32,6 +34,9 @@ class Errata(Experiment[ErrataSpec]):
     quick = ErrataSpec((100, 200), 1, (100, 200))
     full = ErrataSpec((500, 1000, 2000), 3, (500, 1000, 2000, 4000))
 
+    def models(self, spec: ErrataSpec) -> list[Model]:
+        return [DEQ(name, 0.2) for name in ("relu", "tanh")]
+
     def tasks(self, spec: ErrataSpec) -> list[Task]:
         from notsodeep_lab.papers.errata_formulas import MEASURES
 
@@ -42,7 +47,11 @@ class Errata(Experiment[ErrataSpec]):
 
         tables = MEASURES[task["erratum"]](Size(spec.samples, spec.seeds, spec.widths))
         return [
-            {"kind": task["erratum"], "table": number, **row}
+            {
+                "kind": task["erratum"],
+                "table": number,
+                **{name: _rounded(value) for name, value in row.items()},
+            }
             for number, rows in enumerate(tables)
             for row in rows
         ]
@@ -59,3 +68,8 @@ class Errata(Experiment[ErrataSpec]):
             for row in rows
             if {"scalar", "printed", "right", _DECIDES} <= row.keys()
         ]
+
+
+def _rounded(value: Any) -> Any:
+    """Ten digits of a number: the last ones depend on the machine."""
+    return float(f"{value:.10g}") if isinstance(value, float) else value

@@ -28,6 +28,8 @@ from notsodeep_lab.papers.aistats import Aistats1Spec
 from notsodeep_lab.papers.conv_twins import ConvTwinsSpec
 from notsodeep_lab.papers.distill import DistillSpec
 from notsodeep_lab.papers.drawings import draw
+from notsodeep_lab.papers.errata import ErrataSpec
+from notsodeep_lab.papers.errata_formulas import MEASURES
 from notsodeep_lab.papers.hld import Hld1Spec
 from notsodeep_lab.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
 from notsodeep_lab.papers.icml import IcmlAccuracySpec, IcmlErrorSpec, IcmlMatchingSpec
@@ -65,6 +67,7 @@ TINY: dict[str, Spec] = {
     "learning-curves": LearningCurvesSpec(
         0.2, ("relu",), 2, "digits", 60, (30, 60, 120), 100, (32,), 0.1, 60, (0.5, 1.0, 2.0), 1e-3
     ),
+    "errata": ErrataSpec((60, 120), 1, (50, 100)),
 }
 
 FIELDS: dict[str, set[str]] = {
@@ -117,6 +120,7 @@ FIELDS: dict[str, set[str]] = {
         "measured",
         "deviation",
     },
+    **{name: {"table"} for name in MEASURES},
 }
 KINDS = {
     "aistats-1": {"training"},
@@ -134,6 +138,7 @@ KINDS = {
     "distill": {"candidate"},
     "width": {"width", "draws"},
     "learning-curves": {"learning", "double-descent"},
+    "errata": set(MEASURES),
 }
 
 
@@ -216,13 +221,6 @@ def test_what_is_told(name: str) -> None:
     assert EXPERIMENTS[name].expectations(TINY[name], []) == []
 
 
-@every
-def test_they_can_be_drawn(name: str) -> None:
-    pytest.importorskip("notsodeep.figures")
-    figure = draw(name, rows_of(name))
-    assert figure.axes
-
-
 def test_fitted_exponents() -> None:
     rows = [{"n": n, "relative": 3.0 * n**-0.5} for n in (10, 20, 40)]
     fitted = exponent(rows, "n")
@@ -275,9 +273,10 @@ def assembled(model: DEQ, X: Any, y: Any, mixture: GaussianMixture) -> Any:
     return a.linear * X @ X.T + V @ C @ V.T + identity * np.eye(len(X))
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [name for name in TINY if name != "errata"])
 def test_its_rows_can_be_drawn(name: str) -> None:
     drawing = draw(name, rows_of(name))
+    assert drawing.axes
     assert all(axes.has_data() for axes in drawing.axes)
     plt.close(drawing)
 
@@ -568,5 +567,5 @@ def test_labels_of_real_data_are_signs() -> None:
 def test_seeds_replace_repetitions() -> None:
     for name, experiment in EXPERIMENTS.items():
         few, many = (experiment.tasks(replace(TINY[name], seeds=k)) for k in (1, 3))
-        # Races and learning curves run their seeds inside one task.
-        assert len(many) > len(few) or name in ("twins", "learning-curves")
+        # Races, learning curves and errata run their seeds inside one task.
+        assert len(many) > len(few) or name in ("twins", "learning-curves", "errata")

@@ -15,6 +15,9 @@ from notsodeep import figures
 from notsodeep.errors import InputError
 from notsodeep.figures.style import PAGE, SMALLEST
 from notsodeep_lab.papers.drawings import DRAWINGS, draw
+from notsodeep_lab.plots.bar_plots import plot_race
+from notsodeep_lab.plots.experiment_lines import plot_accuracy
+from notsodeep_lab.plots.row_spectra import plot_spectra
 
 NAMES = sorted(SAMPLES)
 
@@ -61,7 +64,7 @@ def test_the_same_rows_give_the_same_file(ending: str, tmp_path: Path) -> None:
 
 def test_accuracy_is_the_mean_over_seeds_with_its_deviation() -> None:
     rows = [row for row in accuracies() if row["data"] == "mnist" and row["activation"] == "relu"]
-    axes = figures.plot_accuracy(rows)
+    axes = plot_accuracy(rows)
     assert labels_of(axes) == ["DEQ", "explicit twin", "plain network"]
     expected = [row["accuracy"] for row in rows if row["model"] == "twin" and row["width"] == 64]
     line = axes.containers[1].lines
@@ -90,7 +93,7 @@ def test_no_line_stands_beside_errors_that_do_not_fall() -> None:
 
 def test_histograms_count_every_eigenvalue_on_common_bins() -> None:
     rows = [row for row in hld() if row.get("kernel") == "preactivations"]
-    axes = figures.plot_spectra(rows, sources=("deq", "twin"))
+    axes = plot_spectra(rows, sources=("deq", "twin"))
     first, second = (patch.get_data() for patch in axes.patches)
     assert first.values.sum() == second.values.sum() == 202
     np.testing.assert_array_equal(first.edges, second.edges)
@@ -101,16 +104,16 @@ def test_histograms_count_every_eigenvalue_on_common_bins() -> None:
 @pytest.mark.slow
 def test_a_paper_s_number_stands_beside_ours() -> None:
     rows = [row for row in SAMPLES["iclr-1"] if row["data"] == "mnist"]
-    assert "0.131 (paper 1.57)" in figures.plot_spectra(rows, sources=("deq", "equivalent")).get_title()
-    assert figures.plot_spectra(rows, sources=("deq", "refined")).get_title() == ""
+    assert "0.131 (paper 1.57)" in plot_spectra(rows, sources=("deq", "equivalent")).get_title()
+    assert plot_spectra(rows, sources=("deq", "refined")).get_title() == ""
 
 
 def test_times_are_bars_from_zero_and_shares_are_points() -> None:
     rows = SAMPLES["twins"]
-    bars = figures.plot_race(rows, "inference_seconds")
+    bars = plot_race(rows, "inference_seconds")
     assert bars.get_ylim()[0] == 0.0
     assert [patch.get_height() for patch in bars.containers[1].patches] == pytest.approx([1e3 * 0.05 / 6] * 4)
-    points = figures.plot_race(rows, "accuracy")
+    points = plot_race(rows, "accuracy")
     assert len(points.patches) == 0
     np.testing.assert_allclose(points.containers[1].lines[0].get_ydata(), 95.0)
     assert max(points.get_yticks()) <= 100.0
@@ -118,7 +121,7 @@ def test_times_are_bars_from_zero_and_shares_are_points() -> None:
 
 def test_a_model_that_was_not_measured_leaves_a_gap() -> None:
     rows = [row for row in SAMPLES["twins"] if row["model"] != "plain" or row["data"] == "mnist"]
-    heights = [patch.get_height() for patch in figures.plot_race(rows, "memory").containers[2].patches]
+    heights = [patch.get_height() for patch in plot_race(rows, "memory").containers[2].patches]
     assert np.isnan(heights[:2]).all()
     assert np.isfinite(heights[2:]).all()
 
@@ -131,7 +134,7 @@ def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
     distance = {"kind": "distance", "kernel": "features", "first": "deq", "second": "twin", "reading": ""}
     measured = ((2, 0.1), (2, 0.3), (1, 5.0))
     distances = [distance | {"main": True, "n": n, "absolute": value} for n, value in measured]
-    axes = figures.plot_spectra([*spectra, *distances])
+    axes = plot_spectra([*spectra, *distances])
     assert axes.get_title() == "‖G − explicit twin‖ = 0.2"
     assert labels_of(axes) == ["DEQ", "explicit twin"]  # the model first, whatever the order of the rows
 
@@ -141,24 +144,24 @@ def test_two_spectra_of_one_source_are_told_apart() -> None:
         {"kind": "spectrum", "source": source, "label": label, "eigenvalues": [1.0, 2.0]}
         for source, label in (("deq", "a"), ("monte-carlo", "b"), ("monte-carlo", "c"))
     ]
-    lines = figures.plot_spectra(rows).patches[1:]
+    lines = plot_spectra(rows).patches[1:]
     assert lines[0].get_edgecolor() != lines[1].get_edgecolor()
 
 
 def test_sources_that_are_not_there_are_refused() -> None:
     with pytest.raises(InputError, match="no spectrum of twin"):
-        figures.plot_spectra([{"kind": "spectrum", "source": "deq", "eigenvalues": [1.0]}], sources=("twin",))
+        plot_spectra([{"kind": "spectrum", "source": "deq", "eigenvalues": [1.0]}], sources=("twin",))
 
 
 def test_negative_eigenvalues_are_drawn_on_a_linear_axis() -> None:
     row = {"kind": "spectrum", "source": "deq", "eigenvalues": [-0.1, 0.2, 0.3, 90.0]}
-    axes = figures.plot_spectra([row])
+    axes = plot_spectra([row])
     assert axes.get_xscale() == "linear"
     assert axes.patches[0].get_data().values.sum() == 4
 
 
 def test_equal_eigenvalues_can_be_drawn() -> None:
-    axes = figures.plot_spectra([{"kind": "spectrum", "source": "deq", "eigenvalues": [1.0, 1.0]}])
+    axes = plot_spectra([{"kind": "spectrum", "source": "deq", "eigenvalues": [1.0, 1.0]}])
     assert axes.patches[0].get_data().values.sum() == 2
 
 
@@ -181,6 +184,6 @@ def test_an_unknown_figure_is_refused_with_the_names_that_are_there() -> None:
 
 def test_panels_can_be_drawn_into_given_axes() -> None:
     figure, panels = figures.new_figure(2)
-    assert figures.plot_accuracy(accuracies(), panels[0]) is panels[0]
+    assert plot_accuracy(accuracies(), panels[0]) is panels[0]
     assert len(figure.axes) == 2
     assert panels[1].get_lines() == []

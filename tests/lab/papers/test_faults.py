@@ -19,7 +19,7 @@ from notsodeep.files import LOCK
 from notsodeep_lab.papers.results_folder import PROVENANCE, ROWS, SPEC
 from notsodeep_lab.papers.runner import read_outcome, reproduce
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 # Lines of 100 kB: long enough for a kill to fall into the writing of one.
 SETTINGS = ToySpec(sizes=tuple(range(1, 13)), seeds=2, pause=0.01, length=5000)
 RUN = f"""

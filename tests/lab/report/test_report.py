@@ -277,14 +277,14 @@ def test_the_page_is_written_whole_or_not_at_all_and_replaces_nothing(tmp_path: 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_without_the_right_to_write_gets_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="cannot be written"):
         write_page(parts().paragraph("text"), tmp_path / "report.html")
     tmp_path.chmod(0o700)
 
 
 def test_a_file_in_the_way_of_the_folder_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="cannot be written"):
         write_page(parts().paragraph("text"), tmp_path / "file" / "report.html")
     assert (tmp_path / "file").read_text() == "mine"
 
