@@ -156,6 +156,8 @@ every = pytest.mark.parametrize("name", TINY)
 def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None:
     experiment, spec = EXPERIMENTS[name], TINY[name]
     assert experiment.models(spec)
+    if name == "errata":
+        return  # its variances are those of docs/errata.md, not settings
     changed = "sigma_w2" if name == "aistats-1" else "sigma_a2"
     assert experiment.fingerprint(replace(spec, **{changed: 0.05})) != experiment.fingerprint(spec)
 
