@@ -170,6 +170,20 @@ def test_the_form_for_a_wrong_number_asks_for_what_repeats_it() -> None:
     assert {*model, *kernel} >= set(named) >= set(model) - {"activation"}
 
 
+def test_the_workflow_runs_targets_that_exist_on_every_version_from_the_lowest() -> None:
+    jobs = yaml.safe_load(text(".github", "workflows", "checks.yml"))["jobs"]
+    named = {word for job in jobs.values() for step in job["steps"] for word in _make_targets(step)}
+    assert (
+        {"lint", "test", "docs"} <= named <= set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    )
+    versions = jobs["test"]["strategy"]["matrix"]["python"]
+    assert f">={versions[0]}" == PROJECT["project"]["requires-python"]
+
+
+def _make_targets(step: dict[str, str]) -> list[str]:
+    return re.findall(r"make ([a-z-]+)", step.get("run", ""))
+
+
 # --- what documents tell one to type -----------------------------------------------------------------
 @pytest.mark.parametrize("document", ["docs/release.md", "CONTRIBUTING.md", "README.md"])
 def test_every_make_target_that_is_named_exists(document: str) -> None:
