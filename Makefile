@@ -14,12 +14,13 @@ INSTALLED := $(VENV)/.installed
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
+.PHONY: help install demo test test-fast coverage lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
 	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
 	@echo "make test-fast  the tests that are not marked slow: under a minute"
+	@echo "make coverage  the tests with the lines that they run, as a table and in htmlcov/"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
 	@echo "make docs     the site, built strictly into site/"
@@ -48,6 +49,12 @@ test: $(INSTALLED)
 
 test-fast: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+
+coverage: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet
+	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -84,5 +91,5 @@ bench-peers: $(INSTALLED)
 	$(BIN)/python benchmarks/peers/side_by_side.py
 
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site htmlcov .coverage* .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

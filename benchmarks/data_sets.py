@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, mixture
-from harness import LIMITS, RESULTS, Row, commit
+from harness import LIMITS, Row, commit
 from sklearn import datasets
 
 import notsodeep as nsd
@@ -34,7 +34,6 @@ TABLES: dict[str, Callable[[], Any]] = {
     "breast_cancer": datasets.load_breast_cancer,
     "diabetes": datasets.load_diabetes,
 }
-BEFORE = RESULTS / "kernels-data-before.json"
 # The middle one first: a run that is cut short has a whole column.
 FEEDBACKS = (0.2, 0.5, 0.1)
 CUSTOM: dict[str, Callable[[], Any]] = {
@@ -52,10 +51,7 @@ NOTE = """
 Each cell has the median and the worst of the activations measured: CK and NTK together over the product X Xᵀ of the
 same rows, or seconds of the first call of a model on these rows, its tables included. Processor time of one thread,
 product and kernels in turn, the better of two rounds; "largest error" is against an independent solver on two rows,
-others for each activation. "above the limit" counts activations, of those measured at any σ_a². "before" is the worst
-that was measured before tables were cut to tiles (commit f48c59b, on an AMD processor whose product of the mixture took
-0.16 s). Before that, without tables: raw CIFAR-10 300 products (tanh, n = 1000), Fashion-MNIST 60, MNIST 17, and
-minutes to hours on the unscaled tables.
+others for each activation. "above the limit" counts activations, of those measured at any σ_a².
 
 What was measured: all of it, 2208 rows in one hour on one processor: 20 activations, σ_a² = 0.1, 0.2 and 0.5 on all
 data, two functions of the user's and σ_a² = 0.97 where the table has a line of their own. 63 of them have no kernel:
@@ -275,12 +271,6 @@ def _summary(case: Case, rows: list[Row]) -> tuple[str, float]:
 
 
 @cache
-def _before() -> dict[str, Row]:
-    """The worst of each data set before tables were cut to tiles."""
-    found: dict[str, Row] = json.loads(BEFORE.read_text(encoding="utf-8"))["data"]
-    return found
-
-
 def _row(case: Case, found: list[Row]) -> Row:
     unit = "s" if case.seconds else "products"
     row: Row = {"data": case.data, "n": len(case.rows), "p": case.rows.shape[1], "in": unit}
@@ -293,7 +283,6 @@ def _row(case: Case, found: list[Row]) -> Row:
     over = sorted({each["activation"] for each in found if each[case.column] > (case.limit or np.inf)})
     row |= {
         "worst": worst,
-        "before": _before().get(case.data, {}).get("worst"),
         "above the limit": f"{len(over)} of {len({each['activation'] for each in found})}",
         "largest error": max((each["error"] or 0.0 for each in found), default=None),
         "ways": sorted({way for each in found for way in each["ways"].split(", ")}),

@@ -2,7 +2,7 @@
 
 python benchmarks/publish.py                      the tables of benchmarks/results into docs/benchmarks.md
 python benchmarks/publish.py --results results    and what `notsodeep reproduce all --size full` left there into the
-                                                  marked parts of docs/results.md, with its figures
+                                                  marked parts of docs/results.md and docs/errata.md, with figures
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
 from harness import filled, markdown_table, write_atomically
 
+from notsodeep.cli.value_formats import seconds, shown
 from notsodeep.files import atomic_write
-from notsodeep.interfaces.value_formats import seconds, shown
-from notsodeep.papers import EXPERIMENTS, draw
-from notsodeep.papers.results_reader import Result, read_results
+from notsodeep.records import grouped
+from notsodeep_lab.papers import EXPERIMENTS, Row, draw, has_figure
+from notsodeep_lab.papers.results_reader import Result, read_results
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 TARGET = DOCS / "benchmarks.md"
 RESULTS_PAGE = DOCS / "results.md"
+ERRATA_PAGE = DOCS / "errata.md"
 FIGURES = DOCS / "images" / "results"
 
 INTRODUCTION = """# Benchmarks
@@ -42,24 +45,7 @@ SECTIONS = (
     ),
     ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
     ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
-    ("accuracy", "Networks: accuracy of DEQs, twins and plain networks", "`python benchmarks/accuracy.py`"),
-    (
-        "injected",
-        "Injected twins: distances on rows they have not seen",
-        "`python benchmarks/injected.py`",
-    ),
-    ("injected_accuracy", "Injected twins: accuracy", "`python benchmarks/injected_accuracy.py`"),
-    (
-        "distillation",
-        "A trained DEQ into a few of its own steps",
-        "`python benchmarks/distillation.py`",
-    ),
-    ("convergence", "Training of wide DEQs", "`python benchmarks/convergence.py`"),
-    ("equivalents", "High-dimensional equivalents", "`python benchmarks/equivalents.py`"),
-    ("spectrum", "Spectra predicted without data", "`python benchmarks/spectrum.py`"),
-    ("scale", "Kernels beyond memory", "`python benchmarks/scale.py`"),
     ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
-    ("explorer", "The explorer: seconds from a change to the page", "`python benchmarks/explorer.py`"),
 )
 
 
@@ -100,6 +86,29 @@ def told(result: Result) -> str:
     )
 
 
+def errata_table(rows: list[Row]) -> str:
+    """The tables of one erratum, with four figures of each number."""
+    tables: dict[int, list[Row]] = {}
+    for row in rows:
+        cells = {name: _four_figures(value) for name, value in row.items() if name not in ("kind", "table")}
+        tables.setdefault(row["table"], []).append(cells)
+    return "\n".join(markdown_table(table) for table in tables.values())
+
+
+def _four_figures(value: Any) -> Any:
+    if isinstance(value, float):
+        return "0" if abs(value) < 1e-12 else f"{value:.4g}"
+    return ("yes" if value else "no") if isinstance(value, bool) else value
+
+
+def publish_errata(result: Result) -> None:
+    """Fill the marked parts of the page of errata."""
+    text = ERRATA_PAGE.read_text(encoding="utf-8")
+    for (kind,), rows in grouped(result.outcome.rows, "kind").items():
+        text = filled(text, f"<!-- numbers: {kind} -->", f"<!-- end: {kind} -->", errata_table(rows))
+    write_atomically(ERRATA_PAGE, text)
+
+
 def publish_results(folder: Path) -> None:
     """Fill the marked parts of the page from the finished runs at full size; the others stay as they are."""
     text = RESULTS_PAGE.read_text(encoding="utf-8")
@@ -110,6 +119,9 @@ def publish_results(folder: Path) -> None:
     for result in found:
         name = result.experiment.name
         if result.size != "full" or not result.outcome.finished:
+            continue
+        if not has_figure(name):
+            publish_errata(result)
             continue
         text = filled(text, *marks(name), told(result))
         with atomic_write(FIGURES / f"{name}.png") as temporary:

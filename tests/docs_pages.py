@@ -176,7 +176,7 @@ def call(arguments: list[str]) -> tuple[int, str]:
     """`notsodeep` with arguments, in this process: its status and what it printed."""
     from typer.testing import CliRunner
 
-    from notsodeep.interfaces.cli.entry import app
+    from notsodeep.cli.entry import app
 
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120", "NO_COLOR": "1"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 
-from notsodeep.interfaces.app.choice import Choice, Data
-from notsodeep.interfaces.app.uploads import Upload, read_upload
+from notsodeep_lab.explorer.choice import Choice, Data
+from notsodeep_lab.explorer.uploads import Upload, read_upload
 
 SMALL = Data(n=120, p=80)
 

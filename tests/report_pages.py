@@ -15,9 +15,9 @@ from figure_rows import errors
 from notsodeep import figures
 from notsodeep.designs import design
 from notsodeep.models import DEQ
-from notsodeep.papers.drawings import draw
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
-from notsodeep.papers.runner import Outcome, reproduce
+from notsodeep_lab.papers.drawings import draw
+from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
+from notsodeep_lab.papers.runner import Outcome, reproduce
 
 HOSTILE = (
     "<script>window.broken = 1</script>",

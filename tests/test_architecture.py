@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = "notsodeep"
-ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+PACKAGE, LAB = "notsodeep", "notsodeep_lab"
+SOURCE = Path(__file__).parents[1] / "src"
 
 # Bottom to top. A module imports only from its own room or from rooms below.
 ROOMS: tuple[tuple[str, ...], ...] = (
@@ -45,11 +46,16 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("figures",),
     ("learning",),
     ("verdicts",),
-    ("papers",),
-    ("interfaces", "__main__"),
+    ("cli", "__main__"),
+    # The laboratory stands on the library, which never imports it.
+    ("lab/plots",),
+    ("lab/papers",),
+    ("lab/report",),
+    ("lab/explorer",),
+    ("lab/commands",),
 )
 ROOM = {name: level for level, names in enumerate(ROOMS) for name in names}
-TOP = len(ROOMS) - 1
+TOP = ROOM["cli"]  # of the library
 EVERYWHERE = frozenset(ROOM)
 FROM_NETS_UP = frozenset(name for name, level in ROOM.items() if level >= ROOM["nets"])
 
@@ -63,14 +69,13 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "dask": frozenset({"scale"}),
     "distributed": frozenset({"scale"}),
     "zarr": frozenset({"scale"}),
-    "matplotlib": frozenset({"figures", "papers"}),
-    "typer": frozenset({"interfaces"}),
-    "rich": frozenset({"interfaces", "progress"}),
-    "streamlit": frozenset({"interfaces"}),
-    "filelock": frozenset({"files"}),
-    "jinja2": frozenset({"interfaces"}),
-    "markupsafe": frozenset({"interfaces"}),
-    "msgspec": frozenset({"papers"}),
+    "matplotlib": frozenset({"figures", "lab/plots", "lab/papers"}),
+    "typer": frozenset({"cli", "lab/commands"}),
+    "rich": frozenset({"cli", "lab/commands", "progress"}),
+    "streamlit": frozenset({"lab/explorer"}),
+    "jinja2": frozenset({"lab/report", "lab/explorer"}),
+    "markupsafe": frozenset({"lab/report"}),
+    "msgspec": frozenset({"lab/papers"}),
     "pyarrow": frozenset({"data"}),
 }
 
@@ -98,7 +103,7 @@ class Module:
     @property
     def member(self) -> str:
         """The first component below the package: what the rooms are made of."""
-        return self.dotted.split(".")[1] if "." in self.dotted else ""
+        return member_of(self.dotted)
 
     @property
     def is_progress(self) -> bool:
@@ -120,10 +125,19 @@ class Module:
         return ".".join([*base, node.module] if node.module else base)
 
 
-def read_package(root: Path) -> dict[str, Module]:
+def member_of(dotted: str) -> str:
+    """`gaussian` of notsodeep.gaussian.price, `lab/papers` of notsodeep_lab.papers.runner."""
+    package, *rest = dotted.split(".")
+    prefix = "lab/" if package == LAB else ""
+    return prefix + rest[0] if rest else ""
+
+
+@functools.cache
+def read_packages(source: Path) -> dict[str, Module]:
+    """All modules below a folder; each file is parsed once."""
     modules = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root.parent).with_suffix("").parts
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         dotted = ".".join(parts[:-1] if is_package else parts)
         modules[dotted] = Module(dotted, is_package, ast.parse(path.read_text(encoding="utf-8"), str(path)))
@@ -144,7 +158,7 @@ def inner_target(imported: Import, names: set[str]) -> str:
 def misplaced(modules: dict[str, Module]) -> list[str]:
     """Members of the package that no room names."""
     members = {module.member for module in modules.values()} - {""}
-    return [f"{PACKAGE}.{member} has no room" for member in sorted(members - set(ROOM))]
+    return [f"{member} has no room" for member in sorted(members - set(ROOM))]
 
 
 def upward_imports(modules: dict[str, Module]) -> list[str]:
@@ -156,13 +170,13 @@ def upward_imports(modules: dict[str, Module]) -> list[str]:
             continue
         for imported in module.imports():
             target = inner_target(imported, names)
-            if target.split(".")[0] != PACKAGE or imported.name == "__version__":
+            if target.split(".")[0] not in (PACKAGE, LAB) or imported.name == "__version__":
                 continue
             where = f"{module.dotted}:{imported.line}"
             if target == PACKAGE:
                 if level < TOP:
                     found.append(f"{where} imports the package's front door; import from the defining module")
-            elif (above := ROOM.get(target.split(".")[1], TOP + 1)) > level:
+            elif (above := ROOM.get(member_of(target), len(ROOMS))) > level:
                 found.append(f"{where} (room {level}) imports {target} (room {above})")
     return found
 
@@ -172,7 +186,7 @@ def foreign_imports(modules: dict[str, Module]) -> list[str]:
     for module in modules.values():
         for imported in module.imports():
             top = imported.target.split(".")[0]
-            if top == PACKAGE or top in sys.stdlib_module_names:
+            if top in (PACKAGE, LAB) or top in sys.stdlib_module_names:
                 continue
             if top == "rich" and module.is_progress:
                 continue
@@ -220,7 +234,18 @@ def assertions(modules: dict[str, Module]) -> list[str]:
     ]
 
 
-FACE = f"{PACKAGE}.papers"
+def names_of_the_laboratory(modules: dict[str, Module]) -> list[str]:
+    """The library does not name the laboratory in a string either: it would import it by name."""
+    return [
+        f"{module.dotted}:{node.lineno} names {LAB}"
+        for module in modules.values()
+        if not module.dotted.startswith(LAB)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and LAB in node.value
+    ]
+
+
+FACE = f"{LAB}.papers"
 # Modules whose `open` opens no text.
 BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
 
@@ -295,6 +320,7 @@ def repeated_names(modules: dict[str, Module]) -> list[str]:
 RULES = (
     repeated_names,
     ways_around_the_face,
+    names_of_the_laboratory,
     misplaced,
     upward_imports,
     foreign_imports,
@@ -307,9 +333,9 @@ RULES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_obeys(rule):
-    modules = read_package(ROOT)
-    assert modules, f"no modules under {ROOT}"
+def test_both_packages_obey(rule):
+    modules = read_packages(SOURCE)
+    assert {PACKAGE, LAB} <= modules.keys(), f"a package is missing under {SOURCE}"
     assert rule(modules) == []
 
 
@@ -329,15 +355,15 @@ BROKEN = {
         upward_imports,
     ),
     "a room above, as a submodule of the front door": (
-        {"errors.py": "from notsodeep import interfaces", "interfaces.py": ""},
+        {"errors.py": "from notsodeep import cli", "cli.py": ""},
         upward_imports,
     ),
-    "a member that does not exist": ({"interfaces.py": "import notsodeep.nowhere"}, upward_imports),
+    "a member that does not exist": ({"cli.py": "import notsodeep.nowhere"}, upward_imports),
     "the front door from below": ({"kernels/a.py": "from notsodeep import DEQ"}, upward_imports),
     "torch in a low room": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
     "sklearn outside data": ({"kernels/a.py": "from sklearn.utils import check_array"}, foreign_imports),
     "matplotlib in the command line": (
-        {"interfaces/cli.py": "import matplotlib.pyplot as plt"},
+        {"cli/a.py": "import matplotlib.pyplot as plt"},
         foreign_imports,
     ),
     "an undeclared package": ({"data/a.py": "import pandas"}, foreign_imports),
@@ -353,9 +379,29 @@ BROKEN = {
     "a star": ({"data/a.py": "from numpy import *"}, star_imports),
     "an assertion": ({"data/a.py": "def f(x):\n    assert x > 0"}, assertions),
     "a way around the face of papers": (
-        {"interfaces/a.py": "from notsodeep.papers.runner import reproduce", "papers/runner.py": ""},
+        {
+            "../notsodeep_lab/report/a.py": "from notsodeep_lab.papers.runner import reproduce",
+            "../notsodeep_lab/papers/runner.py": "",
+        },
         ways_around_the_face,
     ),
+    "the laboratory from the library": (
+        {"cli/a.py": "def f():\n    from notsodeep_lab import papers", "../notsodeep_lab/papers.py": ""},
+        upward_imports,
+    ),
+    "the laboratory by name": (
+        {"cli/a.py": "import_module('notsodeep_lab.papers')"},
+        names_of_the_laboratory,
+    ),
+    "a room of the laboratory above": (
+        {"../notsodeep_lab/papers/a.py": "from ..report import page", "../notsodeep_lab/report.py": ""},
+        upward_imports,
+    ),
+    "streamlit outside of the explorer": (
+        {"../notsodeep_lab/papers/a.py": "import streamlit"},
+        foreign_imports,
+    ),
+    "a new member of the laboratory without a room": ({"../notsodeep_lab/utils.py": ""}, misplaced),
     "a name with two meanings": ({"data/tables.py": "", "scale/tables.py": ""}, repeated_names),
     "open without an encoding": ({"data/a.py": "open('x', 'w')"}, texts_without_encoding),
     "a path opened without one": ({"data/a.py": "path.open()"}, texts_without_encoding),
@@ -367,16 +413,16 @@ BROKEN = {
 SOUND = {
     "__init__.py": "from notsodeep.models import DEQ\n__version__ = '0'",
     "models.py": "from .gaussian.moments import second_moment\nfrom . import errors",
-    "papers/__init__.py": "from notsodeep.papers.runner import reproduce",
-    "papers/runner.py": "",
-    "interfaces/report.py": "from notsodeep.papers import reproduce",
+    "../notsodeep_lab/papers/__init__.py": "from notsodeep_lab.papers.runner import reproduce",
+    "../notsodeep_lab/papers/runner.py": "import notsodeep as nsd\nfrom notsodeep.cli import scenario",
+    "../notsodeep_lab/report.py": "from notsodeep_lab.papers import reproduce",
     "errors.py": "import os\nopen('x', 'rb')\nos.open('x', 0)\npath.open(mode='wb')\npath.read_text(encoding='utf-8')",
     "gaussian/__init__.py": "from .moments import second_moment",
     "gaussian/moments.py": "import numpy.linalg, scipy.special\nfrom . import rules\nfrom .. import errors",
     "gaussian/rules.py": "from numba import njit",
     "data/digits.py": "def load():\n    from sklearn.datasets import load_digits",
     "kernels/_progress.py": "import rich.progress",
-    "interfaces/cli.py": "import typer, rich\nimport notsodeep as nsd\nfrom notsodeep import __version__, models",
+    "cli/scenario.py": "import typer, rich\nimport notsodeep as nsd\nfrom notsodeep import __version__, models",
 }
 
 
@@ -386,7 +432,7 @@ def write_package(folder: Path, files: dict[str, str]) -> dict[str, Module]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return read_package(root)
+    return read_packages(folder)
 
 
 @pytest.mark.parametrize(("files", "rule"), BROKEN.values(), ids=list(BROKEN))
@@ -407,12 +453,12 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_cited_equations_exist():
-    theory = (ROOT.parents[1] / "docs" / "theory.md").read_text(encoding="utf-8")
+    theory = (SOURCE.parent / "docs" / "theory.md").read_text(encoding="utf-8")
     numbers = re.findall(r"\\tag\{(\d+\.\d+)\}", theory)
     assert len(numbers) == len(set(numbers)), "an equation number is used twice"
     cited = {
-        f"{path.relative_to(ROOT)} cites ({number})": number
-        for path in ROOT.rglob("*.py")
+        f"{path.relative_to(SOURCE)} cites ({number})": number
+        for path in SOURCE.rglob("*.py")
         for number in re.findall(r"theory\.md \((\d+\.\d+)\)", path.read_text(encoding="utf-8"))
     }
     assert [where for where, number in cited.items() if number not in numbers] == []

@@ -16,9 +16,23 @@ from notsodeep import files
 from notsodeep.errors import InputError
 from notsodeep.files import LOCK, atomic_append, atomic_write, explained_errors, folder_lock, remove_folder
 
-# A Python that has none of what Windows lacks. `multiprocessing` and `subprocess` ask for some of it when imported.
+# A Python that has none of what Windows lacks, and locks as Windows has them. `multiprocessing` and `subprocess` ask
+# for some of it when imported.
 WITHOUT_UNIX = """
-import multiprocessing.spawn, os, subprocess, sys
+import fcntl, multiprocessing.spawn, os, subprocess, sys, types
+
+class Locks(types.ModuleType):
+    LK_NBLCK = 2
+
+    def locking(self, descriptor, mode, size, flock=fcntl.flock, how=fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if mode != self.LK_NBLCK or size < 1:
+            raise ValueError(f"mode {mode}, size {size}")
+        try:
+            flock(descriptor, how)
+        except BlockingIOError:
+            raise PermissionError(13, "Permission denied") from None
+
+sys.modules["msvcrt"] = Locks("msvcrt")
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 for name in ("fork", "sched_getaffinity", "getuid", "geteuid", "fchmod", "O_DIRECTORY", "sysconf"):
@@ -63,7 +77,7 @@ def test_an_experiment_is_stopped_and_goes_on_without_the_ways_of_unix(tmp_path)
     code = f"""
 sys.path.insert(0, {tests!r})
 from toy_experiment import Toy, ToySpec, expected_rows, without_seconds
-from notsodeep.papers.runner import reproduce
+from notsodeep_lab.papers.runner import reproduce
 spec = ToySpec(sizes=(1, 2), seeds=2)
 def stop(done, total, news):
     if done == 2:

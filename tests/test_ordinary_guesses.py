@@ -262,7 +262,7 @@ def _table(folder: Path) -> Path:
 
 
 def _run(*arguments: str) -> Result:
-    from notsodeep.interfaces.cli.entry import app
+    from notsodeep.cli.entry import app
 
     return CliRunner().invoke(app, list(arguments))
 

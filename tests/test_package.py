@@ -53,45 +53,6 @@ def test_the_changelog_has_the_released_versions_once_each() -> None:
     assert len(headings) == len(set(headings))
 
 
-def test_names_of_0_1_are_still_found() -> None:
-    """What docs/migration.md promises: the front door as it was, and what has moved under its old address."""
-    front = {
-        "activation",
-        "custom_activation",
-        "Activation",
-        "DEQ",
-        "Explicit",
-        "GaussianMixture",
-        "UnitSphere",
-    }
-    front |= {
-        "MixtureStatistics",
-        "conjugate_kernel",
-        "tangent_kernel",
-        "both_kernels",
-        "KernelOperator",
-        "design",
-    }
-    front |= {
-        "open_kernel",
-        "coefficients",
-        "equivalent",
-        "equivalence_error",
-        "is_high_dimensional",
-        "Design",
-    }
-    front |= {"limiting_density", "InputError", "ConvergenceError"}
-    assert front <= set(dir(notsodeep))
-    for name in ("KernelOperator", "StreamedEquivalent", "mixture_statistics"):
-        with pytest.warns(DeprecationWarning, match=rf"is notsodeep\.operators\.{name} since 0\.2"):
-            assert getattr(notsodeep.scale, name) is getattr(notsodeep.operators, name)
-    for name in ("conjugate_kernel", "tangent_kernel"):
-        with pytest.warns(DeprecationWarning, match="notsodeep.kernels"):
-            assert getattr(notsodeep.scale, name) is getattr(notsodeep, name)
-    with pytest.raises(AttributeError, match="no attribute 'KernelOperators'"):
-        notsodeep.scale.KernelOperators  # noqa: B018
-
-
 # --- citation ----------------------------------------------------------------------------------------
 def test_the_citation_has_what_its_format_requires() -> None:
     cited = citation()
@@ -131,11 +92,11 @@ def test_the_four_papers_of_the_theory_are_cited_with_the_same_authors_pages_and
 def test_every_dependency_of_users_has_its_reason_in_the_architecture() -> None:
     table = text("docs", "architecture.md").split("## Dependencies, and why")[1].split("\n## ")[0]
     optional = PROJECT["project"]["optional-dependencies"]
-    for extra in ("torch", "plot", "scale", "app", "all", "dev"):
+    for extra in ("torch", "plot", "scale", "lab", "all", "dev"):
         assert f"xtra `{extra}`" in table or f"`{extra}` is" in table, f"the extra {extra} is not explained"
     for requirement in [
         *PROJECT["project"]["dependencies"],
-        *(each for extra in ("torch", "plot", "scale", "app") for each in optional[extra]),
+        *(each for extra in ("torch", "plot", "scale", "lab") for each in optional[extra]),
     ]:
         name = name_of(requirement)
         assert name == "notsodeep" or re.search(rf"^\|[^|]*\b{name}\b", table, re.MULTILINE), requirement
@@ -164,7 +125,8 @@ def numbers(version: str) -> tuple[int, ...]:
 def test_every_console_script_leads_to_a_function() -> None:
     scripts = PROJECT["project"]["scripts"]
     assert scripts.keys() == {"notsodeep"}
-    for target in scripts.values():
+    commands = PROJECT["project"]["entry-points"]["notsodeep.commands"]
+    for target in (*scripts.values(), *commands.values()):
         module, _, name = target.partition(":")
         assert callable(getattr(import_module(module), name))
 
@@ -206,6 +168,20 @@ def test_the_form_for_a_wrong_number_asks_for_what_repeats_it() -> None:
     model, kernel = (signature(one).parameters for one in (notsodeep.DEQ, notsodeep.conjugate_kernel))
     named = re.findall(r"\b(?:sigma_\w+|\w+2|depth)\b", program["attributes"]["description"])
     assert {*model, *kernel} >= set(named) >= set(model) - {"activation"}
+
+
+def test_the_workflow_runs_targets_that_exist_on_every_version_from_the_lowest() -> None:
+    jobs = yaml.safe_load(text(".github", "workflows", "checks.yml"))["jobs"]
+    named = {word for job in jobs.values() for step in job["steps"] for word in _make_targets(step)}
+    assert (
+        {"lint", "test", "docs"} <= named <= set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    )
+    versions = jobs["test"]["strategy"]["matrix"]["python"]
+    assert f">={versions[0]}" == PROJECT["project"]["requires-python"]
+
+
+def _make_targets(step: dict[str, str]) -> list[str]:
+    return re.findall(r"make ([a-z-]+)", step.get("run", ""))
 
 
 # --- what documents tell one to type -----------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
+from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Spec, Task
 
 # "size=2 seed=0:bug": the task that does not end well, and how. Not a setting: a run that goes on after the trouble
 # must be a run of the same settings; and processes inherit it.

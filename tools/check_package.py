@@ -25,13 +25,14 @@ from pathlib import Path, PurePosixPath
 from environments import CONSTRAINTS, ROOT, CheckFailed, Environment, require, run, step
 
 NAME = "notsodeep"
+PACKAGES = (NAME, f"{NAME}_lab")
 SMOKE = {"none": ROOT / "tools" / "smoke" / "bare.py", "all": ROOT / "tools" / "smoke" / "complete.py"}
 WITHOUT_EXTRAS = "none"
 
 # Traces of work that belong to one machine or one run.
 UNWANTED = re.compile(
     r"(^|/)(__pycache__|\.venv[^/]*|\.git|\.hypothesis|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.DS_Store)(/|$)"
-    r"|\.(pyc|nbi|nbc)$|^(results|figures|site|build|dist)/|^report[^/]*\.html$"
+    r"|\.(pyc|nbi|nbc|jsonl)$|^benchmarks/results/.*\.json$|^(results|figures|site|build|dist)/|^report[^/]*\.html$"
 )
 FOREIGN_PATH = re.compile(r"(?<![\w.~$}])/(root|home|Users|tmp)/\w")
 Files = Mapping[str, bytes]
@@ -128,7 +129,8 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     source, installed = read_sdist(sdist), read_wheel(wheel)
     modules = {
         path.relative_to(ROOT / "src").as_posix()
-        for path in (ROOT / "src" / NAME).rglob("*")
+        for package in PACKAGES
+        for path in (ROOT / "src" / package).rglob("*")
         if path.suffix in (".py", ".typed", ".svg") or path.parent.name == "templates"
     }
     information = _folder_of_metadata(installed)
@@ -141,7 +143,8 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     for archive, files in ((sdist.name, source), (wheel.name, installed)):
         check_clean(archive, files)
     require(
-        f"{information}licenses/LICENSE" in installed and f"{NAME}/py.typed" in installed,
+        f"{information}licenses/LICENSE" in installed
+        and all(f"{package}/py.typed" in installed for package in PACKAGES),
         f"{wheel.name} lacks the licence or py.typed.",
     )
     check_metadata(email.message_from_bytes(installed[f"{information}METADATA"]), wheel.name)
@@ -181,7 +184,7 @@ def check_metadata(metadata: Message, archive: str) -> None:
     )
     extras = set(metadata.get_all("Provides-Extra", []))
     require(
-        {"torch", "plot", "scale", "app", "all"} <= extras, f"{archive} offers the extras {sorted(extras)}."
+        {"torch", "plot", "scale", "lab", "all"} <= extras, f"{archive} offers the extras {sorted(extras)}."
     )
     require(str(metadata.get_payload()).startswith(f"# {NAME}"), f"{archive} has no README.")
 

@@ -1,6 +1,6 @@
 """`python -m notsodeep`."""
 
-from notsodeep.interfaces.cli.entry import main
+from notsodeep.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,8 @@ def journal_line(content: dict[str, Any], **options: Any) -> bytes:
 def read_journal_line(line: bytes) -> Any:
     """The content of a line without its newline; None if the line is not as it was written."""
     size = len(_line_head(b""))
-    if line[:size] == _line_head(b"{" + line[size:]):
-        return json.loads(b"{" + line[size:])
-    # Stores of kernels once had the checksum before the JSON.
-    head, _, body = line.partition(b" ")
-    return json.loads(body) if head == _checksum(body) else None
+    body = b"{" + line[size:]
+    return json.loads(body) if line[:size] == _line_head(body) else None
 
 
 def _line_head(body: bytes) -> bytes:
@@ -171,18 +169,15 @@ def folder_lock(folder: Path) -> Iterator[None]:
     Raises:
         InputError: if another run holds it, or if the folder cannot be written to.
     """
-    from filelock import FileLock, Timeout
-
-    # Between processes, threads and calls alike: whoever comes second is refused.
-    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
     with explained_errors(folder):
-        try:
-            lock.acquire()
-        except Timeout:
+        # Each call opens the file anew, so that processes, threads and calls alike are refused when they come second.
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        if not _try_lock(descriptor):
+            os.close(descriptor)
             raise InputError(
                 f"{folder} is in use by {_holder(folder)}. Wait until that run has ended, stop it, or name another "
                 "folder (--out)."
-            ) from None
+            )
     try:
         # For the message above; the lock holds without it, on a full disk too.
         with suppress(OSError):
@@ -193,7 +188,25 @@ def folder_lock(folder: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             (folder / LOCK_HOLDER).unlink(missing_ok=True)
-        lock.release()
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process until it is closed; False if another holds it."""
+    try:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            msvcrt: Any = import_module("msvcrt")
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            os.close(descriptor)
+            raise
+        return False
+    return True
 
 
 def remove_folder(folder: Path) -> None:

@@ -126,7 +126,7 @@ def test_commands_in_running_text_exist() -> None:
     """`notsodeep kernel … --out` in a sentence: the command is there, and so are its options."""
     import typer
 
-    from notsodeep.interfaces.cli.entry import app
+    from notsodeep.cli.entry import app
 
     group: Any = typer.main.get_command(app)
     options = {

@@ -40,11 +40,6 @@ def says(text: str, words: str, where: str) -> None:
     expect(words in " ".join(text.split()), f"{where} does not say {words!r}, but:\n{text}")
 
 
-def has_command(name: str) -> bool:
-    """Whether the command line has this command."""
-    return f" {name} " in notsodeep("--help")[0]
-
-
 def is_installed_here() -> None:
     """The package is the one of this environment, not that of a checkout."""
     import notsodeep

@@ -1,4 +1,4 @@
-"""The package with all extras: networks, certificates, figures, kernels on disk, the demo and its page."""
+"""The package with all extras: networks, certificates, figures, kernels on disk, the demo and the laboratory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # python -I leaves the script's folder out
 
-from common import expect, has_command, is_installed_here, notsodeep, run_all, says
+from common import expect, is_installed_here, notsodeep, run_all, says
 
 OPTIONAL = ("torch", "matplotlib", "zarr", "dask.array", "distributed", "streamlit")
 
@@ -115,7 +115,7 @@ def commands() -> None:
     said, heard = notsodeep("demo", "--samples", "120")
     says(said, "times as fast", "demo")
     expect("pip install" not in heard, heard)
-    for name in ("twin.png", "report.html", "notsodeep-demo.png", "notsodeep-demo.html"):
+    for name in ("twin.png", "report.html", "notsodeep-demo.png"):
         expect(Path(name).stat().st_size > 10_000, f"{name} is too small to be right.")
     notsodeep("certify", "--width", "200", code=3)
 
@@ -128,9 +128,8 @@ def experiments() -> None:
 
 
 def explorer() -> None:
-    """the explorer, if this version has one, explains itself."""
-    if has_command("explore"):
-        says(notsodeep("explore", "--help")[0], "localhost", "explore --help")
+    """the explorer explains itself."""
+    says(notsodeep("explore", "--help")[0], "localhost", "explore --help")
 
 
 CHECKS = (

@@ -10,6 +10,9 @@ from notsodeep.errors import InputError
 from notsodeep.records import Row, Rows, chosen, grouped
 from notsodeep.validation import Array
 
+# The same model has the same colour in every figure.
+NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
+
 WORDS = {
     "mixture": "Gaussian mixture",
     "sphere": "sphere",

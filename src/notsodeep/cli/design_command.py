@@ -1,0 +1,120 @@
+"""`notsodeep design`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from notsodeep.cli import options
+from notsodeep.cli.common import app, data_record, errors, print_json, say, say_notes, spinner
+from notsodeep.extras import needed
+from notsodeep.files import atomic_write, new_path
+
+if TYPE_CHECKING:
+    from notsodeep.cli.scenario import Data
+
+# The distance of kernels up to which an injected network counts as a match.
+_CLOSE = 0.01
+
+
+@app.command()
+@options.takes_data()
+def design(
+    data: Data | None,
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    tau0: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False
+        ),
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="What to match: ck, ntk, ntk_paper or both.")
+    ] = "ck",
+    family: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, papers, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic, quadratic or injected.",
+        ),
+    ] = "auto",
+    layers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Number of hidden layers, for a family with several.", show_default=False
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
+    ] = None,
+    figure: options.Figure = None,
+    overwrite: options.Overwrite = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the design, data and distances as JSON, and nothing else.")
+    ] = False,
+) -> None:
+    """The shallow explicit network with the kernel of a DEQ, or an honest no.
+
+    Without data the answer is about four numbers that decide the kernel in high
+    dimension. With data it also says how far the kernels differ on them, beside
+    plain layers of the DEQ's own activation, as they are and up to a factor; and
+    auto takes two or three layers of the DEQ's own activation that see the input
+    again (an injected network), fitted to the data, where these are closer.
+
+    Example: notsodeep design --activation relu --data digits
+
+    Example: notsodeep design --data X.csv --label-column diagnosis
+
+    Exit code 0: the four numbers agree, or the kernels of an injected network are
+    within 1 %; 3: this family cannot match them and the closest network is given.
+    """
+    if figure is not None:
+        needed("matplotlib", "--figure")
+    for path in (save, figure):
+        if path is not None:
+            new_path(path, overwrite)
+    from notsodeep.cli.scenario import read_model, rows_to_fit
+    from notsodeep.designs import INJECTED_IN_WORDS, twin_distances
+    from notsodeep.designs import design as make_design
+
+    model = read_model(activation, sigma_a2)
+    with spinner() as progress:
+        progress.add_task("design")
+        samples = None if data is None else data.samples()
+        if tau0 is None:
+            tau0 = 1.0 if samples is None else samples.tau0
+        rows = None if samples is None else rows_to_fit(samples.rows, kernel, family)
+        made = make_design(model, tau0, kernel, family, layers=layers, X=rows)
+        kernels = ("ck", "ntk") if kernel == "both" else (kernel,)
+        found = [] if samples is None else [twin_distances(made, samples.rows, one) for one in kernels]
+    if as_json:
+        content = json.loads(made.to_json())
+        if data is not None and samples is not None:
+            measured = [one.as_dict() for one in found]
+            content = {"design": content, "data": data_record(data, samples), "measured": measured}
+        print_json(content, indent=2)
+    else:
+        if data is not None and samples is not None:
+            say_notes(data, samples)
+        say(str(made))
+        say(made.explain())
+        for one in found:
+            say(str(one))
+        if made.misfit is not None:
+            say(INJECTED_IN_WORDS)
+    if save is not None:
+        with atomic_write(save) as temporary:
+            temporary.write_text(made.to_json(), encoding="utf-8")
+        say(f"design written to {save}", errors)
+    if figure is not None:
+        from notsodeep import figures
+
+        drawing, panels = figures.new_figure()
+        figures.plot_design(made, panels[0])
+        say(f"figure: {figures.save(drawing, figure)}", errors)
+    if not made.exact and (made.misfit is None or made.misfit > _CLOSE):
+        raise typer.Exit(3)

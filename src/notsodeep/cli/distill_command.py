@@ -1,0 +1,255 @@
+"""`notsodeep distill`."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from notsodeep.cli import options
+from notsodeep.cli.common import app, errors, print_json, say, say_notes
+from notsodeep.errors import InputError
+from notsodeep.extras import needed
+from notsodeep.files import atomic_write, new_path
+
+if TYPE_CHECKING:
+    from notsodeep.cli.scenario import Data
+
+# The names under which a file has its arrays; b and readout_bias may be missing.
+_NAMES = ("W", "U", "b", "readout", "readout_bias")
+_NEEDED = ("W", "U", "readout")
+# How the state of a module calls them whose parts are called W, U and readout: torch.save(net.state_dict(), …).
+_OF_MODULES = {
+    "W": ("W.weight",),
+    "U": ("U.weight",),
+    "b": ("U.bias", "W.bias"),
+    "readout": ("readout.weight",),
+    "readout_bias": ("readout.bias",),
+}
+# Where a checkpoint of a training keeps the state of its module.
+_INSIDE = ("state_dict", "model_state_dict", "model")
+
+
+@app.command()
+@options.takes_data("digits", n=None, after_weights=True)
+def distill(
+    data: Data,
+    weights: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Weights of the trained DEQ, .pt or .npz: W, U, b, readout, readout_bias."
+        ),
+    ],
+    activation: options.Activation = options.ACTIVATION,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=THEIRS",
+            help="How FILE calls one of W, U, b, readout, readout_bias: W=cell.weight. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        float, typer.Option(metavar="SHARE", help="Wanted share of rows with the same class.")
+    ] = 0.99,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Units of the student; the DEQ's if not given.", show_default=False
+        ),
+    ] = None,
+    epochs: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Passes over the rows that fit all weights.")
+    ] = 8,
+    early_exit: Annotated[
+        bool,
+        typer.Option(
+            "--early-exit/--one-cost",
+            help="May a student spend fewer steps on rows of which it is sure, or do all cost the same?",
+        ),
+    ] = True,
+    seed_of_fit: Annotated[
+        int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
+    ] = 0,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the student's weights, .pt.", show_default=False),
+    ] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the student as ONNX.", show_default=False)
+    ] = None,
+    figure: options.Figure = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
+) -> None:
+    """A trained DEQ into a few explicit steps that give the same answers.
+
+    FILE holds the weights of z = φ(W z + U x + b), outputs readout z +
+    readout_bias: torch.save({"W": W, "U": U, "b": b, "readout": R}, "deq.pt"), or
+    np.savez; or the state of a module, whose names --name explains. Nothing in it
+    is executed. Rows are taken as they are, unless --scale says otherwise: as the
+    DEQ was trained on them. No labels are needed.
+
+    Example: notsodeep distill deq.pt X.csv --activation relu
+
+    Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
+
+    Exit code 0: the student is sure to reach the wanted share (95 %); 3: none is
+    sure to, and the most faithful one is given.
+    """
+    needed("torch", "distill")
+    if figure is not None:
+        needed("matplotlib", "--figure")
+    for path in (save, onnx, figure):
+        if path is not None:
+            new_path(path, overwrite)
+    if onnx is not None:
+        needed("onnxruntime", "--onnx")
+    import torch
+
+    from notsodeep.nets import distill as distil
+
+    data = data.for_weights()
+    teacher = trained_network(weights, activation, name)
+    samples = data.samples()
+    found = distil(
+        teacher,
+        samples.rows,
+        width=width,
+        until=until,
+        epochs=epochs,
+        early_exit=early_exit,
+        seed=seed_of_fit,
+        progress=True,
+    )
+    if as_json:
+        print_json(_record(found), indent=2)
+    else:
+        say_notes(data, samples)
+        say(found.explain())
+    if save is not None:
+        # Of a full disk torch would speak in words of its own.
+        content = io.BytesIO()
+        torch.save(found.network.state_dict(), content)
+        with atomic_write(save) as temporary:
+            temporary.write_bytes(content.getvalue())
+        say(f"weights of the student: {save}", errors)
+    if onnx is not None:
+        say(f"ONNX: {found.export(onnx, overwrite=overwrite)}", errors)
+    if figure is not None:
+        from notsodeep import figures
+
+        drawing, panels = figures.new_figure()
+        figures.plot_front(found, panels[0])
+        say(f"figure: {figures.save(drawing, figure)}", errors)
+    if not found.reached:
+        raise typer.Exit(3)
+
+
+def trained_network(weights: Path | None, activation: str, names: list[str] | None = None) -> Any:
+    """The DEQ whose weights a file holds; names: what --name says."""
+    if weights is None:
+        raise InputError(
+            "Name the file with the weights first, then the data: notsodeep distill deq.pt X.csv"
+        )
+    import torch
+
+    from notsodeep.cli.scenario import read_activation
+    from notsodeep.nets import DEQNet
+
+    arrays = _read(weights, _pairs(names or []))
+    readout: Any = arrays["readout"]
+    if "readout_bias" in arrays:
+        linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
+        linear.weight.data, linear.bias.data = readout, arrays["readout_bias"].to(readout)
+        readout = linear
+    return DEQNet.from_weights(
+        arrays["W"], arrays["U"], arrays.get("b"), read_activation(activation), readout
+    )
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    """What --name says, as {ours: theirs}."""
+    pairs = {}
+    for text in given:
+        ours, equals, theirs = text.partition("=")
+        if not equals or ours not in _NAMES or not theirs:
+            raise InputError(f"--name takes OURS=THEIRS with OURS one of {', '.join(_NAMES)}; got {text!r}.")
+        pairs[ours] = theirs
+    return pairs
+
+
+def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
+    """The arrays of a file as tensors, under our names; nothing in it is executed."""
+    import numpy as np
+    import torch
+
+    arrays: Any
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    with path.open("rb"):  # what cannot be opened is no damaged file
+        pass
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as content:
+                arrays = {name: torch.from_numpy(content[name]) for name in content.files}
+        else:
+            arrays = torch.load(path, map_location="cpu", weights_only=True)
+    # Damage has no common type.
+    except Exception as error:
+        objects = "; it may hold Python objects, which are not read" if zipfile.is_zipfile(path) else ""
+        raise InputError(
+            f"{path} is not a .pt or .npz file of weights{objects}. Write one with torch.save({{'W': W, 'U': U, 'b': "
+            "b, 'readout': R}, 'deq.pt') or numpy.savez."
+        ) from error
+    if not isinstance(arrays, dict):
+        raise InputError(
+            f"{path} holds a {type(arrays).__name__}; a dict of arrays W, U, b, readout is needed."
+        )
+    inside = next((arrays[key] for key in _INSIDE if isinstance(arrays.get(key), dict)), arrays)
+    tensors = {str(key): value for key, value in inside.items() if isinstance(value, torch.Tensor)}
+    return _named(tensors, names, path)
+
+
+def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[str, Any]:
+    """The arrays under our names: as --name says, else as they are called, else as modules call them."""
+    found = {}
+    for ours in _NAMES:
+        theirs = names.get(ours)
+        options_ = (theirs,) if theirs else (ours, *_OF_MODULES[ours])
+        present = [option for option in options_ if option in tensors]
+        if len(present) > 1:
+            raise InputError(
+                f"{path} has {' and '.join(present)}. If both are added, save their sum as {ours}; else say which one "
+                f"it is: --name {ours}={present[0]}."
+            )
+        if present:
+            found[ours] = tensors[present[0]]
+    missing = [ours for ours in (*_NEEDED, *names) if ours not in found]
+    unknown = [key for key, value in tensors.items() if not any(value is one for one in found.values())]
+    # Where names were given, what they leave out belongs to something else.
+    if missing or (unknown and not names):
+        shapes = [f"{key} {tuple(tensors[key].shape)}" for key in unknown]
+        raise InputError(
+            f"{path} must have the arrays W (units, units), U (units, inputs), readout (outputs, units) and, where "
+            "there are any, b and readout_bias, of z = φ(W z + U x + b). "
+            f"Missing: {', '.join(dict.fromkeys(missing)) or 'none'}; not used: {', '.join(shapes[:8]) or 'none'}. "
+            "Say what they are called: --name W=… --name U=…"
+        )
+    return found
+
+
+def _record(found: Any) -> dict[str, Any]:
+    """Everything that is printed, for JSON."""
+    rows = found.rows()
+    return {
+        "student": next(row for row in rows if row["chosen"]) | {"reached": found.reached},
+        "until": found.until,
+        "expected_disagreement": found.expected_disagreement,
+        "calibration": None if found.calibration is None else [one._asdict() for one in found.calibration],
+        "left_out": found.left_out,
+        "front": rows,
+    }

@@ -1,0 +1,54 @@
+"""Where the console script starts."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+
+from rich.markup import escape
+
+# Each module adds its command to the application.
+from notsodeep.cli import (  # noqa: F401
+    certify_command,
+    demo_command,
+    design_command,
+    distill_command,
+    kernel_command,
+    predict_command,
+    spectrum_command,
+    train_command,
+    verdict_command,
+)
+from notsodeep.cli.common import app, errors, say
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.files import explained
+
+COMMANDS = "notsodeep.commands"
+
+
+def add_installed_commands() -> None:
+    """Add the commands of installed packages: entry points of the group, each a function with typer's annotations."""
+    for point in sorted(entry_points(group=COMMANDS), key=lambda one: one.name):
+        try:
+            app.command(point.name)(point.load())
+        except (ImportError, AttributeError) as error:
+            say(f"The command {point.name} ({point.value}) cannot be loaded and is left out: {error}", errors)
+
+
+add_installed_commands()
+
+
+def main() -> None:
+    """Run the command line; a foreseeable error is a sentence and exit code 2, not a stack trace."""
+    try:
+        app()
+    except (InputError, ConvergenceError) as error:
+        # Escaped, or [torch] would be a style; not folded, so that a command in it can be copied.
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        errors.print(f"[bold red]error:[/] {escape(explained(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)

@@ -1,1 +1,0 @@
-"""What people look at and type: the command line, report pages, and the explorer in a browser."""

@@ -1,6 +1,0 @@
-"""The report: results, figures and papers' claims as one self-contained page."""
-
-from notsodeep.interfaces.report.rendering import Section, page, write_page
-from notsodeep.interfaces.report.sections import report
-
-__all__ = ["Section", "page", "report", "write_page"]

@@ -1,0 +1,50 @@
+"""Images of the page: those of the digits or of a file, made small enough for an answer while a slider moves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from notsodeep.cli.scenario import Samples
+from notsodeep.data import as_images
+from notsodeep.errors import InputError
+from notsodeep.validation import Array, root_mean_square_norm
+from notsodeep_lab.explorer.choice import Data
+
+# Pixels of a side: the kernel of two images needs all pairs of their positions.
+SIDE = 4
+
+
+def small_images(data: Data) -> Samples:
+    """The samples as images (n, channels, height, width) with |x(s)|² = 1 on average over positions.
+
+    Raises:
+        InputError: if the data have no images.
+    """
+    if data.source == "digits":
+        found = data.samples()
+        images = as_images("digits", found.rows)
+    elif data.upload is not None and data.upload.image_shape is not None:
+        found = data.samples()
+        images = found.rows.reshape(len(found.rows), *data.upload.image_shape)
+    else:
+        raise InputError(
+            "A convolutional network needs images: choose handwritten digits, or a NPY file of the shape (n, height, "
+            "width) or (n, channels, height, width). Or choose a network of rows."
+        )
+    small = shrunk(images, SIDE)
+    height, width = images.shape[2:]
+    note = f"Images of {height} × {width} pixels"
+    if small.shape != images.shape:
+        note += f" were made smaller, to {small.shape[2]} × {small.shape[3]}, by means over blocks"
+    rows = small / root_mean_square_norm(np.moveaxis(small, 1, -1).reshape(-1, small.shape[1]))
+    return Samples(rows, found.labels, None, 1.0, (*found.notes, f"{note}."))
+
+
+def shrunk(images: Array, side: int) -> Array:
+    """Images (n, channels, height, width) of at most `side` pixels a side: means over whole blocks."""
+    for axis in (2, 3):
+        factor = -(-images.shape[axis] // side)
+        kept = images.shape[axis] // factor
+        last = np.moveaxis(images, axis, -1)[..., : kept * factor]
+        images = np.moveaxis(last.reshape(*last.shape[:-1], kept, factor).mean(axis=-1), -1, axis)
+    return np.ascontiguousarray(images)

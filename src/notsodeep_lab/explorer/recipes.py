@@ -1,0 +1,170 @@
+"""What is shown as something to type: a Python script, and commands, with every number of the choice in them."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, Data
+from notsodeep_lab.explorer.computations import (
+    IMAGES_TO_FIT,
+    ROWS_TO_FIT,
+    error_sizes,
+    fits_rows,
+    samples_of,
+)
+from notsodeep_lab.explorer.images import SIDE
+
+_EXACT = {
+    "ck": "nsd.conjugate_kernel(deq, X)",
+    "ntk": "nsd.tangent_kernel(deq, X, of='network')",
+    "ntk_paper": "nsd.tangent_kernel(deq, X, of='paper')",
+}
+
+# Characters of a line that a phone can show.
+_LONGEST_LINE = 34
+
+
+@cache
+def _script() -> Template:
+    # Not escaped: this is Python, and whatever the reader typed goes in by its repr.
+    loader = PackageLoader("notsodeep_lab.explorer")
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["code"] = repr
+    return made.get_template("recipe.txt")
+
+
+def as_python(choice: Choice) -> str:
+    """A script that computes verdict, design, spectrum and errors of this choice; it runs as it stands."""
+    data, samples = choice.data, samples_of(choice.data)
+    parameters = (
+        {"expression": choice.expression} if choice.activation == FORMULA else dict(choice.parameters)
+    )
+    named = [f"{name}={value!r}" for name, value in parameters.items()]
+    if choice.images:
+        return _image_script(choice, ", ".join([repr(choice.activation), *named]))
+    text = _script().render(
+        choice=choice,
+        data=data,
+        file=_file_name(data),
+        n=len(samples.rows),
+        square=samples.square,
+        sizes=[(one.n, one.p) for one in error_sizes(data)],
+        arguments=", ".join([repr(choice.activation), *named]),
+        exact=_EXACT[choice.shown_kernel],
+        rows_to_fit=ROWS_TO_FIT if fits_rows(choice) else 0,
+    )
+    return text.strip() + "\n"
+
+
+def _image_script(choice: Choice, arguments: str) -> str:
+    """A script that judges a convolutional network on the small images of the page."""
+    data = choice.data
+    if data.source == "digits":
+        rows = [
+            f"digits = load('digits', n={len(samples_of(data).rows)}, seed={data.seed})",
+            "X, y = as_images('digits', Preprocessing.fit(digits.X).apply(digits.X)), digits.y",
+        ]
+    else:
+        shape = ", ".join(map(str, data.upload.image_shape or ())) if data.upload else ""
+        rows = [
+            f"table = open_table({_file_name(data)!r}, {data.n})",
+            f"X = Preprocessing.named({data.scale!r}, table.rows).apply(table.rows).reshape(-1, {shape})",
+            "y = None",
+        ]
+    lines = [
+        "import numpy as np",
+        "",
+        "import notsodeep as nsd",
+        "from notsodeep.data import Preprocessing, as_images, load, open_table",
+        "from notsodeep_lab.explorer.images import shrunk",
+        "",
+        *rows,
+        f"X = shrunk(X, {SIDE})",
+        "X = X / np.sqrt(np.mean(np.sum(X**2, axis=1)))  # |x(s)|² = 1 on average over positions",
+        f"phi = nsd.activation({arguments})",
+        f"deq = nsd.ConvDEQ(phi, sigma_a2={choice.sigma_a2!r}, readout='flatten')",
+        f"twin = nsd.design(deq, 1.0, kernel={choice.kernel!r}, X=X[:{IMAGES_TO_FIT}])",
+        "print(twin.explain())",
+        f"found = nsd.verdict(deq, X, y, width={choice.units}, train={MODES[choice.kernel]!r}, designed=twin)",
+        "print(found)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _file_name(data: Data) -> str:
+    return "rows.csv" if data.upload is None else data.upload.name
+
+
+def as_commands(choice: Choice) -> str:
+    """The same from the shell: the design and its distance, the spectrum and the errors; of images the verdict."""
+    if choice.images:
+        return shlex.join(verdict_words(choice))
+    return "\n".join(shlex.join(words) for words in command_words(choice))
+
+
+def command_words(choice: Choice) -> list[list[str]]:
+    """The commands as lists of words, as they would be run without a shell."""
+    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+    design = ["notsodeep", "design", "--kernel", choice.kernel, "--family", choice.family]
+    tau0 = ["--tau0", repr(samples_of(choice.data).tau0)]
+    spectrum = ["notsodeep", "spectrum", "--kernel", choice.shown_kernel, "--errors"]
+    data = _data_words(choice.data)
+    # Given data, the command looks at them.
+    seen = data if fits_rows(choice) or choice.activation != FORMULA else []
+    return [[*design, *tau0, *model, *seen], [*spectrum, *model, *data]]
+
+
+def verdict_words(choice: Choice) -> list[str]:
+    """The verdict from the shell, on more samples than the page takes, as a list of words."""
+    return ["notsodeep", "verdict", *_network_words(choice)]
+
+
+def next_command(choice: Choice, answer: str) -> str:
+    """What goes on from a verdict: the design where the twin will do, else training of all three for real."""
+    if answer == "yes" and not choice.images:
+        return shlex.join(command_words(choice)[0])
+    if samples_of(choice.data).labels is None:
+        return shlex.join(verdict_words(choice))
+    return shlex.join(["notsodeep", "train", *_network_words(choice)])
+
+
+def on_short_lines(commands: str) -> str:
+    """Commands with line breaks before options: left alone, a browser would break lines after any hyphen."""
+    return "\n".join(_on_short_lines(shlex.split(line)) for line in commands.splitlines())
+
+
+def _on_short_lines(words: list[str]) -> str:
+    lines = [""]
+    for start, word in enumerate(words):
+        # An option stays with its value.
+        following = words[start + 1 : start + 2] if word.startswith("--") else []
+        value = [one for one in following if not one.startswith("--")]
+        if word.startswith("--") and len(shlex.join([lines[-1].strip(), word, *value])) > _LONGEST_LINE:
+            lines.append("  ")
+        lines[-1] += ("" if not lines[-1].strip() else " ") + shlex.quote(word)
+    return " \\\n".join(lines)
+
+
+def _network_words(choice: Choice) -> list[str]:
+    """Options of the model, its networks and the data, as verdict and train take them."""
+    conv = ["--model", "conv", "--readout", "flatten"] if choice.images else []
+    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+    networks = ["--width", str(choice.units), "--train", MODES[choice.kernel]]
+    return [*conv, *model, *networks, *_data_words(choice.data)]
+
+
+def _data_words(data: Data) -> list[str]:
+    n = ["--n", str(len(samples_of(data).rows))]
+    if data.source == "file":
+        label = None if data.upload is None else data.upload.label_column
+        column = [] if label is None else ["--label-column", label]
+        return ["--data", _file_name(data), *n, "--scale", data.scale, *column]
+    words = ["--data", data.source, *n, "--seed", str(data.seed)]
+    if data.is_drawn:
+        words += ["--p", str(data.p)]
+    if data.source == "mixture":
+        words += ["--mean", repr(data.mean), "--gap", repr(data.gap)]
+    return words

@@ -1,0 +1,89 @@
+"""The papers run again: experiments that can be stopped and resumed, their figures, and results beside the claims.
+
+Everything that other rooms need is named here. Figures need matplotlib (extra `plot`) and are loaded when asked for.
+
+`EXPERIMENTS` has the experiments by name, in the order of `notsodeep reproduce --list`. To add one, import its module
+here and add it to `_KINDS`. Its module imports torch (and the rooms that need it) inside `run`, so that the list is
+printed at once and the experiments that need no torch work without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from notsodeep.errors import InputError
+from notsodeep.extras import needed
+
+needed("msgspec", "An experiment (notsodeep_lab.papers)")
+
+from notsodeep_lab.papers.aistats import Aistats1
+from notsodeep_lab.papers.conv_twins import ConvTwins
+from notsodeep_lab.papers.distill import Distill
+from notsodeep_lab.papers.errata import Errata
+from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Task
+from notsodeep_lab.papers.experiment_settings import Spec
+from notsodeep_lab.papers.hld import Hld1
+from notsodeep_lab.papers.iclr import Iclr1, Iclr2, Iclr3
+from notsodeep_lab.papers.icml import IcmlAccuracy, IcmlError, IcmlMatching
+from notsodeep_lab.papers.learning_curves import LearningCurves
+from notsodeep_lab.papers.ours import Refined, Spectrum, Twins, Width
+from notsodeep_lab.papers.results_reader import Result, read_results
+from notsodeep_lab.papers.runner import Outcome, absent_data, checked_spec, read_outcome, reproduce
+
+__all__ = [
+    "EXPERIMENTS",
+    "Expectation",
+    "Experiment",
+    "Outcome",
+    "Result",
+    "Row",
+    "Size",
+    "Spec",
+    "Task",
+    "absent_data",
+    "checked_spec",
+    "draw",
+    "find",
+    "has_figure",
+    "read_outcome",
+    "read_results",
+    "reproduce",
+]
+
+_DRAWINGS = ("draw", "has_figure")
+
+_KINDS: tuple[type[Experiment[Any]], ...] = (
+    Aistats1,
+    Hld1,
+    Iclr1,
+    Iclr2,
+    Iclr3,
+    IcmlError,
+    IcmlMatching,
+    IcmlAccuracy,
+    Refined,
+    Spectrum,
+    Twins,
+    ConvTwins,
+    Distill,
+    Width,
+    LearningCurves,
+    Errata,
+)
+EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}
+
+
+def find(name: str) -> Experiment[Any]:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"No experiment is called {name!r}; there are {', '.join(EXPERIMENTS)}.")
+    return EXPERIMENTS[name]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DRAWINGS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    needed("matplotlib", "The figure of an experiment (notsodeep_lab.papers)")
+    from notsodeep_lab.papers import drawings
+
+    return getattr(drawings, name)

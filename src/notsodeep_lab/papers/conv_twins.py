@@ -1,0 +1,130 @@
+"""Convolutional DEQs and their explicit twins: distances of exact kernels on images that no network was fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from notsodeep.data import as_images, load
+from notsodeep.errors import ConvergenceError
+from notsodeep.models import ConvDEQ, Model
+from notsodeep.records import chosen
+from notsodeep.validation import Array
+from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
+from notsodeep_lab.papers.experiment_settings import DEQSpec
+from notsodeep_lab.papers.row_statistics import values_of
+
+# What two and three layers are to reach, relative to the norm of the DEQ's kernel.
+TARGETS = MappingProxyType({2: 5e-3, 3: 1e-3})
+# How rows name the networks that `HeldOut` measures.
+_NETWORKS = MappingProxyType(
+    {"twin": "fitted", "without-images": "unfitted", "cut": "cut", "plain-layer": "plain"}
+)
+
+
+@dataclass(frozen=True)
+class ConvTwinsSpec(DEQSpec):
+    """Twins of two readouts by the number of layers."""
+
+    data: str  # the data set
+    side: int  # most positions along an axis; larger images are made smaller by averages
+    n: int  # images to fit to, and as many others to judge by
+    readouts: tuple[str, ...]  # "flatten", "pool"
+    layers: tuple[int, ...]  # numbers of layers
+
+
+class ConvTwins(Experiment[ConvTwinsSpec]):
+    """How close the twin of a convolutional DEQ is."""
+
+    name = "conv-twins"
+    paper = "ours"
+    summary = "Explicit twins of convolutional DEQs on held-out images, beside the DEQ cut and a plain layer"
+    minutes = MappingProxyType({"quick": 1.0, "full": 2.0})
+    cut = "images are made smaller for the readout that pools, whose kernel costs the square of the positions"
+    quick = ConvTwinsSpec(
+        0.3, ("relu", "tanh"), 1, "digits", side=8, n=10, readouts=("flatten", "pool"), layers=(1, 2, 3)
+    )
+    full = replace(quick, data="cifar10", n=12)
+
+    def models(self, spec: ConvTwinsSpec) -> list[Model]:
+        return [
+            ConvDEQ(name, spec.sigma_a2, readout=readout)
+            for name in spec.activations
+            for readout in spec.readouts
+        ]
+
+    def tasks(self, spec: ConvTwinsSpec) -> list[Task]:
+        return grid(
+            "{activation} {readout} layers={layers} seed={seed}",
+            lambda layers, **_: float(layers),
+            activation=spec.activations,
+            readout=spec.readouts,
+            layers=spec.layers,
+            seed=range(spec.seeds),
+        )
+
+    def run(self, spec: ConvTwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        from notsodeep.designs import design
+
+        images = small_images(spec.data, 2 * spec.n, spec.side, task["seed"], data_dir)
+        model = ConvDEQ(task["activation"], spec.sigma_a2, readout=task["readout"])
+        found = design(
+            model, X=images, kernel="both", family="injected", layers=task["layers"], samples=spec.n
+        )
+        evidence = found.held_out
+        if evidence is None:
+            raise ConvergenceError("The design was not judged on held-out images.", "Give more images: --n.")
+        return [
+            {
+                "kind": "image-twin",
+                "data": spec.data,
+                "positions": list(images.shape[2:]),
+                "images": evidence.samples,
+                **task.parameters,
+                "kernel": "features" if kernel == "ck" else kernel,
+                "network": network,
+                "relative": distance.plain,
+                "up_to_factor": distance.scaled,
+            }
+            for network, field in _NETWORKS.items()
+            for kernel, distance in zip(evidence.kernels, getattr(evidence, field), strict=True)
+        ]
+
+    def expectations(self, spec: ConvTwinsSpec, rows: Sequence[Row]) -> list[Expectation]:
+        axes = {"activation": spec.activations, "readout": spec.readouts, "kernel": ("features", "ntk")}
+        return claims_by(_close, rows, **axes)
+
+
+def small_images(name: str, count: int, most: int, seed: int = 0, data_dir: Path | None = None) -> Array:
+    """Images with at most `most` positions along an axis, less their mean image, with |x(s)|² = 1 on average."""
+    pixels = load(name, n=count, seed=seed, data_dir=data_dir).X
+    found = as_images(name, np.asarray(pixels, dtype=np.float64))
+    side = found.shape[-1]
+    step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= most)
+    blocks = found.reshape(len(found), found.shape[1], side // step, step, side // step, step)
+    small = blocks.mean(axis=(3, 5))
+    small = small - small.mean(axis=0)
+    return np.asarray(small / np.sqrt(np.mean(np.sum(small**2, axis=1))), dtype=np.float64)
+
+
+def _close(rows: list[Row], activation: str, readout: str, kernel: str) -> Iterator[Expectation]:
+    for layers in values_of(rows, "layers"):
+        part = {row["network"]: row for row in reversed(chosen(rows, layers=layers))}
+        twin, cut, plain = part["twin"], part["cut"], part["plain-layer"]
+        target = TARGETS.get(layers)
+        yield Expectation(
+            f"distance of {layers} layer{'s' * (layers > 1)}, {activation}, {readout}, {kernel}",
+            None,
+            twin["relative"],
+            None
+            if target is None
+            else bool(twin["relative"] <= target and twin["relative"] < cut["relative"]),
+            (f"yes if at most {target:g} and closer than the DEQ cut; " if target else "")
+            + f"with the best factor {twin['up_to_factor']:.2g}; the DEQ cut {cut['relative']:.2g}, with its factor "
+            f"{cut['up_to_factor']:.2g}; one plain layer {plain['relative']:.2g}, with its factor "
+            f"{plain['up_to_factor']:.2g}",
+        )

@@ -1,0 +1,148 @@
+"""A trained DEQ into a few of its own steps: fidelity on a test part against time, beside the DEQ cut."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from notsodeep.models import DEQ
+from notsodeep.records import chosen
+from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
+from notsodeep_lab.papers.experiment_settings import DEQSpec
+from notsodeep_lab.papers.row_statistics import mean
+
+# Points of accuracy that a student may be below its teacher; the share of rows the guard asks the teacher on.
+_LOST, _ASKED = 0.002, 0.05
+
+
+@dataclass(frozen=True)
+class DistillSpec(DEQSpec):
+    """Teachers trained on labels, students fitted to them without."""
+
+    data: str  # the data set
+    samples: int | None  # of its training part; all if None. The teacher sees labels of half of them
+    width: int  # of the teacher
+    epochs: int  # of the teacher's training, all weights
+    passes: int  # over the rows when all weights of a student are fitted
+    until: float  # wanted share of rows with the same class
+
+
+class Distill(Experiment[DistillSpec]):
+    """How faithful, and how much faster."""
+
+    name = "distill"
+    paper = "ours"
+    summary = "A trained DEQ replaced by a few of its own steps, beside the DEQ cut: fidelity against time"
+    minutes = MappingProxyType({"quick": 0.5, "full": 2.0})
+    cut = "few rows and one seed, so that it takes minutes"
+    timed = True
+    quick = DistillSpec(
+        0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98
+    )
+    full = replace(quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, until=0.99)
+
+    def tasks(self, spec: DistillSpec) -> list[Task]:
+        axes = {"activation": spec.activations, "seed": range(spec.seeds)}
+        return grid(f"{spec.data} {{activation}} seed={{seed}}", lambda **_: 1.0, **axes)
+
+    def run(self, spec: DistillSpec, task: Task, data_dir: Path | None) -> list[Row]:
+        import torch
+
+        from notsodeep.nets import DEQNet, SolverOptions, distill, fit, guarded
+        from notsodeep_lab.papers.training_rows import parts_of
+
+        parts, seed = parts_of(spec.data, spec.samples, data_dir), task["seed"]
+        model, half = DEQ(task["activation"], spec.sigma_a2), len(parts.X) // 2
+        solver = SolverOptions(tolerance=1e-4, max_steps=500)
+        teacher = DEQNet(
+            model, parts.X.shape[1], spec.width, parts.classes, seed=seed, solver=solver, on_failure="ignore"
+        )
+        with warnings.catch_warnings():
+            # Feedback may grow beyond the bound that makes sure of one equilibrium: so it is with trained DEQs.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            fit(teacher, (parts.X[:half], parts.y[:half]), epochs=spec.epochs, seed=seed)
+        small = distill(teacher, parts.X, until=spec.until, epochs=spec.passes, seed=seed)
+        networks = {one.name: one.network for one in small.front}
+        safe = guarded(small, teacher, share=_ASKED)
+        with torch.no_grad():
+            own, guard = teacher(parts.X_test).argmax(1), safe(parts.X_test).argmax(1)
+            classes = {name: network(parts.X_test).argmax(1) for name, network in networks.items()}
+        common = {
+            "data": spec.data,
+            **task.parameters,
+            "until": spec.until,
+            "teacher_accuracy": _share(own, parts.y_test),
+            "guarded": _share(guard, own),
+            "asked": safe.last_share,
+            "rows": len(own),
+        }
+        return [
+            {
+                **{
+                    field: value
+                    for field, value in row.items()
+                    if field not in ("interval", "relative_error", "error_interval", "lower")
+                },
+                **common,
+                "agreement": _share(classes[row["name"]], own),
+                "accuracy": _share(classes[row["name"]], parts.y_test),
+            }
+            for row in small.rows()
+        ]
+
+    def expectations(self, spec: DistillSpec, rows: Sequence[Row]) -> list[Expectation]:
+        found = chosen(rows, kind="candidate")
+        return claims_by(
+            lambda part, **key: _told(part, spec.until, **key), found, activation=spec.activations
+        )
+
+
+def _share(found: Any, wanted: Any) -> float:
+    return float((found == wanted).double().mean())
+
+
+def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectation]:
+    students = chosen(rows, chosen=True)
+    agreement, accuracy = mean(students, "agreement"), mean(students, "accuracy")
+    faster = mean(students, "teacher_milliseconds") / mean(students, "milliseconds")
+    names = ", ".join(dict.fromkeys(row["name"] for row in students))
+    yield Expectation(
+        f"same class as the teacher, {activation}",
+        None,
+        agreement,
+        bool(agreement >= until),
+        f"yes if at least {until:g}, on the test part; {names}; {faster:.2g} times as fast as the DEQ",
+    )
+    lost = mean(students, "teacher_accuracy") - accuracy
+    yield Expectation(
+        f"accuracy of the teacher − of the student, {activation}",
+        None,
+        lost,
+        bool(lost <= _LOST),
+        f"yes if at most {_LOST:g}; the teacher: {mean(students, 'teacher_accuracy'):.4f}",
+    )
+    for cut in chosen(chosen(rows, fit="cut"), seed=students[0]["seed"])[:3]:
+        affordable = [
+            row
+            for row in rows
+            if row["fit"] != "cut" and row["operations"] <= cut["operations"] and row["seed"] == cut["seed"]
+        ]
+        best = max(row["agreement"] for row in affordable)
+        yield Expectation(
+            f"best student at the cost of the {cut['name']}, {activation}",
+            None,
+            best,
+            bool(best >= cut["agreement"]),
+            f"yes if no less than the DEQ cut: {cut['agreement']:.4f}",
+        )
+    yield Expectation(
+        f"same class when the DEQ is asked on {mean(students, 'asked'):.1%} of the rows, {activation}",
+        None,
+        mean(students, "guarded"),
+        bool(mean(students, "guarded") >= agreement),
+        "yes if no less than the student alone",
+    )

@@ -1,0 +1,214 @@
+"""The figure of each experiment: `draw(name, rows)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+from notsodeep.errors import InputError
+from notsodeep.figures.front_plot import plot_front
+from notsodeep.figures.line_plots import plot_errors, plot_losses, plot_norms
+from notsodeep.figures.row_selection import needed, title
+from notsodeep.figures.style import legend_below, new_figure, styled
+from notsodeep.records import Rows, chosen, grouped
+from notsodeep_lab.plots.bar_plots import plot_race
+from notsodeep_lab.plots.experiment_lines import plot_accuracy, plot_depths, plot_draws, plot_widths
+from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
+from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
+
+# A title, and what draws into the axes it is given.
+Panel = tuple[str, Callable[[Axes], Any]]
+# Letters that fit across the page: in titles, in a legend. Inches of a line of a legend.
+_TITLE_LETTERS = 84
+_LEGEND_LETTERS = 100
+_LINE = 0.15
+
+
+def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figure:
+    """Panels in a grid, row after row; a legend that all panels share stands once, below."""
+    columns = max(1, min(columns, len(panels)))
+    figure, grid = new_figure(columns, height, rows=-(-len(panels) // columns))
+    places = grid[: len(panels)]
+    for axes, (heading, draw_into) in zip(places, panels, strict=True):
+        draw_into(axes)
+        lines = [fill(heading, _TITLE_LETTERS // columns), axes.get_title()]
+        axes.set_title("\n".join(line for line in lines if line))
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    legends = [legend for axes in places if (legend := axes.get_legend()) is not None]
+    words = [[text.get_text() for text in (legend.get_title(), *legend.get_texts())] for legend in legends]
+    if len(places) > 1 and words and all(same == words[0] for same in words):
+        _share_legend(figure, places[0], legends)
+    else:
+        _legends_below(figure, places, columns)
+    return figure
+
+
+def _share_legend(figure: Figure, axes: Axes, legends: Sequence[Legend]) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    heading = legends[0].get_title().get_text()
+    for legend in legends:
+        legend.remove()
+    columns = min(len(labels), max(1, _LEGEND_LETTERS // (6 + max(map(len, labels)))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=heading or None)
+
+
+def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None:
+    """Each legend under its panel, where it hides nothing, and the figure higher by as much."""
+    entries = []
+    for axes in places:
+        if (legend := axes.get_legend()) is not None:
+            heading = legend.get_title().get_text()
+            legend_below(axes, title=heading or None)
+            entries.append(len(legend.get_texts()) + bool(heading))
+        else:
+            entries.append(0)
+    extra = sum(max(entries[first : first + columns]) for first in range(0, len(entries), columns))
+    figure.set_figheight(figure.get_figheight() + _LINE * extra)
+
+
+def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
+    """One panel of histograms for each group of spectrum rows, with the distances of that group."""
+    found = needed([*rows], "spectrum")
+    both = grouped([*found, *chosen(rows, kind="distance")], *fields)
+    return [
+        (title(*key), partial(plot_spectra, group, sources=sources))
+        for key, group in both.items()
+        if chosen(group, kind="spectrum")
+    ]
+
+
+def _panels(
+    rows: Rows, fields: Sequence[str], plot: Callable[..., Any], *words: str, **options: Any
+) -> list[Panel]:
+    """One panel for each group of rows with the same values of these fields, which are its title."""
+    groups = grouped(rows, *fields)
+    return [(title(*words, *key), partial(plot, group, **options)) for key, group in groups.items()]
+
+
+def _draw_aistats(rows: Rows) -> Figure:
+    found = needed(rows, "training")
+    names = [name for (name,) in grouped(found, "data")]
+    panels: list[Panel] = [
+        (title(name, rate), partial(plot_losses, chosen(found, data=name, rate=rate)))
+        for (rate,) in grouped(found, "rate")
+        for name in names
+    ]
+    return arrange([*panels, *_panels(found, ["data"], plot_norms)], len(names), 2.0)
+
+
+def _draw_twin_spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> Figure:
+    """Spectra of models and of the networks designed for them, and below them the activations of both."""
+    activations = chosen(rows, kind="activation")
+    below = _panels(activations, fields, plot_activations, "activations")
+    return arrange([*_spectra(rows, fields, sources), *below], columns=2)
+
+
+def _draw_iclr_1(rows: Rows) -> Figure:
+    first = _spectra(rows, ("data",), ("deq", "equivalent"))
+    second = _spectra(rows, ("data",), ("deq", "refined", "monte-carlo"))
+    return arrange([*first, *second], columns=2)
+
+
+def _draw_accuracy(rows: Rows) -> Figure:
+    found = needed(rows, "accuracy")
+    by_activation = [row for group in grouped(found, "activation").values() for row in group]
+    panels = _panels(by_activation, ("activation", "data"), plot_accuracy)
+    return arrange(panels, columns=min(3, len(grouped(found, "data"))))
+
+
+def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> Figure:
+    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=(by,)), columns)
+
+
+def _draw_spectrum(rows: Rows) -> Figure:
+    # Of several draws one has its density.
+    predictions = [row for row in chosen(rows, kind="prediction") if "grid" in row]
+    drawn = [*predictions, *chosen(rows, kind="spectrum")]
+    both = grouped(drawn, "activation", "kernel", "n", "p")
+    panels = [
+        (title(*names, f"n = {n}, p = {p}"), partial(plot_prediction, group))
+        for (*names, n, p), group in both.items()
+        if chosen(group, kind="prediction")
+    ]
+    if not panels:
+        needed(rows, "prediction")
+    return arrange(panels, columns=2)
+
+
+def _draw_twins(rows: Rows) -> Figure:
+    shown = {
+        "accuracy": "accuracy",
+        "agreement": "same class as the DEQ",
+        "inference_seconds": "time of inference",
+        "memory": "memory of a training step",
+    }
+    return arrange(
+        [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
+    )
+
+
+def _draw_width(rows: Rows) -> Figure:
+    panels = _panels(needed(rows, "width"), ["kernel"], plot_widths)
+    if chosen(rows, kind="draws"):
+        panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
+    return arrange(panels, columns=2)
+
+
+def _draw_conv_twins(rows: Rows) -> Figure:
+    found = needed(rows, "image-twin")
+    columns = len(grouped(found, "readout")) * len(grouped(found, "kernel"))
+    return arrange(_panels(found, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4))
+
+
+def _draw_distill(rows: Rows) -> Figure:
+    found = needed(rows, "candidate")
+    return arrange(_panels(found, ("data", "activation"), plot_front, until=found[0]["until"]), columns=2)
+
+
+def _draw_learning_curves(rows: Rows) -> Figure:
+    first = _panels(needed(rows, "learning"), ("activation", "data"), plot_learning_rows)
+    second = _panels(needed(rows, "double-descent"), ("activation", "data"), plot_double_descent)
+    return arrange([*first, *second], columns=2)
+
+
+DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
+    "aistats-1": _draw_aistats,
+    "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
+    "iclr-1": _draw_iclr_1,
+    "iclr-2": partial(_draw_twin_spectra, fields=("data",), sources=("deq", "twin")),
+    "iclr-3": _draw_accuracy,
+    "icml-error": partial(_draw_errors, fields=("data", "kernel"), by="activation", columns=3),
+    "icml-matching": partial(_draw_twin_spectra, fields=("activation", "data")),
+    "icml-accuracy": _draw_accuracy,
+    "refined": partial(_draw_errors, fields=("data", "kernel", "activation"), by="form", columns=2),
+    "spectrum": _draw_spectrum,
+    "twins": _draw_twins,
+    "conv-twins": _draw_conv_twins,
+    "distill": _draw_distill,
+    "width": _draw_width,
+    "learning-curves": _draw_learning_curves,
+}
+
+
+def has_figure(name: str) -> bool:
+    """Whether an experiment of this name has a figure."""
+    return name in DRAWINGS
+
+
+@styled
+def draw(name: str, rows: Rows) -> Figure:
+    """The figure of an experiment from its rows.
+
+    Raises:
+        InputError: for a name without a figure, or rows that the figure cannot be drawn from.
+    """
+    if name not in DRAWINGS:
+        raise InputError(f"There is no figure for {name!r}; there are figures for {', '.join(DRAWINGS)}.")
+    return DRAWINGS[name](rows)

@@ -1,0 +1,255 @@
+"""The work of the experiments on kernels: spectra and distances of DEQs, equivalents, twins and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
+from notsodeep.designs import SphereDesign, design, sphere_design
+from notsodeep.equivalents import equivalent, kernel_distance, limiting_density, sphere_equivalent
+from notsodeep.fingerprint import fingerprint
+from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.models import DEQ, Explicit
+from notsodeep.validation import Array
+from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.papers.measures import (
+    CLASSES,
+    Matrix,
+    Sample,
+    activation_row,
+    activation_rows,
+    distance,
+    distance_row,
+    eigenvalues,
+    exact,
+    kernel_name,
+    leaky_layer_for,
+    mixture_sample,
+    norm_of,
+    printed_leaky_layer_for,
+    spectra_apart,
+    spectrum_row,
+)
+from notsodeep_lab.papers.row_statistics import kolmogorov, six_digits
+
+# The refined form keeps the square of the Gram matrix as it is up to here, and in sketched form beyond.
+_EXACT_SQUARE = 2000
+
+# Points of a predicted density.
+_GRID = 257
+
+# How the forms of the `refined` experiment are asked of `equivalent`.
+FORMS: dict[str, dict[str, Any]] = {
+    "asymptotic": {"form": "asymptotic"},
+    "refined": {"form": "refined", "square": "mixture"},
+    "refined-sketch": {"form": "refined", "square": "sketch"},
+    "refined-exact-square": {"form": "refined", "square": "exact"},
+    "refined-order-1": {"form": "refined", "order": 1},
+    "refined-order-3": {"form": "refined", "order": 3, "square": "exact"},
+}
+
+
+def error_rows(
+    name: str, sigma_a2: float, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]
+) -> Iterator[Row]:
+    """‖K − K̄‖ of several kernels and forms of the equivalent; each exact kernel is computed once."""
+    model = DEQ(name, sigma_a2).centred(sample.tau0)
+    for kernel in kernels:
+        whole = exact(model, sample, kernel)
+        norm = norm_of(whole)
+        for form in forms:
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **FORMS[form])
+            apart = distance(whole, operator, norm)
+            about = {"kernel": kernel, "form": form, **apart, "activation": name}
+            yield {"kind": "error", **sample.record, **about}
+
+
+def _name(model: DEQ) -> str:
+    return f"DEQ, {model.activation.name}"
+
+
+# --- ICLR, Figure 1 -----------------------------------------------------------------------------------
+
+
+def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
+    """Λ and G beside their equivalents; the spectra of Λ for the first draw alone."""
+    square = "exact" if len(sample.X) <= _EXACT_SQUARE else "sketch"
+    forms: dict[str, dict[str, Any]] = {
+        "equivalent": {"form": "asymptotic"},
+        "refined": {"form": "refined", "square": square},
+    }
+    for kernel, symbol in (("preactivations", "Λ"), ("features", "G")):
+        whole = exact(model, sample, kernel)
+        drawn = kernel == "preactivations" and sample.seed == 0
+        if drawn:
+            yield spectrum_row(sample.record, kernel, "deq", _name(model), eigenvalues(whole))
+        for source, form in forms.items():
+            operator = equivalent(model, sample.X, sample.statistics, kernel_name(kernel), **form)
+            main = kernel == "preactivations" and source == "equivalent"
+            reading = f"{symbol}, {form['form']}"
+            yield distance_row(sample.record, (whole, operator), kernel, ("deq", source), reading, main=main)
+            if drawn:
+                yield spectrum_row(
+                    sample.record, kernel, source, f"{form['form']} equivalent", eigenvalues(operator)
+                )
+
+
+def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> Iterator[Row]:
+    """The same distance for other scalings: the paper says neither how MNIST was scaled nor which τ0 was taken."""
+    read = load(sample.data, classes=CLASSES, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
+    unit = sample.X / np.linalg.norm(sample.X, axis=1, keepdims=True)
+    pixels = np.asarray(read.X / sqrt(read.X.shape[1]), dtype=np.float64)
+    typical = replace(sample.statistics, tau0=sample.root_mean_square)
+    others = {
+        "Λ, τ0 the norm of a typical row": (sample.X, typical),
+        "Λ, every row scaled to norm 1": (unit, MixtureStatistics.estimate(unit, read.y)),
+        "Λ, raw pixels over √p": (pixels, MixtureStatistics.estimate(pixels, read.y)),
+    }
+    for reading, (X, statistics) in others.items():
+        other = replace(sample, X=X, statistics=statistics)
+        recentred = model.centred(other.tau0)
+        whole = exact(recentred, other, "preactivations")
+        operator = equivalent(recentred, other.X, other.statistics, "ck_preactivations")
+        names = ("deq", "equivalent")
+        yield distance_row(other.record, (whole, operator), "preactivations", names, reading)
+
+
+# --- twins: ICLR, Figure 2, and ICML ------------------------------------------------------------------
+
+
+def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
+    """ICLR's Corollary 2: one Leaky-ReLU layer for Λ, with the right equations and with the printed ones."""
+    tau0 = sample.tau0
+    layers = {
+        "twin": leaky_layer_for(model, tau0, "preactivations"),
+        "printed": printed_leaky_layer_for(model, tau0),
+    }
+    words = {"twin": "one Leaky-ReLU layer", "printed": "one layer, equations as printed"}
+    whole = exact(model, sample, "preactivations")
+    if sample.seed == 0:
+        yield spectrum_row(sample.record, "preactivations", "deq", _name(model), eigenvalues(whole))
+        yield from activation_rows("preactivations", model, layers["twin"], tau0, data=sample.data)
+    for source, network in layers.items():
+        yield from _match_rows(
+            sample, whole, network, "preactivations", source, words[source], f"Λ, {words[source]}"
+        )
+    both = (
+        exact(model, sample, "features"),
+        exact(leaky_layer_for(model, tau0, "features"), sample, "features"),
+    )
+    yield distance_row(sample.record, both, "features", ("deq", "twin"), "G, one Leaky-ReLU layer")
+
+
+def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterator[Row]:
+    """ICML's examples: the designed network and a plain one of the same depth, beside the DEQ."""
+    made = design(model, tau0, "ck")
+    network = made.network
+    plain = Explicit([model.activation] * len(network.layers)).centred(tau0)
+    words = {"twin": f"designed, {made.family}", "plain": f"plain, {len(plain.layers)} × {name}"}
+    whole = exact(model, sample, "features")
+    rows: list[Row] = []
+    if sample.seed == 0:
+        rows.append(spectrum_row(sample.record, "features", "deq", f"DEQ, {name}", eigenvalues(whole)))
+        rows += activation_rows("features", model, network, tau0, data=sample.data)
+    for source, other in (("twin", network), ("plain", plain)):
+        rows += _match_rows(sample, whole, other, "features", source, words[source], f"G, {words[source]}")
+    for row in rows:
+        yield {**row, "activation": name}
+
+
+def _match_rows(
+    sample: Sample, whole: Array, network: Explicit, kernel: str, source: str, label: str, reading: str
+) -> Iterator[Row]:
+    """A network beside the kernel it stands for: distance, distance of the spectra, and its spectrum."""
+    found = exact(network, sample, "features")
+    row = distance_row(
+        sample.record,
+        (whole, found),
+        kernel,
+        ("deq", source),
+        reading,
+        main=source == "twin",
+        network=str(network),
+        fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
+    )
+    # A readout takes up any factor: the distance that remains with the best one.
+    row["relative_up_to_factor"] = kernel_distance(whole, found).up_to_factor
+    if sample.seed != 0:
+        yield row
+        return
+    spectrum = eigenvalues(found)
+    yield {**row, "spectra_apart": spectra_apart(eigenvalues(whole), spectrum)}
+    yield spectrum_row(sample.record, kernel, source, label, spectrum)
+
+
+# --- sphere: HLD --------------------------------------------------------------------------------------
+
+_SPHERE = {"ck": ("preactivations", conjugate_kernel), "ntk": ("ntk_preactivations", tangent_kernel)}
+
+
+def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: bool) -> Iterator[Row]:
+    """HLD's Corollary 1: a √2·ReLU DEQ and its quadratic layer on the unit sphere."""
+    kernel, exact_kernel_of = _SPHERE[which]
+    X = UnitSphere(d).sample(n, seed)
+    made = sphere_design(sigma_a2, d, which)
+    record: Row = {"data": "sphere", "n": n, "p": d, "seed": seed}
+    whole = exact_kernel_of(made.model, X, of="preactivations")
+    found = exact_kernel_of(made.network, X)
+    ways: dict[str, tuple[str, Matrix]] = {
+        "twin": ("one quadratic layer", found),
+        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, kernel_name(kernel))),
+    }
+    for source, (label, matrix) in ways.items():
+        yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
+        if drawn:
+            yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
+    if drawn:
+        yield spectrum_row(record, kernel, "deq", "DEQ, √2·ReLU", eigenvalues(whole))
+        yield from _quadratic_rows(kernel, made)
+
+
+def _quadratic_rows(kernel: str, made: SphereDesign) -> Iterator[Row]:
+    layer = made.network.layers[0]
+    constant, linear, quadratic = dict(layer.parameters)["coefficients"]
+    deq, scale = made.model, sqrt(made.model.preactivation_variance(1.0))
+    yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
+    yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
+
+
+# --- prediction without data --------------------------------------------------------------------------
+
+
+def prediction_rows(
+    name: str, sigma_a2: float, n: int, p: int, kernel: str, seed: int, forms: tuple[str, ...]
+) -> Iterator[Row]:
+    """The exact eigenvalues of one draw beside those predicted from the mixture alone."""
+    mixture, sample = GaussianMixture.paper(p), mixture_sample(n, p, seed)
+    model = DEQ(name, sigma_a2).centred(sample.tau0)
+    found = eigenvalues(exact(model, sample, kernel))
+    about = {"activation": name}
+    if seed == 0:
+        yield {**spectrum_row(sample.record, kernel, "deq", f"DEQ, {name}", found), **about}
+    for form in forms:
+        predicted = limiting_density(model, mixture, n, kernel_name(kernel), form=form, points=_GRID)
+        expected = predicted.quantiles()
+        row: Row = {
+            "kind": "prediction",
+            **sample.record,
+            **about,
+            "kernel": kernel,
+            "form": form,
+            "kolmogorov": kolmogorov(found, expected),
+            "isolated": six_digits(predicted.isolated),
+            "isolated_exact": six_digits(found[np.searchsorted(expected, predicted.isolated)]),
+            "edges": predicted.edges.tolist(),
+        }
+        if seed == 0:
+            row["grid"], row["density"] = six_digits(predicted.grid), six_digits(predicted.density)
+            row["atoms"] = [[location, mass] for location, mass in predicted.atoms]
+        yield row

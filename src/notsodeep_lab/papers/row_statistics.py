@@ -1,0 +1,83 @@
+"""Statistics of rows: means, fitted exponents, distances, gaps in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from notsodeep.records import chosen
+from notsodeep_lab.papers.experiment import Row
+
+
+def six_digits(values: ArrayLike) -> list[float]:
+    """A list for a picture: six significant digits are more than can be drawn."""
+    return [float(f"{value:.6g}") for value in np.asarray(values, dtype=np.float64).ravel()]
+
+
+def values_of(rows: Iterable[Row], field: str) -> list[Any]:
+    """The different values of a field, in the order in which they come."""
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
+def mean(rows: Sequence[Row], field: str) -> float:
+    """The mean of a field."""
+    return float(np.mean([row[field] for row in rows]))
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The slope of log y over log x by least squares, with its standard error (zero for two points)."""
+
+    slope: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.slope:.3f} ± {self.error:.3f}"
+
+
+def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponent | None:
+    """Fit `field` as a power of `over`; None with fewer than two different values of it."""
+    x, y = (np.log([float(row[name]) for row in rows]) for name in (over, field))
+    if len(np.unique(x)) < 2:
+        return None
+    line = stats.linregress(x, y)
+    return Exponent(float(line.slope), float(line.stderr))
+
+
+def kolmogorov(left: ArrayLike, right: ArrayLike) -> float:
+    """The largest distance between two empirical distribution functions."""
+    return float(stats.ks_2samp(left, right, method="asymp").statistic)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The mean accuracy of the DEQ minus that of another model, with its standard error (zero for one seed)."""
+
+    value: float
+    error: float
+
+    @property
+    def none(self) -> bool:
+        """Whether the gap is half a percentage point or less."""
+        return abs(self.value) <= NO_GAP
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:+.2f} ± {100 * self.error:.2f} points"
+
+
+# A gap in accuracy of half a percentage point is none.
+NO_GAP = 0.005
+
+
+def accuracy_gap(rows: Sequence[Row], model: str) -> Gap:
+    """The gap over all seeds between rows with the model "deq" and rows with another one."""
+    parts = [np.array([row["accuracy"] for row in chosen(rows, model=one)]) for one in ("deq", model)]
+    value = float(parts[0].mean() - parts[1].mean())
+    if min(len(part) for part in parts) < 2:
+        return Gap(value, 0.0)
+    return Gap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))

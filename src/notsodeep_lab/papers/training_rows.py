@@ -1,0 +1,197 @@
+"""The work of the experiments that train: accuracy of readouts, races, and gradient descent on all weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from notsodeep.convergence import DescentSettings, PaperNetwork, gradient_descent, tangent_spectrum
+from notsodeep.data import Preprocessing, UnitSphere, load
+from notsodeep.designs import design
+from notsodeep.fingerprint import fingerprint
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nets.modules import network_of
+from notsodeep.nets.race import RaceSettings, race
+from notsodeep.nets.samples import compute_features
+from notsodeep.nets.training import fit
+from notsodeep.validation import Array
+from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.papers.measures import leaky_layer_for
+from notsodeep_lab.papers.row_statistics import six_digits
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Training and test part, preprocessed by the statistics of the training part."""
+
+    X: Tensor
+    y: Tensor
+    X_test: Tensor
+    y_test: Tensor
+    tau0: float
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.y.max()) + 1
+
+
+# Tasks come data set by data set, and reading one takes seconds.
+@lru_cache(maxsize=1)
+def parts_of(data: str, samples: int | None, data_dir: Path | None) -> Parts:
+    """A data set, centred and scaled to mean squared norm 1."""
+    train = load(data, split="train", n=samples, data_dir=data_dir)
+    test = load(data, split="test", data_dir=data_dir)
+    scaling = Preprocessing.fit(train.X)
+    inputs = [torch.as_tensor(scaling.apply(part.X), dtype=torch.float32) for part in (train, test)]
+    labels = [torch.as_tensor(np.asarray(part.y), dtype=torch.int64) for part in (train, test)]
+    tau0 = sqrt(float(inputs[0].double().square().sum(dim=1).mean()))
+    return Parts(inputs[0], labels[0], inputs[1], labels[1], tau0)
+
+
+def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> dict[str, DEQ | Explicit]:
+    """The DEQ, the network designed for it, and a plain one of the same depth with the DEQ's activation.
+
+    Args:
+        name: of the DEQ's activation.
+        sigma_a2: its σ_a².
+        tau0: of the data.
+        designed: "leaky" for ICLR's one Leaky-ReLU layer, or the kernel to match, "ck" or "ntk".
+    """
+    deq = DEQ(name, sigma_a2).centred(tau0)
+    twin = (
+        leaky_layer_for(deq, tau0, "features") if designed == "leaky" else design(deq, tau0, designed).network
+    )
+    plain = Explicit([deq.activation] * len(twin.layers)).centred(tau0)
+    return {"deq": deq, "twin": twin, "plain": plain}
+
+
+def accuracy_rows(
+    models: dict[str, DEQ | Explicit], parts: Parts, width: int, training: dict[str, Any]
+) -> Iterator[Row]:
+    """Train the readout of each network by SGD, and compare on the test part."""
+    predicted: dict[str, NDArray[np.intp]] = {}
+    seed = training["seed"]
+    for number, (model, spec) in enumerate(models.items()):
+        # Different seeds for different kinds, so that nothing is shared but the design.
+        sizes = (parts.X.shape[1:], width, parts.classes)
+        net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
+        features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
+        history = fit(net, (None, parts.y), (None, parts.y_test), features=features, **training)
+        with torch.no_grad():
+            predicted[model] = net.outputs(features[1]).argmax(dim=1).numpy()
+        last = history.last
+        yield {
+            "kind": "accuracy",
+            "width": width,
+            "seed": seed,
+            "model": model,
+            "network": str(spec),
+            "fingerprint": fingerprint(spec, float(parts.X.norm(dim=1).max())),
+            "layers": 1 if isinstance(spec, DEQ) else len(spec.layers),
+            "accuracy": float(np.mean(predicted[model] == parts.y_test.numpy())),
+            "train_accuracy": None if last is None else last.accuracy,
+            "agreement": None if model == "deq" else float(np.mean(predicted[model] == predicted["deq"])),
+            "stopped": history.stopped,
+            "classes": parts.classes,
+            "samples": len(parts.X),
+            "epochs": training["epochs"],
+            "lr": training["lr"],
+        }
+
+
+def race_rows(
+    deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
+) -> Iterator[Row]:
+    """DEQ, twin and plain network trained alike: accuracy, agreement, time and memory."""
+    train = load(data, split="train", n=samples, data_dir=data_dir)
+    test = load(data, split="test", data_dir=data_dir)
+    result = race(deq, (train.X, train.y), (test.X, test.y), settings)
+    standings = {standing.model: standing for standing in result.standings}
+    deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
+    for run in result.runs:
+        # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
+        other = (run.seed + 1) % settings.seeds if run.model == "deq" else run.seed
+        times = [row.seconds for row in run.history.rows]
+        yield {
+            "kind": "race",
+            "data": data,
+            "mode": settings.mode,
+            "width": settings.width,
+            "seed": run.seed,
+            "model": run.model,
+            "network": standings[run.model].network,
+            "fingerprint": standings[run.model].fingerprint,
+            "accuracy": run.accuracy,
+            "agreement": None
+            if run.model == "deq" and settings.seeds < 2
+            else float(np.mean(run.predictions == deqs[other])),
+            "lr": result.lr,
+            "stopped": run.history.stopped,
+            "memory": run.memory,
+            "epoch_seconds": float(np.median(times)) if times else None,
+            "feature_seconds": run.history.feature_seconds,
+            "inference_seconds": run.inference_seconds,
+        }
+
+
+# --- gradient descent on all weights -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """Rows of norm √d and one label for each."""
+
+    X: Array
+    y: Array
+
+
+@lru_cache(maxsize=1)
+def regression(data: str, n: int, d: int, data_dir: Path | None) -> Regression:
+    """AISTATS' data: a sphere with N(0, 1) labels, or the classes 0 and 1 of a real data set with labels ∓1."""
+    if data == "sphere":
+        labels = np.random.default_rng(1).standard_normal(n)
+        return Regression(sqrt(d) * UnitSphere(d).sample(n, 0), labels)
+    read = load(data, classes=(0, 1), n=n, data_dir=data_dir)
+    rows = read.X * (sqrt(read.X.shape[1]) / np.linalg.norm(read.X, axis=1, keepdims=True))
+    return Regression(rows, np.where(read.y == 0, -1.0, 1.0))
+
+
+def stable_step(problem: Regression, width: int, sigma_w2: float, seed: int) -> float:
+    """1/λ_max(H) of the initial network, docs/theory.md (8.30)."""
+    network = PaperNetwork.draw(width, problem.X.shape[1], sigma_w2, seed=seed)
+    return tangent_spectrum(network, torch.as_tensor(problem.X)).step
+
+
+def descent_row(
+    problem: Regression, width: int, sigma_w2: float, *, lr: float | None, steps: int, every: int, seed: int
+) -> Row:
+    """One training by gradient descent; without a step size it finds one."""
+    settings = DescentSettings(steps, lr=lr, every=every, dtype="float32")
+    found = gradient_descent(problem.X, problem.y, width, sigma_w2, settings, seed=seed)
+    return {
+        "kind": "training",
+        "width": width,
+        "seed": seed,
+        "n": problem.X.shape[0],
+        "d": problem.X.shape[1],
+        "lr": found.lr,
+        "halvings": found.halvings,
+        "steps": [row.step for row in found.rows],
+        "losses": six_digits([row.loss for row in found.rows]),
+        "norms": six_digits([row.recurrent_norm for row in found.rows]),
+        "least": six_digits([row.least / width for row in found.rows]),
+        "first_loss": float(found.losses[0]),
+        "last_loss": float(found.losses[-1]),
+        "largest_norm": max(row.recurrent_norm for row in found.rows),
+        "stopped": found.stopped,
+    }

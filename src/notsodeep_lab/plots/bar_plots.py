@@ -1,0 +1,127 @@
+"""Models beside each other as bars, from rows of races."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from notsodeep.figures.row_selection import NUMBERS, needed, title
+from notsodeep.figures.style import SMALLEST, colour, panel, point_style, styled
+from notsodeep.records import Row, Rows, grouped
+from notsodeep.validation import Array
+
+# Field of a row, factor to the unit drawn, label with the unit, whether it is a share.
+MEASURES: dict[str, tuple[float, str, bool]] = {
+    "accuracy": (100.0, "test accuracy (%)", True),
+    "agreement": (100.0, "agreement (%)", True),
+    "inference_seconds": (1e3, "ms per 1000 samples", False),
+    "memory": (2.0**-20, "MiB", False),
+    "epoch_seconds": (1.0, "s per epoch", False),
+}
+_HATCHES = ("", "/////", ".....")
+_SHARE = 0.8  # of a group's width that its models take
+_ROOM = 1.3  # above the largest value, for the numbers
+
+
+@styled
+def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
+    """One measure of every model, mean over seeds, in groups by data, activation and what was trained.
+
+    Times and memory are bars from zero. Shares are points with a bar of one standard deviation over seeds: a per cent
+    more or less is the point there, and a bar that does not start at zero would mislead.
+    """
+    axes = panel(ax)
+    factor, label, is_share = MEASURES[field]
+    found = [row for row in needed(rows, "race") if row.get(field) is not None]
+    # What tells groups apart: fields with more than one value, the data at least.
+    varying = [name for name in ("activation", "mode", "width") if len(grouped(found, name)) > 1]
+    groups = grouped(found, "data", *varying)
+    models = [str(model) for (model,) in grouped(found, "model")]
+    tops = []
+    for number, model in enumerate(models):
+        values = [_mean_and_spread(group, model, field, factor) for group in groups.values()]
+        mean, spread = (np.array(part, dtype=np.float64) for part in zip(*values, strict=True))
+        places = np.arange(float(len(groups))) + (number - (len(models) - 1) / 2) * _SHARE / len(models)
+        if is_share:
+            style = point_style(NUMBERS.get(model, 5)) | {"linestyle": "none", "capsize": 2.0}
+            axes.errorbar(places, mean, yerr=spread, label=title(model), **style)
+        else:
+            _draw_bars(axes, places, mean, number, model, _SHARE / len(models))
+        tops.append(mean + spread if is_share else mean)
+        _write_numbers(axes, places, tops[-1], mean)
+    axes.set_xticks(
+        np.arange(len(groups)), ["\n".join(fill(title(part), 9) for part in key) for key in groups]
+    )
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set_ylabel(label)
+    axes.legend()
+    _set_range(
+        axes, float(np.nanmax(tops)), factor * min(float(row[field]) for row in found) if is_share else None
+    )
+    return axes
+
+
+@styled
+def plot_times(times: Mapping[str, float], ax: Axes | None = None, unit: str = "ms") -> Axes:
+    """The time of a call of each model as a bar from zero, with its number.
+
+    Args:
+        times: by "deq", "twin", "plain", or any other names.
+        ax: where to draw; a new figure if not given.
+        unit: of the times.
+    """
+    axes = panel(ax)
+    largest = max(times.values())
+    for place, (name, value) in enumerate(times.items()):
+        axes.barh(
+            place, value, 0.6, color=colour(NUMBERS.get(name, 5)), hatch=_HATCHES[place % len(_HATCHES)],
+            edgecolor="white", linewidth=0.0,
+        )  # fmt: skip
+        axes.annotate(
+            f"{value:.3g} {unit}",
+            (value, place),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.0,
+        )
+    axes.set_yticks(range(len(times)), [title(name).replace(" ", "\n") for name in times])
+    axes.invert_yaxis()
+    axes.set(xlim=(0.0, _ROOM * largest), xlabel=f"time of a call ({unit})")
+    return axes
+
+
+def _draw_bars(axes: Axes, places: Array, mean: Array, number: int, model: str, size: float) -> None:
+    axes.bar(
+        places, mean, 0.92 * size, color=colour(NUMBERS.get(model, 5)), hatch=_HATCHES[number % len(_HATCHES)],
+        edgecolor="white", linewidth=0.0, label=title(model),
+    )  # fmt: skip
+
+
+def _write_numbers(axes: Axes, places: Array, top: Array, values: Array) -> None:
+    for place, height, value in zip(places, top, values, strict=True):
+        if not np.isnan(value):
+            # Three digits, but never as a power of ten: these are milliseconds, and people read them.
+            text = f"{value:.3g}" if value < 1e3 else f"{value:.0f}"
+            axes.annotate(
+                text, (place, height), (0, 4), textcoords="offset points", ha="center", va="bottom",
+                rotation=90, fontsize=SMALLEST,
+            )  # fmt: skip
+
+
+def _mean_and_spread(rows: list[Row], model: str, field: str, factor: float) -> tuple[float, float]:
+    values = [factor * float(row[field]) for row in rows if row["model"] == model]
+    if not values:
+        return float("nan"), 0.0
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _set_range(axes: Axes, largest: float, least_share: float | None) -> None:
+    """From zero, or for shares from a round percentage below the least one; with room for the numbers above."""
+    low = 0.0 if least_share is None else max(0.0, 5.0 * float(np.floor((least_share - 2.0) / 5.0)))
+    axes.set_ylim(low, low + _ROOM * (largest - low))
+    if least_share is not None:
+        axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 100.0])

@@ -1,0 +1,139 @@
+"""Spectra and activations, from rows of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from notsodeep.errors import InputError
+from notsodeep.figures.row_selection import NUMBERS, needed, words
+from notsodeep.figures.spectrum_plots import draw_prediction
+from notsodeep.figures.style import COLOURS, line_style, panel, styled, tidy_log
+from notsodeep.records import Row, Rows, chosen, grouped
+from notsodeep.validation import Array
+
+_BINS = 50
+# What the papers' figures call them, by kernel: the DEQ's, and its equivalent.
+_LETTERS = {"features": ("G", "Ḡ"), "preactivations": ("Λ", "Λ̄"), "ntk_preactivations": ("Π", "Π̄")}
+_SYMBOLS = {"refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
+
+
+@styled
+def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | None = None) -> Axes:
+    """Histograms of eigenvalues on common bins, with the distances that are to be printed as the title.
+
+    Counts are on a logarithmic axis, so that bulk and isolated eigenvalues are seen together.
+
+    Args:
+        rows: of kind "spectrum", one for each line; of kind "distance", for the title.
+        ax: where to draw.
+        sources: which to draw, the first one filled; by default all.
+    """
+    axes = panel(ax)
+    chosen = _chosen(needed(rows, "spectrum"), sources)
+    values = [np.asarray(row["eigenvalues"], dtype=np.float64) for row in chosen]
+    bins, scale = _common_bins(np.concatenate(values))
+    for row, eigenvalues, number in zip(chosen, values, _numbers(chosen), strict=True):
+        counts, _ = np.histogram(eigenvalues, bins=bins)
+        first = {"fill": True, "color": COLOURS[5], "alpha": 0.6}
+        style = first if row is chosen[0] else line_style(number) | {"linewidth": 1.2}
+        axes.stairs(counts, bins, label=words(row.get("label") or row["source"]), **style)
+    axes.set(xscale=scale, yscale="log", xlabel="eigenvalue", ylabel="number of eigenvalues")
+    axes.set_ylim(bottom=0.7)
+    for axis in (axes.yaxis, axes.xaxis) if scale == "log" else (axes.yaxis,):
+        tidy_log(axis)
+    axes.set_title(_distances(rows, chosen))
+    axes.legend()
+    return axes
+
+
+def _chosen(rows: Rows, sources: Sequence[str] | None) -> list[Row]:
+    """The rows to draw, in the order of the sources; by default the model first, which the others are held against."""
+    if sources is None:
+        return sorted(rows, key=lambda row: row["source"] != "deq")
+    found = [row for source in sources for row in rows if row["source"] == source]
+    if not found:
+        raise InputError(f"Nothing to draw: no spectrum of {', '.join(sources)} among the rows.")
+    return found
+
+
+def _numbers(rows: Rows) -> list[int]:
+    """Numbers of line styles: that of the source, the next free one for a second row of the same source."""
+    taken: list[int] = []
+    for row in rows:
+        number = NUMBERS.get(str(row["source"]), 4)
+        while number in taken:
+            number += 1
+        taken.append(number)
+    return taken
+
+
+def _common_bins(values: Array) -> tuple[Array, str]:
+    """Bins for all histograms: geometric where the largest eigenvalue is far from the middle of the bulk."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0.0 and high > 8.0 * float(np.median(values)):
+        return np.geomspace(low, high * (1 + 1e-9), _BINS + 1), "log"
+    if low == high:
+        high = low + 1.0
+    return np.linspace(low, high, _BINS + 1), "linear"
+
+
+def _distances(rows: Rows, drawn: Rows) -> str:
+    """The distances to be printed between what is drawn, at the size that is drawn; means over seeds."""
+    sources, size = {str(row["source"]) for row in drawn}, drawn[0].get("n")
+    main = [
+        row
+        for row in chosen(rows, kind="distance", main=True)
+        if {str(row["first"]), str(row["second"])} <= sources and row.get("n") == size
+    ]
+    return "\n".join(_distance(group) for group in grouped(main, "first", "second", "reading").values())
+
+
+def _distance(rows: Rows) -> str:
+    letters = dict(
+        zip(("deq", "equivalent"), _LETTERS.get(str(rows[0].get("kernel")), ("K", "K̄")), strict=True)
+    )
+    first, second = (
+        (_SYMBOLS | letters).get(str(rows[0][end]), words(rows[0][end])) for end in ("first", "second")
+    )
+    papers = [row["paper"] for row in rows if row.get("paper") is not None]
+    paper = f" (paper {papers[0]:g})" if papers else ""
+    mean = float(np.mean([row["absolute"] for row in rows]))
+    return f"‖{first} − {second}‖ = {mean:.3g}{paper}"
+
+
+@styled
+def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Activations over the range of what enters them, in standard deviations: the model's and the designed ones."""
+    axes = panel(ax)
+    for number, row in enumerate(needed(rows, "activation")):
+        scale = float(row.get("scale") or 1.0)
+        axes.plot(np.asarray(row["t"]) / scale, row["value"], label=words(row["label"]), **line_style(number))
+    axes.axhline(0.0, color="0.7", linewidth=0.6, zorder=0)
+    axes.set(xlabel="pre-activation (standard deviations)", ylabel="activation")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
+    """A predicted spectrum over the histogram of exact eigenvalues; isolated eigenvalues are marked."""
+    axes = panel(ax)
+    predictions = {row["form"]: row for row in needed(rows, "prediction")}
+    best = predictions.get("refined") or next(iter(predictions.values()))
+    exact = chosen(rows, kind="spectrum")
+    grid, density, edges, isolated = (
+        np.array(best[name], dtype=float).ravel() for name in ("grid", "density", "edges", "isolated")
+    )
+    eigenvalues = np.array(exact[0]["eigenvalues"], dtype=float) if exact else None
+    draw_prediction(axes, grid, density, edges, isolated, eigenvalues)
+    if best["form"] != "asymptotic" and "asymptotic" in predictions:
+        other = predictions["asymptotic"]
+        axes.plot(
+            other["grid"], other["density"], label="predicted, asymptotic", linewidth=1.0, **line_style(3)
+        )
+    axes.set_title(f"Kolmogorov distance {best['kolmogorov']:.3f}")
+    axes.legend()
+    return axes

@@ -1,0 +1,147 @@
+"""Every command and every line of Python that is printed as a next step runs as it is printed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import notsodeep as nsd
+from notsodeep.cli.entry import app
+from notsodeep.verdicts.rules import Decision
+
+ROWS = np.random.default_rng(0).standard_normal((60, 4)) / 2.0
+IMAGES = np.random.default_rng(1).standard_normal((40, 1, 3, 3))
+CLASSES, NUMBERS = np.arange(60) % 2, ROWS[:, 0] * ROWS[:, 1]
+ANSWERS = ("yes", "no", "uncertain")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def decide(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Let the rules give this answer, so that each next step is printed."""
+    for rule in ("decide_untrained", "decide_trained"):
+        module = sys.modules["notsodeep.verdicts.verdict"]
+        monkeypatch.setattr(module, rule, lambda *_: Decision(answer, "It was said so."))
+
+
+def with_answers(cases: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each case with the answers that have a next step of their own."""
+    own = {"classes": ANSWERS, "rows": ANSWERS, "images": ("yes", "no"), "weights": ("yes", "no")}
+    return [(case, one) for case in cases for one in own.get(case, ("uncertain",))]
+
+
+SAMPLES: dict[str, tuple[Any, Any, Any]] = {
+    "classes": (nsd.DEQ("relu", 0.2), ROWS, CLASSES),
+    "words": (nsd.DEQ("relu", 0.2), ROWS, np.where(CLASSES, "a", "b")),
+    "numbers": (nsd.DEQ("relu", 0.2), ROWS, NUMBERS),
+    "no labels": (nsd.DEQ("relu", 0.2), ROWS, None),
+    "images": (nsd.ConvDEQ("relu", 0.2), IMAGES, CLASSES[:40]),
+    "no solution": (nsd.DEQ("relu", 2.5, 1.0), ROWS, CLASSES),
+    "no solution for images": (nsd.ConvDEQ("relu", 2.5, 1.0), IMAGES, CLASSES[:40]),
+}
+
+
+@pytest.mark.parametrize(("case", "answer"), with_answers(SAMPLES))
+def test_the_line_of_python_after_a_verdict_on_a_model_runs(
+    case: str, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, X, y = SAMPLES[case]
+    decide(monkeypatch, answer)
+    found = nsd.verdict(model, X, y, width=4, train="readout")
+    labels = CLASSES[: len(X)] if y is None else y
+    exec(found.command, {"nsd": nsd, "model": model, "X": X, "y": labels})
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_line_of_python_after_a_verdict_on_a_network_runs(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, X = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), 4, 6, 2, seed=0), np.vstack([ROWS, -ROWS])
+    decide(monkeypatch, answer)
+    exec(nsd.verdict(net, X, until=0.9).command, {"nsd": nsd, "net": net, "X": X})
+
+
+RUNS = {
+    "rows": ("rows.npy", "--labels", "y.npy"),
+    "numbers": ("rows.npy", "--labels", "numbers.npy"),
+    "no labels": ("rows.npy",),
+    "mixture": ("mixture", "--n", "60", "--p", "10"),
+    "images": ("images.npy", "--model", "conv", "--labels", "y40.npy"),
+    "images, numbers": ("images.npy", "--model", "conv", "--labels", "numbers40.npy"),
+    "images, no labels": ("images.npy", "--model", "conv", "--readout", "pool"),
+    "no solution": ("rows.npy", "--scale", "none", "--activation", "x**3", "--sigma-a2", "0.9"),
+    "weights": ("deq.pt", "rows.npy"),
+}
+
+
+@pytest.mark.parametrize(("case", "answer"), with_answers(RUNS))
+def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("rows.npy", np.vstack([ROWS, ROWS + 0.1]) * (1e3 if case == "no solution" else 1.0))
+    np.save("images.npy", IMAGES)
+    np.save("y.npy", np.tile(CLASSES, 2))
+    np.save("numbers.npy", np.tile(NUMBERS, 2))
+    np.save("y40.npy", CLASSES[:40])
+    np.save("numbers40.npy", NUMBERS[:40])
+    weights = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), 4, 6, 2, seed=0).plain_weights()
+    names = {"W": "recurrent", "U": "inputs", "readout": "readout"}
+    torch.save({name: getattr(weights, part) for name, part in names.items()}, "deq.pt")
+    decide(monkeypatch, answer)
+    networks = () if case == "weights" else ("--width", "4", "--train", "readout")
+    shown = CliRunner().invoke(app, ["verdict", *RUNS[case], *networks, "--json"])
+    assert shown.exit_code in (0, 3, 4), shown.exception
+    command = json.loads(shown.stdout)["next"]
+    words = shlex.split(command)[1:]
+    if case == "images, no labels":  # it asks for a file of labels
+        np.save("y.npy", CLASSES[:40])
+    words += {"train": ["--epochs", "1", "--seeds", "1"], "distill": ["--epochs", "0"]}.get(words[0], [])
+    done = CliRunner().invoke(app, words)
+    assert not isinstance(done.exception, Exception) or isinstance(done.exception, SystemExit), command
+    assert done.exit_code in (0, 3, 4), (command, done.output)
+
+
+def test_a_design_advises_only_arguments_that_exist() -> None:
+    group = typer.main.get_command(app)
+    options = {one for param in group.commands["design"].params for one in param.opts}  # type: ignore[attr-defined]
+    made = [
+        nsd.design(nsd.DEQ("tanh", 0.2), 1.0),
+        nsd.design(nsd.DEQ("swish", 0.2), 1.0, family="leaky_relu"),
+        nsd.design(nsd.DEQ("swish", 0.2), 1.0, "ntk_paper", family="leaky_relu"),
+    ]
+    for one in made:
+        text = one.explain().replace(str(one.model), "the model")
+        assert set(re.findall(r"(\w+)=", text)) <= set(inspect.signature(nsd.design).parameters)
+        advised = set(re.findall(r"--[a-z-]+", text))
+        assert advised
+        assert advised <= options
+        for name in re.findall(r"notsodeep\.(\w+)\(", text):
+            assert callable(getattr(nsd, name))
+
+
+def test_what_certify_advises_is_certified() -> None:
+    """Once a smaller readout at this width, once smaller labels; no width is named where none is enough."""
+    X = np.random.default_rng(0).standard_normal((2, 20))
+    y, settings = np.array([1.0, -1.0]), {"normalise": True}
+    usual = nsd.convergence.certificate(X, y, 400, 1e-4, **settings)
+    text = usual.explain()
+    assert "With this readout scale no width is enough" in text
+    labels = float(re.search(r"labels multiplied by ([\d.e-]+\d)", text).group(1))  # type: ignore[union-attr]
+    small = nsd.convergence.certificate(X, labels * y, 400, 1e-4, readout_scale=1e-9, **settings)
+    assert small.certified
+    less = nsd.convergence.certificate(X, 0.5 * labels * y, 400, 1e-4, **settings)
+    scale = float(re.search(r"a readout scale of ([\d.e-]+\d)", less.explain()).group(1))  # type: ignore[union-attr]
+    again = nsd.convergence.certificate(X, 0.5 * labels * y, 400, 1e-4, readout_scale=scale, **settings)
+    assert again.certified

@@ -1,0 +1,55 @@
+"""`notsodeep predict`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from notsodeep.cli.common import app
+from notsodeep.cli.predict_command import _read_sizes
+from notsodeep.errors import InputError
+
+import notsodeep.cli.entry  # noqa: F401, isort: skip
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["predict", *arguments], catch_exceptions=False)
+
+
+def test_digits_with_a_width(tmp_path):
+    picture = tmp_path / "curve.png"
+    result = run(
+        "--samples",
+        "120",
+        "--sizes",
+        "60,300",
+        "--ridge",
+        "0.1",
+        "--width",
+        "100",
+        "--figure",
+        str(picture),
+        "--json",
+    )
+    found = json.loads(result.stdout)
+    assert found["n"] == [60, 300]
+    assert found["extrapolated"] == [False, True]
+    assert 0.5 < found["accuracy"][0] < 1.0
+    assert picture.stat().st_size > 0
+
+
+def test_a_mixture_needs_no_samples():
+    result = run("--data", "mixture", "--p", "60", "--sizes", "100:1000", "--ridge", "0.1")
+    assert "no samples" in result.stdout
+    assert "n = 1000" in result.stdout
+
+
+def test_ranges_of_sizes():
+    assert _read_sizes("500") == [500]
+    assert _read_sizes("100,1000") == [100, 1000]
+    spread = _read_sizes("100:10000")
+    assert (spread[0], spread[-1]) == (100, 10000)
+    with pytest.raises(InputError, match="range"):
+        _read_sizes("many")

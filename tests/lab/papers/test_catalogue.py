@@ -1,0 +1,573 @@
+"""Every experiment at a tiny size: the right fields, the right numbers by another route, the same rows twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from scipy.optimize import brentq
+from tolerances import Oracle, assert_close
+
+from notsodeep.convergence import PaperNetwork
+from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load
+from notsodeep.equivalents import coefficients, equivalent
+from notsodeep.kernels import conjugate_kernel
+from notsodeep.models import DEQ
+from notsodeep.nets import DEQNet
+from notsodeep.records import chosen
+from notsodeep_lab.papers import EXPERIMENTS, Experiment, Row, Spec
+from notsodeep_lab.papers.aistats import Aistats1Spec
+from notsodeep_lab.papers.conv_twins import ConvTwinsSpec
+from notsodeep_lab.papers.distill import DistillSpec
+from notsodeep_lab.papers.drawings import draw
+from notsodeep_lab.papers.errata import ErrataSpec
+from notsodeep_lab.papers.errata_formulas import MEASURES
+from notsodeep_lab.papers.hld import Hld1Spec
+from notsodeep_lab.papers.iclr import Iclr1Spec, Iclr2Spec, Iclr3Spec
+from notsodeep_lab.papers.icml import IcmlAccuracySpec, IcmlErrorSpec, IcmlMatchingSpec
+from notsodeep_lab.papers.learning_curves import LearningCurvesSpec
+from notsodeep_lab.papers.measures import (
+    leaky_layer_for,
+    mixture_sample,
+    printed_leaky_layer_for,
+)
+from notsodeep_lab.papers.ours import RefinedSpec, SpectrumSpec, TwinsSpec, WidthSpec
+from notsodeep_lab.papers.random_network_rows import average_kernels
+from notsodeep_lab.papers.row_statistics import accuracy_gap, exponent, kolmogorov
+from notsodeep_lab.papers.training_rows import regression
+
+# Whatever test comes first computes the rows that all of them share.
+pytestmark = pytest.mark.slow
+
+FORMS = ("asymptotic", "refined-order-1", "refined", "refined-exact-square", "refined-order-3")
+
+TINY: dict[str, Spec] = {
+    "aistats-1": Aistats1Spec(("sphere", "digits"), 12, 10, 0.08, (16, 32), 1, 6, 2),
+    "hld-1": Hld1Spec(0.2, 40, 1.2, (20, 40), 2, 60, 3),
+    "iclr-1": Iclr1Spec(0.1, 40, 50, 2, "digits", 40, 60, 4, 4),
+    "iclr-2": Iclr2Spec(0.1, 40, 50, 2, "digits", 40, 60, 4, 4),
+    "iclr-3": Iclr3Spec(0.2, ("relu",), 2, ("digits",), (8, 32), 3, 64, 300, "leaky"),
+    "icml-error": IcmlErrorSpec(0.2, ("relu", "tanh"), 2, 0.8, ("features", "ntk"), (30, 60)),
+    "icml-matching": IcmlMatchingSpec(0.2, ("tanh", "relu"), 2, 40, 50, "digits", 40),
+    "icml-accuracy": IcmlAccuracySpec(0.2, ("tanh", "relu"), 2, ("digits",), (8, 32), 3, 64, 300, "ck"),
+    "refined": RefinedSpec(0.2, ("tanh", "relu"), 2, 0.8, ("features",), FORMS, (30, 60), "digits", (40,)),
+    "spectrum": SpectrumSpec(0.2, ("tanh",), 2, ("features",), ("asymptotic", "refined"), 120, (0.8, 1.25)),
+    "twins": TwinsSpec(0.2, ("tanh",), 2, "digits", 300, ("readout", "all"), 16, 2),
+    "conv-twins": ConvTwinsSpec(0.3, ("relu",), 1, "digits", 4, 4, ("flatten", "pool"), (1, 2)),
+    "distill": DistillSpec(0.5, ("relu",), 1, "digits", 400, 24, 2, 1, 0.9),
+    "width": WidthSpec(0.2, ("relu",), 2, "digits", 30, (40, 80), 40, (1, 4)),
+    "learning-curves": LearningCurvesSpec(
+        0.2, ("relu",), 2, "digits", 60, (30, 60, 120), 100, (32,), 0.1, 60, (0.5, 1.0, 2.0), 1e-3
+    ),
+    "errata": ErrataSpec((60, 120), 1, (50, 100)),
+}
+
+FIELDS: dict[str, set[str]] = {
+    "spectrum": {"data", "n", "p", "kernel", "source", "label", "eigenvalues"},
+    "distance": {
+        "data",
+        "n",
+        "p",
+        "kernel",
+        "reading",
+        "first",
+        "second",
+        "absolute",
+        "relative",
+        "norm",
+        "main",
+    },
+    "activation": {"kernel", "label", "layer", "scale", "t", "value"},
+    "error": {"data", "activation", "kernel", "form", "n", "p", "seed", "relative", "absolute", "norm"},
+    "training": {"data", "rate", "width", "seed", "n", "d", "lr", "steps", "losses", "norms", "least"},
+    "accuracy": {"data", "activation", "width", "seed", "model", "network", "accuracy", "agreement"}
+    | {"fingerprint"},
+    "prediction": {"activation", "kernel", "form", "kolmogorov", "isolated", "isolated_exact", "edges"},
+    "race": {"data", "activation", "mode", "width", "seed", "model", "accuracy", "agreement", "memory"}
+    | {"epoch_seconds", "feature_seconds", "inference_seconds", "network", "fingerprint"},
+    "image-twin": {
+        "data",
+        "activation",
+        "readout",
+        "kernel",
+        "network",
+        "layers",
+        "seed",
+        "relative",
+        "up_to_factor",
+    },
+    "candidate": {"activation", "name", "fit", "agreement", "accuracy", "milliseconds", "guarded", "asked"},
+    "width": {"activation", "model", "kernel", "width", "seed", "relative", "absolute", "norm"},
+    "draws": {"activation", "kernel", "width", "draws", "seed", "relative"},
+    "learning": {"data", "activation", "width", "pool", "n", "ridge", "predicted", "low", "high"}
+    | {"extrapolated", "measured", "deviation", "trained"},
+    "double-descent": {
+        "data",
+        "activation",
+        "model",
+        "n",
+        "ridge",
+        "width",
+        "predicted",
+        "measured",
+        "deviation",
+    },
+    **{name: {"table"} for name in MEASURES},
+}
+KINDS = {
+    "aistats-1": {"training"},
+    "hld-1": {"spectrum", "distance", "activation"},
+    "iclr-1": {"spectrum", "distance"},
+    "iclr-2": {"spectrum", "distance", "activation"},
+    "iclr-3": {"accuracy"},
+    "icml-error": {"error"},
+    "icml-matching": {"spectrum", "distance", "activation"},
+    "icml-accuracy": {"accuracy"},
+    "refined": {"error"},
+    "spectrum": {"spectrum", "prediction"},
+    "twins": {"race"},
+    "conv-twins": {"image-twin"},
+    "distill": {"candidate"},
+    "width": {"width", "draws"},
+    "learning-curves": {"learning", "double-descent"},
+    "errata": set(MEASURES),
+}
+
+
+def run(name: str) -> list[Row]:
+    experiment, spec = EXPERIMENTS[name], TINY[name]
+    return [row for task in experiment.tasks(spec) for row in experiment.run(spec, task, None)]
+
+
+rows_of: Callable[[str], list[Row]] = cache(run)
+
+every = pytest.mark.parametrize("name", TINY)
+
+
+@every
+def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None:
+    experiment, spec = EXPERIMENTS[name], TINY[name]
+    assert experiment.models(spec)
+    if name == "errata":
+        return  # its variances are those of docs/errata.md, not settings
+    changed = "sigma_w2" if name == "aistats-1" else "sigma_a2"
+    assert experiment.fingerprint(replace(spec, **{changed: 0.05})) != experiment.fingerprint(spec)
+
+
+def untimed(row: Row) -> Row:
+    return {field: value for field, value in row.items() if not field.endswith("seconds")}
+
+
+def sixth_digit(values: Any) -> Any:
+    """What six significant digits may differ by."""
+    return pytest.approx(values, rel=1e-5, abs=1e-9)
+
+
+# --- all of them --------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_has_the_experiments_in_their_order() -> None:
+    assert list(EXPERIMENTS) == list(TINY)
+
+
+@every
+def test_rows_have_their_fields(name: str) -> None:
+    rows = rows_of(name)
+    assert {row["kind"] for row in rows} == KINDS[name]
+    for row in rows:
+        assert FIELDS[row["kind"]] <= set(row), row["kind"]
+    json.dumps(rows, allow_nan=False)
+
+
+@every
+def test_the_same_rows_in_any_order(name: str) -> None:
+    """Tasks are run again, the last one first: none depends on another, nor on chance."""
+    experiment, spec = EXPERIMENTS[name], TINY[name]
+    again: list[Row] = []
+    for task in reversed(experiment.tasks(spec)):
+        again = experiment.run(spec, task, None) + again
+    assert [untimed(row) for row in again] == [untimed(row) for row in rows_of(name)]
+
+
+@every
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_settings_of_both_sizes(name: str, size: Any) -> None:
+    experiment: Experiment[Any] = EXPERIMENTS[name]
+    spec = experiment.spec(size)
+    keys = [task.key for task in experiment.tasks(spec)]
+    assert len(set(keys)) == len(keys) > 0
+    assert all(task.cost > 0 for task in experiment.tasks(spec))
+    assert experiment.spec_type.from_toml(spec.to_toml()) == spec
+    assert experiment.spec(size, 7).hash() != spec.hash()
+    assert set(experiment.data_needed(spec)) == (set(experiment.needs) if size == "full" else set())
+    assert experiment.minutes[size] > 0
+
+
+@every
+def test_what_is_told(name: str) -> None:
+    told = EXPERIMENTS[name].expectations(TINY[name], rows_of(name))
+    assert told
+    for one in told:
+        assert type(one.verdict) in (bool, type(None))
+        assert one.ours is not None
+        assert one.what
+        assert one.verdict is None or one.remark
+    assert EXPERIMENTS[name].expectations(TINY[name], []) == []
+
+
+def test_fitted_exponents() -> None:
+    rows = [{"n": n, "relative": 3.0 * n**-0.5} for n in (10, 20, 40)]
+    fitted = exponent(rows, "n")
+    assert fitted is not None
+    assert_close(fitted.slope, -0.5, Oracle.CLOSED_FORM)
+    assert fitted.error < 1e-12
+    assert exponent(rows[:1], "n") is None
+    noisy = [
+        {**row, "relative": row["relative"] * factor} for row, factor in zip(rows, (1, 2, 1), strict=True)
+    ]
+    line = stats.linregress(np.log([10, 20, 40]), np.log([row["relative"] for row in noisy]))
+    fitted = exponent(noisy, "n")
+    assert fitted is not None
+    assert_close([fitted.slope, fitted.error], [line.slope, line.stderr], Oracle.CLOSED_FORM)
+
+
+def test_gaps_in_accuracy() -> None:
+    deq, twin = [0.90, 0.92], [0.89, 0.93]
+    rows = [{"model": "deq", "accuracy": value} for value in deq]
+    rows += [{"model": "twin", "accuracy": value} for value in twin]
+    gap = accuracy_gap(rows, "twin")
+    assert_close(gap.value, 0.0, Oracle.IDENTITY, scale=1.0)
+    assert_close(gap.error, np.sqrt((np.var(deq, ddof=1) + np.var(twin, ddof=1)) / 2), Oracle.IDENTITY)
+    assert accuracy_gap(rows[:1] + rows[2:3], "twin").error == 0.0
+
+
+# --- kernels ------------------------------------------------------------------------------------------
+
+
+def norm(matrix: Any) -> float:
+    return float(np.linalg.norm(matrix, 2))
+
+
+def digits_sample(n: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    read = load("digits", classes=(6, 8), n=n)
+    return Preprocessing.fit(read.X).apply(read.X), read.y
+
+
+def assembled(model: DEQ, X: Any, y: Any, mixture: GaussianMixture) -> Any:
+    """docs/theory.md (4.7), term by term."""
+    statistics = MixtureStatistics.of(mixture, X, y)
+    a = coefficients(model, statistics.tau0, "ck")
+    one_hot = np.eye(2)[y]
+    V = np.column_stack([one_hot / np.sqrt(mixture.p), statistics.psi])
+    t = statistics.t[:, None]
+    C = np.block(
+        [[a.norm * t @ t.T + a.trace * statistics.T, a.norm * t], [a.norm * t.T, np.array([[a.norm]])]]
+    )
+    identity = a.diagonal - statistics.tau0**2 * a.linear
+    return a.linear * X @ X.T + V @ C @ V.T + identity * np.eye(len(X))
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name != "errata"])
+def test_its_rows_can_be_drawn(name: str) -> None:
+    drawing = draw(name, rows_of(name))
+    assert drawing.axes
+    assert all(axes.has_data() for axes in drawing.axes)
+    plt.close(drawing)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.parametrize("experiment", ["icml-error", "refined"])
+def test_errors_of_the_asymptotic_equivalent(experiment: str, name: str) -> None:
+    fields = {"kernel": "features", "form": "asymptotic", "activation": name, "n": 60, "seed": 0}
+    (row,) = chosen(rows_of(experiment), data="mixture", **fields)
+    mixture = GaussianMixture.paper(48)
+    X, y = mixture.sample(60, 0)
+    model = DEQ(name, 0.2).centred(MixtureStatistics.of(mixture, X, y).tau0)
+    G = conjugate_kernel(model, X)
+    expected = norm(G - assembled(model, X, y, mixture))
+    assert row["p"] == 48
+    assert row["absolute"] == pytest.approx(expected, rel=1e-5)
+    assert row["norm"] == pytest.approx(norm(G), rel=1e-5)
+    assert row["relative"] == pytest.approx(expected / norm(G), rel=1e-5)
+
+
+def test_refined_forms() -> None:
+    X, y = digits_sample(40)
+    statistics = MixtureStatistics.estimate(X, y)
+    model = DEQ("relu", 0.2).centred(statistics.tau0)
+    G = conjugate_kernel(model, X)
+    squared = equivalent(model, X, None, "ck", "refined", order=2, square="exact")
+    own = chosen(rows_of("refined"), data="digits", activation="relu")
+    errors = {row["form"]: row["absolute"] for row in own}
+    assert errors["refined-exact-square"] == pytest.approx(norm(G - squared.to_dense()), rel=1e-5)
+    assert set(errors) == set(FORMS)
+    assert errors["refined-exact-square"] < errors["refined-order-1"] < errors["asymptotic"]
+
+
+def test_spectra_of_the_first_figure() -> None:
+    rows = rows_of("iclr-1")
+    X, y = digits_sample(40)
+    statistics = MixtureStatistics.estimate(X, y)
+    exact = conjugate_kernel(DEQ("tanh", 0.1).centred(statistics.tau0), X, of="preactivations")
+    (row,) = chosen(rows, kind="spectrum", data="digits", source="deq")
+    assert row["eigenvalues"] == sixth_digit(np.linalg.eigvalsh(exact).tolist())
+    for data in ("mixture", "digits"):
+        own = chosen(rows, kind="distance", data=data, seed=0, first="deq", second="equivalent")
+        distances = {one["reading"]: one["absolute"] for one in own}
+        # Λ − Λ̄ = σ_a² (G − Ḡ).
+        assert distances["Λ, asymptotic"] == pytest.approx(0.1 * distances["G, asymptotic"], rel=1e-5)
+        assert [one["main"] for one in own].count(True) == 1
+
+
+def test_other_scalings_are_other_numbers() -> None:
+    own = chosen(
+        rows_of("iclr-1"), kind="distance", data="digits", kernel="preactivations", second="equivalent"
+    )
+    exact = [row for row in own if row["first"] == "deq"]
+    assert len({row["reading"] for row in exact}) == 4
+    X, _ = digits_sample(40)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    statistics = MixtureStatistics.estimate(unit, load("digits", classes=(6, 8), n=40).y)
+    model = DEQ("tanh", 0.1)
+    Λ = conjugate_kernel(model, unit, of="preactivations")
+    a = coefficients(model, statistics.tau0, "ck_preactivations")
+    expected = norm(Λ - a.linear * unit @ unit.T - a.identity * np.eye(40))
+    (row,) = chosen(exact, reading="Λ, every row scaled to norm 1")
+    assert row["absolute"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_random_networks_tend_to_the_exact_kernel() -> None:
+    sample = mixture_sample(30, 40, 0)
+    model = DEQ("arctan", 0.1).centred(sample.tau0)
+    G, Λ = (conjugate_kernel(model, sample.X, of=of) for of in ("features", "preactivations"))
+    noise = {}
+    for draws in (4, 64):
+        found = average_kernels(model, sample.X, width=100, draws=draws, seed=0)
+        noise[draws] = [norm(mean - limit) / norm(limit) for mean, limit in zip(found, (G, Λ), strict=True)]
+    # Four times less with sixteen times the networks, within a factor of two for chance; a bias of order 1/m aside.
+    assert 2.0 < noise[4][0] / noise[64][0] < 8.0
+    assert 2.0 < noise[4][1] / noise[64][1] < 8.0
+    assert max(noise[64]) < 0.05
+
+
+def test_numbers_of_the_paper_only_beside_its_setting() -> None:
+    experiment: Experiment[Any] = EXPERIMENTS["iclr-1"]
+    tiny = TINY["iclr-1"]
+    assert all(one.paper != 0.12 for one in experiment.expectations(tiny, rows_of("iclr-1")))
+    paper = [{**row, "paper": 0.12} for row in rows_of("iclr-1") if row["data"] == "mixture"]
+    assert next(one.paper for one in experiment.expectations(tiny, paper)) == 0.12
+
+
+@pytest.mark.parametrize("kernel", ["features", "preactivations"])
+def test_one_leaky_layer(kernel: str) -> None:
+    """Corollary 2 put right: two scalars are matched."""
+    model = DEQ("relu", 0.1).centred(1.1)
+    target = coefficients(model, 1.1, {"features": "ck", "preactivations": "ck_preactivations"}[kernel])
+    made = coefficients(leaky_layer_for(model, 1.1, kernel), 1.1, "ck")
+    assert_close([made.linear, made.diagonal], [target.linear, target.diagonal], Oracle.CLOSED_FORM)
+
+
+def test_one_leaky_layer_as_printed() -> None:
+    model = DEQ("relu", 0.1).centred(1.1)
+    target = coefficients(model, 1.1, "ck_preactivations")
+    slopes = dict(printed_leaky_layer_for(model, 1.1).layers[0].parameters)
+    a, b = slopes["a"], slopes["b"]
+    assert_close((a - b) ** 2, 4 * target.linear**2, Oracle.CLOSED_FORM)
+    left = ((np.pi - 1) * (a**2 + b**2) + a * b) / (2 * np.pi) * 1.1**2 - (a + b) ** 2 / 4 * 1.1**2
+    assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
+def test_the_paper_s_number_stands_in_the_row_of_the_paper_s_setting(name: str, stated: float) -> None:
+    experiment = EXPERIMENTS[name]
+    spec = experiment.spec("full")
+    rows = experiment.run(spec, experiment.tasks(spec)[0], None)
+    assert [row["paper"] for row in chosen(rows, main=True)] == [stated]
+    assert not any("paper" in row for row in rows if not row.get("main"))
+    assert not any("paper" in row for row in rows_of(name))
+
+
+@pytest.mark.parametrize("name", ["iclr-2", "icml-matching"])
+def test_twins_beside_deqs(name: str) -> None:
+    rows = rows_of(name)
+    for twin in chosen(rows, kind="distance", second="twin", main=True, seed=0):
+        same = {"data": twin["data"], "activation": twin.get("activation")}
+        spectra = {row["source"]: row["eigenvalues"] for row in chosen(rows, kind="spectrum", **same)}
+        apart = np.abs(np.subtract(spectra["deq"], spectra["twin"])).max()
+        assert twin["spectra_apart"] == pytest.approx(apart / max(spectra["deq"]), rel=1e-2, abs=1e-5)
+        # Weyl: eigenvalues move by no more than the norm of the difference.
+        assert twin["spectra_apart"] <= twin["relative"] * (1 + 1e-5)
+        assert twin["relative_up_to_factor"] <= 2 * twin["relative"]
+        (other,) = [
+            row
+            for row in chosen(rows, kind="distance", seed=0, data=twin["data"])
+            if row["second"] in ("plain", "printed") and row.get("activation") == twin.get("activation")
+        ]
+        assert twin["relative"] < other["relative"]
+
+
+def test_activations_are_those_of_the_design() -> None:
+    rows = chosen(rows_of("icml-matching"), kind="activation", data="mixture", activation="relu")
+    assert [row["layer"] for row in rows] == [0, 1, 2]
+    tau0 = mixture_sample(40, 50, 0).tau0
+    model = DEQ("relu", 0.2).centred(tau0)
+    scale = np.sqrt(model.preactivation_variance(tau0))
+    t = np.linspace(-3.5 * scale, 3.5 * scale, 201)
+    assert rows[0]["scale"] == pytest.approx(scale)
+    assert rows[0]["t"] == sixth_digit(t.tolist())
+    assert rows[0]["value"] == sixth_digit(model.activation(t).tolist())
+    assert rows[1]["scale"] == pytest.approx(tau0)
+    t, value = np.array(rows[2]["t"]), np.array(rows[2]["value"])
+    weights = np.exp(-((t / rows[2]["scale"]) ** 2) / 2)
+    assert abs(weights @ value) < 2e-3 * (weights @ np.abs(value))
+
+
+def test_kernels_on_the_sphere() -> None:
+    """Λ by bisection, pair by pair, and the quadratic layer by the moments of a polynomial."""
+
+    def f(x: float) -> float:
+        return float((np.sqrt(1 - x * x) + (np.pi - np.arccos(x)) * x) / np.pi)
+
+    X = UnitSphere(48).sample(40, 0)
+    Λ = np.eye(40)
+    for i, j in zip(*np.triu_indices(40, 1), strict=True):
+        c = float(X[i] @ X[j])
+        root = brentq(lambda x, c=c: x - 0.2 * f(x) - 0.8 * c, -1.0, 1.0, xtol=1e-15)
+        Λ[i, j] = Λ[j, i] = root
+    rows = rows_of("hld-1")
+    (spectrum,) = chosen(rows, kind="spectrum", kernel="preactivations", source="deq")
+    assert spectrum["eigenvalues"] == sixth_digit(np.linalg.eigvalsh(Λ).tolist())
+    relu, curve = chosen(rows, kind="activation", kernel="preactivations")
+    assert relu["value"] == pytest.approx(np.sqrt(2) * np.maximum(relu["t"], 0.0), abs=1e-5)
+    a0, a1, a2 = curve["a0"], curve["a1"], curve["a2"]
+    c = X @ X.T
+    Σ = (a0 + a2) ** 2 + a1**2 * c + 2 * a2**2 * c**2
+    fields = {"kind": "distance", "kernel": "preactivations", "second": "twin", "n": 40, "seed": 0}
+    (row,) = chosen(rows, **fields)
+    assert row["absolute"] == pytest.approx(norm(Λ - Σ), rel=1e-5)
+
+
+def test_predicted_spectra() -> None:
+    rows = rows_of("spectrum")
+    for row in chosen(rows, kind="prediction", seed=0):
+        (spectrum,) = chosen(rows, kind="spectrum", p=row["p"])
+        assert set(row["isolated_exact"]) <= set(spectrum["eigenvalues"])
+        assert len(row["isolated_exact"]) == len(row["isolated"])
+        mass = integrate.trapezoid(row["density"], row["grid"]) + sum(mass for _, mass in row["atoms"])
+        assert mass == pytest.approx(1.0, abs=0.02)
+    errors = {form: chosen(rows, kind="prediction", form=form, p=96)[0] for form in ("asymptotic", "refined")}
+    assert errors["refined"]["kolmogorov"] < errors["asymptotic"]["kolmogorov"]
+
+
+def test_kolmogorov_distance() -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal(50), rng.standard_normal(70) + 0.3
+    assert_close(kolmogorov(left, right), stats.ks_2samp(left, right).statistic, Oracle.CLOSED_FORM)
+
+
+# --- networks -----------------------------------------------------------------------------------------
+
+
+def test_kernels_of_one_network() -> None:
+    """The features of the same weights by plain iteration in NumPy."""
+    X, _ = digits_sample(30)
+    tau0 = float(np.sqrt(np.mean(np.sum(X**2, axis=1))))
+    model = DEQ("relu", 0.2).centred(tau0)
+    net = DEQNet(model, X.shape[1], 40, 1, train="readout", seed=1, scaling="ntk", dtype=torch.float64)
+    A, B = (weights.detach().numpy() for weights in (net.recurrent, net.inputs))
+    z = np.zeros((30, 40))
+    for _ in range(200):
+        z = model.activation(np.sqrt(0.2) * z @ A.T + np.sqrt(0.8) * X @ B.T) / np.sqrt(40)
+    exact = conjugate_kernel(model, X)
+    (row,) = chosen(rows_of("width"), kind="width", model="deq", kernel="features", width=40, seed=1)
+    assert row["absolute"] == pytest.approx(norm(z @ z.T - exact), rel=1e-5)
+    assert row["relative"] == pytest.approx(norm(z @ z.T - exact) / norm(exact), rel=1e-5)
+
+
+def test_more_networks_are_closer() -> None:
+    for seed in (0, 1):
+        few, more = (chosen(rows_of("width"), kind="draws", seed=seed, draws=k)[0] for k in (1, 4))
+        assert more["relative"] < few["relative"]
+
+
+@pytest.mark.parametrize("name", ["iclr-3", "icml-accuracy", "twins"])
+def test_accuracy_and_agreement_fit_together(name: str) -> None:
+    rows = [row for row in rows_of(name) if row["kind"] in ("accuracy", "race")]
+    for row in rows:
+        assert 0.1 < row["accuracy"] <= 1.0
+        if row["model"] == "deq":
+            continue
+        same = {key: row[key] for key in ("activation", "width", "seed")} | {"mode": row.get("mode")}
+        (deq,) = chosen(rows, model="deq", **same)
+        # Where two networks agree they are right together.
+        assert abs(row["accuracy"] - deq["accuracy"]) <= 1.0 - row["agreement"] + 1e-12
+
+
+def test_wider_networks_are_more_accurate() -> None:
+    rows = rows_of("icml-accuracy")
+    for model in ("deq", "twin", "plain"):
+        narrow, wide = (
+            np.mean([row["accuracy"] for row in chosen(rows, model=model, width=width)]) for width in (8, 32)
+        )
+        assert wide > narrow
+
+
+def test_three_networks_by_depth() -> None:
+    depths = {(row["activation"], row["model"]): row["layers"] for row in rows_of("icml-accuracy")}
+    assert depths["tanh", "twin"] == depths["tanh", "plain"] == 1
+    assert depths["relu", "twin"] == depths["relu", "plain"] == 2
+    assert {row["layers"] for row in rows_of("iclr-3")} == {1}
+
+
+# --- gradient descent ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["sphere", "digits"])
+def test_first_loss_and_norm(data: str) -> None:
+    problem = regression(data, 12, 10, None)
+    assert_close(np.sum(problem.X**2, axis=1), np.full(12, float(problem.X.shape[1])), Oracle.IDENTITY)
+    network = PaperNetwork.draw(16, problem.X.shape[1], 0.08, seed=0)
+    W, U, a = (tensor.numpy() for tensor in (network.recurrent, network.inputs, network.readout))
+    Z = np.zeros((12, 16))
+    for _ in range(300):
+        Z = np.maximum(Z @ W.T + problem.X @ U.T, 0.0)
+    expected = 0.5 * np.sum((Z @ a - problem.y) ** 2)
+    for row in chosen(rows_of("aistats-1"), data=data, width=16):
+        assert row["first_loss"] == pytest.approx(expected, rel=1e-4)
+        assert row["norms"][0] == pytest.approx(norm(W), rel=1e-4)
+        assert row["least"][0] == pytest.approx(np.linalg.eigvalsh(Z @ Z.T)[0] / 16, abs=1e-5)
+        assert row["steps"] == [0, 2, 4, 6]
+        assert row["losses"][-1] < row["losses"][0]
+
+
+def test_the_common_step_is_that_of_the_widest() -> None:
+    rows = rows_of("aistats-1")
+    for data in ("sphere", "digits"):
+        common, own = (
+            {row["width"]: row for row in chosen(rows, data=data, rate=rate)} for rate in ("common", "own")
+        )
+        assert common[32] == {**own[32], "rate": "common"}
+        # The widest network finds its step in single precision.
+        assert common[16]["lr"] == pytest.approx(common[32]["lr"], rel=1e-5)
+        assert common[16]["lr"] != pytest.approx(own[16]["lr"], rel=1e-2)
+
+
+def test_labels_of_real_data_are_signs() -> None:
+    problem = regression("digits", 12, 10, None)
+    assert sorted(set(problem.y.tolist())) == [-1.0, 1.0]
+    assert sum(problem.y) == 0.0
+
+
+def test_seeds_replace_repetitions() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        few, many = (experiment.tasks(replace(TINY[name], seeds=k)) for k in (1, 3))
+        # Races, learning curves and errata run their seeds inside one task.
+        assert len(many) > len(few) or name in ("twins", "learning-curves", "errata")

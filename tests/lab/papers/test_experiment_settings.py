@@ -1,0 +1,181 @@
+"""Settings: the same after a trip through TOML, one hash for one meaning, and mistakes are said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notsodeep.errors import InputError
+from notsodeep_lab.papers import Spec
+
+
+@dataclass(frozen=True)
+class Settings(Spec):
+    name: str
+    flag: bool
+    count: int
+    ratio: float
+    words: tuple[str, ...]
+    grid: tuple[tuple[int, float], ...]
+    limit: int | None = None
+    shape: tuple[float, float] = (1.0, 2.0)
+
+
+# One of another class with the same name and fields: what a new version of a module would hold.
+def next_version() -> type[Settings]:
+    @dataclass(frozen=True)
+    class Settings_(Settings):
+        version = 2
+
+    Settings_.__name__ = "Settings"
+    return Settings_
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+settings = st.builds(
+    Settings,
+    name=st.text(),
+    flag=st.booleans(),
+    count=st.integers(),
+    ratio=finite,
+    words=st.lists(st.text(), max_size=3).map(tuple),
+    grid=st.lists(st.tuples(st.integers(), finite), max_size=3).map(tuple),
+    limit=st.none() | st.integers(),
+    shape=st.tuples(finite, finite),
+)
+PLAIN = Settings("a", True, 1, 0.5, ("x",), ((1, 2.0),))
+
+
+@pytest.mark.slow
+@given(settings)
+def test_toml_and_back(spec: Settings) -> None:
+    text = spec.to_toml()
+    back = Settings.from_toml(text)
+    # repr tells -0.0 from 0.0 and 1 from 1.0 and True, which == does not.
+    assert repr(back) == repr(spec)
+    assert back.hash() == spec.hash()
+    # Through bytes, as files go.
+    assert repr(Settings.from_toml(text.encode().decode())) == repr(spec)
+
+
+@given(settings)
+def test_what_is_written_is_what_tomllib_reads(spec: Settings) -> None:
+    content = tomllib.loads(spec.to_toml())
+    assert content["type"] == "Settings"
+    assert content["version"] == 1
+    assert content["settings"]["name"] == spec.name
+    assert tuple(content["settings"]["words"]) == spec.words
+    assert content["settings"].get("limit") == spec.limit
+
+
+@given(settings, settings)
+def test_hashes_are_equal_exactly_when_settings_are(one: Settings, other: Settings) -> None:
+    assert (one.hash() == other.hash()) == (repr(one) == repr(other))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "b"}, {"flag": False}, {"count": 2}, {"ratio": 0.5000000000000001}, {"words": ("x", "x")},
+        {"words": ()}, {"grid": ((1, 2.5),)}, {"limit": 0}, {"shape": (2.0, 1.0)},
+    ],
+)  # fmt: skip
+def test_every_setting_changes_the_hash(change: dict[str, Any]) -> None:
+    assert replace(PLAIN, **change).hash() != PLAIN.hash()
+
+
+def test_a_new_version_has_another_hash_and_refuses_the_old_file() -> None:
+    newer = next_version()(**PLAIN.values())
+    assert newer.values() == PLAIN.values()
+    assert newer.hash() != PLAIN.hash()
+    with pytest.raises(InputError, match="version = 1; needed is 2"):
+        type(newer).from_toml(PLAIN.to_toml())
+
+
+def test_a_number_means_the_same_however_it_is_written() -> None:
+    loose = Settings("a", True, 1, 1, ["x"], [[1, 2]], shape=[1, 2])  # type: ignore[arg-type]
+    strict = Settings("a", True, 1, 1.0, ("x",), ((1, 2.0),))
+    assert repr(loose) == repr(strict)
+    assert loose.hash() == strict.hash()
+
+
+@pytest.mark.slow
+def test_the_hash_is_the_same_in_another_process_and_stays() -> None:
+    code = (
+        "from dataclasses import dataclass\nfrom notsodeep_lab.papers import Spec\n"
+        "@dataclass(frozen=True)\nclass A(Spec):\n    s: str = 'µ'\n    x: tuple[float, ...] = (0.1, 2)\n"
+        "print(A().hash(), end='')"
+    )
+    command = [sys.executable, "-c", code]
+    found = {
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in "12"
+    }
+    # sha256 of ["A",1,{"s":"\u00b5","x":[0.1,2.0]}]: folders of results would lose their names if it changed.
+    assert found == {"9566a2c5c774"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"count": 1.0}, r"Settings\.count came as 1\.0\. Expected `int`, got `float`"),
+        ({"count": True}, "count came as True. Expected `int`"),
+        ({"flag": 1}, "flag came as 1. Expected `bool`"),
+        ({"ratio": True}, "ratio came as True. Expected `float`"),
+        ({"ratio": float("nan")}, "ratio must be finite"),
+        ({"ratio": "1"}, "ratio came as '1'. Expected `float`, got `str`"),
+        ({"words": "xyz"}, "words came as 'xyz'. Expected `array`"),
+        ({"grid": ((1, 2.0, 3),)}, r"grid came as .* Expected `array` of length 2, got 3 - at `\$\[0\]`"),
+        ({"shape": (1.0,)}, "shape came as .* Expected `array` of length 2"),
+        ({"shape": (1.0, float("inf"))}, "shape must be finite"),
+        ({"limit": "none"}, "limit came as 'none'. Expected `int | null`"),
+    ],
+)
+def test_values_of_another_type_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(PLAIN, **change)
+
+
+def test_a_field_that_toml_cannot_hold_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Odd(Spec):
+        path: Path = Path()
+
+    with pytest.raises(InputError, match=r"Odd\.path is declared as"):
+        Odd()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('name = "a"\n', "", "lacks the settings name"),
+        ("count = 1\n", "count = 1\ncolour = 3\n", "has the settings colour"),
+        ('type = "Settings"', 'type = "Other"', "type = 'Other'"),
+        ("version = 1\n", "version = 1\nextra = 1\n", "has the keys extra"),
+        ("ratio = 0.5", "ratio = ", "is not TOML"),
+        ("ratio = 0.5", "ratio = nan", "finite"),
+        ("ratio = 0.5", 'ratio = "half"', "ratio came as 'half'. Expected `float`"),
+    ],
+)
+def test_files_with_mistakes_are_refused(before: str, after: str, words: str) -> None:
+    text = PLAIN.to_toml()
+    assert before in text
+    with pytest.raises(InputError, match=words):
+        Settings.from_toml(text.replace(before, after), where="here.toml")
+
+
+def test_settings_left_out_of_a_file_have_their_defaults() -> None:
+    shorter = PLAIN.to_toml().replace("shape = [1.0, 2.0]\n", "")
+    assert "shape" not in shorter
+    assert Settings.from_toml(shorter) == PLAIN

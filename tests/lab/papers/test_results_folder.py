@@ -1,0 +1,429 @@
+"""The folder of results: what was written is read back, what is damaged is found, what cannot be written is said."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_experiment import Toy, ToySpec, rows_of
+
+from notsodeep.errors import InputError
+from notsodeep.files import LOCK
+from notsodeep_lab.papers.experiment import Task
+from notsodeep_lab.papers.results_folder import (
+    PROVENANCE,
+    ROWS,
+    SPEC,
+    Record,
+    Store,
+    open_store,
+    read_provenance,
+    read_rows,
+)
+
+SETTINGS = ToySpec(sizes=(1, 2, 3), seeds=1)
+TASKS = list(Toy().tasks(SETTINGS))
+ROWS_OF = {task.key: rows_of(SETTINGS, int(str(task.parameters["size"])), 0) for task in TASKS}
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+rows = st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=3)
+
+
+def fill(store: Store, tasks: list[Task]) -> None:
+    for task in tasks:
+        store.append(task, ROWS_OF[task.key], seconds=0.5, session=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with all three tasks finished."""
+    place = tmp_path / "toy" / SETTINGS.hash()
+    with open_store(place, SETTINGS, TASKS) as store:
+        fill(store, TASKS)
+    return place
+
+
+def found(store: Store) -> dict[str, Any]:
+    return {key: record.rows for key, record in store.records.items()}
+
+
+# --- lines -------------------------------------------------------------------------------------------
+@given(rows, st.text(), st.integers(1, 9))
+def test_a_line_is_read_back_as_it_was_written(content: list[dict[str, Any]], key: str, session: int) -> None:
+    record = Record("0123456789ab", key, {"n": 1, "name": key}, session, 0.25, content)
+    line = record.encoded()
+    assert line.count(b"\n") == 1
+    assert Record.decoded(line[:-1]) == record
+    # A line is JSON of its own, for other programs.
+    assert json.loads(line)["rows"] == content
+
+
+@given(st.data())
+def test_no_altered_line_is_taken_for_the_one_written(data: st.DataObject) -> None:
+    record = Record("0123456789ab", "size=1", {"size": 1}, 1, 0.25, [{"mean": 0.123, "name": "ü"}])
+    line = record.encoded()[:-1]
+    place = data.draw(st.integers(0, len(line) - 1))
+    other = data.draw(st.integers(0, 255).filter(lambda byte: byte != line[place]))
+    assert Record.decoded(line[:place] + bytes([other]) + line[place + 1 :]) is None
+    assert Record.decoded(line[:place]) is None
+    assert Record.decoded(line + bytes([other])) is None
+
+
+def test_numbers_of_numpy_become_numbers() -> None:
+    content = [{"a": np.float64(0.1), "b": np.int64(3), "c": np.arange(3), "d": np.bool_(True), "e": (1, 2)}]
+    back = Record.decoded(Record("", "", {}, 1, 0.0, content).encoded()[:-1])
+    assert back is not None
+    assert back.rows == [{"a": 0.1, "b": 3, "c": [0, 1, 2], "d": True, "e": [1, 2]}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.array([1.0, np.nan]), object(), {1, 2}])
+def test_what_is_not_json_is_refused_with_the_task(value: Any) -> None:
+    with pytest.raises(InputError, match="size=1"):
+        Record("", "size=1", {}, 1, 0.0, [{"x": value}]).encoded()
+
+
+# --- folders -----------------------------------------------------------------------------------------
+def test_what_was_written_is_there_the_next_time(folder: Path) -> None:
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+        assert store.notes == []
+    assert ToySpec.from_toml((folder / SPEC).read_text()) == SETTINGS
+
+
+def test_a_missing_file_of_settings_is_written_again(folder: Path) -> None:
+    (folder / SPEC).unlink()
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+    assert (folder / SPEC).exists()
+
+
+@pytest.mark.parametrize("change", ["seeds = 1→seeds = 2", "[settings]→[setting]", "version = 1→version = 2"])
+def test_changed_settings_are_refused_unless_fresh(folder: Path, change: str) -> None:
+    before, after = change.split("→")
+    text = (folder / SPEC).read_text()
+    assert before in text
+    (folder / SPEC).write_text(text.replace(before, after))
+    lines = (folder / ROWS).read_bytes()
+    with pytest.raises(InputError, match="--fresh"), open_store(folder, SETTINGS, TASKS):
+        pass
+    assert (folder / ROWS).read_bytes() == lines
+    with open_store(folder, SETTINGS, TASKS, fresh=True) as store:
+        assert store.records == {}
+    assert ToySpec.from_toml((folder / SPEC).read_text()) == SETTINGS
+
+
+def test_settings_that_are_not_text_are_refused(folder: Path) -> None:
+    (folder / SPEC).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="changed"), open_store(folder, SETTINGS, TASKS):
+        pass
+
+
+def test_fresh_keeps_the_old_rows_aside(folder: Path) -> None:
+    lines = (folder / ROWS).read_bytes()
+    for count in (1, 2):
+        with open_store(folder, SETTINGS, TASKS, fresh=True) as store:
+            assert store.records == {}
+            fill(store, TASKS)
+            assert "kept as" in store.notes[0]
+        assert [path.read_bytes() for path in folder.glob("rows*.old-*")] == [lines] * count
+
+
+# --- damage ------------------------------------------------------------------------------------------
+def repaired(folder: Path) -> tuple[set[str], list[str]]:
+    """Open, finish what is missing, and see that the file is as good as new."""
+    before = (folder / ROWS).read_bytes()
+    with open_store(folder, SETTINGS, TASKS) as store:
+        kept, notes = set(store.records), list(store.notes)
+        assert all(store.records[key].rows == ROWS_OF[key] for key in kept)
+        fill(store, [task for task in TASKS if task.key not in kept])
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+        assert store.notes == []
+    aside = list(folder.glob("rows*.damaged-*"))
+    assert [path.read_bytes() for path in aside] == ([before] if notes else [])
+    return kept, notes
+
+
+@pytest.mark.slow
+def test_a_file_cut_anywhere_is_repaired(folder: Path, tmp_path: Path) -> None:
+    content = (folder / ROWS).read_bytes()
+    ends = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
+    for cut in {*range(0, len(content), 37), *ends, *(end - 1 for end in ends)}:
+        copy = tmp_path / f"cut-{cut}" / folder.name
+        shutil.copytree(folder, copy)
+        (copy / ROWS).write_bytes(content[:cut])
+        kept, notes = repaired(copy)
+        # A line that lacks nothing but its newline is whole.
+        assert len(kept) == sum(end - 1 <= cut for end in ends)
+        assert bool(notes) == (cut not in {0, *ends})
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_an_altered_number_costs_its_task_and_no_other(folder: Path, line: int) -> None:
+    lines = (folder / ROWS).read_bytes().splitlines(keepends=True)
+    # A digit of a result: still JSON, still plausible.
+    altered = re.sub(rb'("mean": -?\d\.\d)\d', rb"\g<1>7", lines[line])
+    lines[line] = (
+        altered if altered != lines[line] else re.sub(rb'("mean": -?\d\.\d)\d', rb"\g<1>8", lines[line])
+    )
+    (folder / ROWS).write_bytes(b"".join(lines))
+    kept, notes = repaired(folder)
+    assert kept == {task.key for k, task in enumerate(TASKS) if k != line}
+    assert "1 line" in notes[0]
+
+
+RUBBISH = {
+    "zeros": bytes(5000),
+    "blank lines": b"\n\n\n",
+    "other JSON": b"[]\n{}\nnull\n",
+    "the start of a line": b'{"sha256": "',
+    "noise": np.random.default_rng(0).bytes(64) + b"\n",
+}
+
+
+@pytest.mark.parametrize("content", RUBBISH.values(), ids=list(RUBBISH))
+def test_a_file_of_rubbish_is_put_aside(folder: Path, content: bytes) -> None:
+    (folder / ROWS).write_bytes(content)
+    kept, notes = repaired(folder)
+    assert kept == set()
+    assert notes
+
+
+def test_a_line_twice_counts_once(folder: Path) -> None:
+    content = (folder / ROWS).read_bytes()
+    (folder / ROWS).write_bytes(content + content)
+    assert repaired(folder)[0] == set(ROWS_OF)
+
+
+def test_of_two_lines_for_a_task_the_first_counts(folder: Path) -> None:
+    late = Record(SETTINGS.hash(), TASKS[0].key, dict(TASKS[0].parameters), 2, 0.5, [{"mean": 0.0}])
+    with (folder / ROWS).open("ab") as file:
+        file.write(late.encoded())
+    assert repaired(folder)[0] == set(ROWS_OF)
+
+
+def test_rows_of_other_settings_are_not_taken(folder: Path, tmp_path: Path) -> None:
+    other = replace(SETTINGS, length=4)
+    place = tmp_path / "toy" / other.hash()
+    place.mkdir()
+    shutil.copy(folder / ROWS, place / ROWS)
+    with open_store(place, other, TASKS) as store:
+        assert store.records == {}
+        assert "other settings" in store.notes[0]
+
+
+def test_rows_of_a_task_that_changed_are_not_taken(folder: Path) -> None:
+    changed = [replace(TASKS[0], parameters={"size": 1, "seed": 7}), TASKS[1]]
+    with open_store(folder, SETTINGS, changed) as store:
+        assert set(store.records) == {TASKS[1].key}
+
+
+def test_reading_does_not_touch(folder: Path) -> None:
+    content = (folder / ROWS).read_bytes()[:-10]
+    (folder / ROWS).write_bytes(content)
+    reading = read_rows(folder / ROWS, SETTINGS.hash(), TASKS)
+    assert not reading.sound
+    assert reading.unusable == 1
+    assert set(reading.records) == {task.key for task in TASKS[:2]}
+    assert (folder / ROWS).read_bytes() == content
+
+
+def test_leftovers_of_a_killed_writer_are_swept_away(folder: Path) -> None:
+    leftovers = [folder / ".abc123.toml", folder / ".abc123.json", folder / ".abc123.jsonl"]
+    for path in leftovers:
+        path.write_text("half")
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+    assert {path.name for path in folder.iterdir()} == {ROWS, SPEC, LOCK}
+
+
+def test_unreadable_provenance_is_none(folder: Path) -> None:
+    for content in (b"", b"{", b"[1]", b"\xff"):
+        (folder / PROVENANCE).write_bytes(content)
+        assert read_provenance(folder) == {}
+
+
+# --- a lock ------------------------------------------------------------------------------------------
+def test_two_at_once_are_refused_at_once(folder: Path) -> None:
+    with open_store(folder, SETTINGS, TASKS):
+        with (
+            pytest.raises(InputError, match=f"in use by process {os.getpid()}.*--out"),
+            open_store(folder, SETTINGS, TASKS),
+        ):
+            pass
+        # Not even to start anew.
+        with pytest.raises(InputError, match="in use"), open_store(folder, SETTINGS, TASKS, fresh=True):
+            pass
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+
+
+def test_other_settings_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    other = replace(SETTINGS, length=4)
+    with (
+        open_store(tmp_path / SETTINGS.hash(), SETTINGS, TASKS),
+        open_store(tmp_path / other.hash(), other, TASKS) as store,
+    ):
+        assert store.records == {}
+
+
+# --- disks -------------------------------------------------------------------------------------------
+@contextmanager
+def mortal() -> Iterator[None]:
+    """Root may write anywhere: be somebody else for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may enter; pytest's own are private."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    for path in [place, *place.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(place)
+
+
+def test_a_read_only_place_is_said(public: Path) -> None:
+    public.chmod(0o555)
+    with (
+        mortal(),
+        pytest.raises(InputError, match=r"Permission denied.*--out"),
+        open_store(public / "toy", SETTINGS, TASKS),
+    ):
+        pass
+    assert list(public.iterdir()) == []
+
+
+def test_a_folder_that_became_read_only_keeps_what_it_has(public: Path) -> None:
+    place = public / SETTINGS.hash()
+    with open_store(place, SETTINGS, TASKS) as store:
+        fill(store, TASKS[:2])
+    content = (place / ROWS).read_bytes()
+    for path in place.iterdir():
+        path.chmod(0o444)
+    place.chmod(0o555)
+    with mortal():
+        with pytest.raises(InputError, match="Permission denied"), open_store(place, SETTINGS, TASKS):
+            pass
+        # Looking is allowed.
+        assert len(read_rows(place / ROWS, SETTINGS.hash(), TASKS).records) == 2
+    assert (place / ROWS).read_bytes() == content
+
+
+def test_a_file_in_the_way_is_said(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("mine")
+    with (
+        pytest.raises(InputError, match="Not a directory"),
+        open_store(tmp_path / "results/toy", SETTINGS, TASKS),
+    ):
+        pass
+    assert (tmp_path / "results").read_text() == "mine"
+
+
+class FullDisk:
+    """os.write that takes `room` more bytes and then fails as a full disk does."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.write = room, os.write
+
+    def __call__(self, descriptor: int, content: Any) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = self.write(descriptor, bytes(content)[: self.room])
+        self.room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 250])
+def test_a_full_disk_takes_the_line_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    place = tmp_path / SETTINGS.hash()
+    with open_store(place, SETTINGS, TASKS) as store:
+        fill(store, TASKS[:1])
+        content = (place / ROWS).read_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", FullDisk(room))
+            with pytest.raises(InputError, match=r"No space left.*Make room"):
+                fill(store, TASKS[1:2])
+        assert (place / ROWS).read_bytes() == content
+        assert set(store.records) == {TASKS[0].key}
+        # There is room again.
+        fill(store, TASKS[1:])
+    with open_store(place, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+        assert store.notes == []
+
+
+def test_a_disk_that_fails_to_keep_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / SETTINGS.hash()
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with open_store(place, SETTINGS, TASKS) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", broken)
+            with pytest.raises(InputError, match="Input/output error"):
+                fill(store, TASKS[:1])
+        assert store.records == {}
+        assert (place / ROWS).read_bytes() == b""
+
+
+def test_a_repair_without_room_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (folder / ROWS).read_bytes()[:-10]
+    (folder / ROWS).write_bytes(content)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", FullDisk(500))
+        with pytest.raises(InputError, match="No space left"), open_store(folder, SETTINGS, TASKS):
+            pass
+    assert (folder / ROWS).read_bytes() == content
+    with open_store(folder, SETTINGS, TASKS) as store:
+        assert set(store.records) == {task.key for task in TASKS[:2]}
+
+
+def test_ctrl_c_while_writing_keeps_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / SETTINGS.hash()
+    interrupts = [KeyboardInterrupt]
+    flush = os.fsync
+
+    def interrupted(descriptor: int) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        flush(descriptor)
+
+    with open_store(place, SETTINGS, TASKS) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fill(store, TASKS[:1])
+        assert set(store.records) == {TASKS[0].key}
+        fill(store, TASKS[1:])
+    with open_store(place, SETTINGS, TASKS) as store:
+        assert found(store) == ROWS_OF
+        assert store.notes == []

@@ -1,0 +1,323 @@
+"""The report as text: everything is there, nothing is fetched, nothing that came from outside is markup."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_pages import EXPERIMENTS, HOSTILE, Plain, run_hostile, run_plain, write_design, write_training
+
+from notsodeep import figures
+from notsodeep.errors import InputError
+from notsodeep_lab.papers.results_folder import ROWS
+from notsodeep_lab.report import report, write_page
+from notsodeep_lab.report.rendering import parts, picture
+
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "h1", "h2", "h3", "p", "a",
+    "span", "div", "strong", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "pre", "code", "figure", "img",
+    "figcaption", "details", "summary",
+}  # fmt: skip
+ATTRIBUTES = {
+    "lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "role", "tabindex", "aria-label",
+    "scope", "src", "alt",
+}  # fmt: skip
+
+
+class Read(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(str(page))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+
+def page_of(root: Path, include: Sequence[Path] = ()) -> Read:
+    return Read(report(root, include, EXPERIMENTS))
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_was_run_and_how_to_repeat_it(tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    read = page_of(tmp_path)
+    for words in (
+        "icml-error (quick)", "A paper, Figure 1. error against n", "3 of 3 tasks done", "exponent of the error",
+        "-0.4871", "✓ yes", "✗ no", "fitted to the means over seeds", "sizes", "250, 500, 1000",
+        "notsodeep reproduce icml-error --size quick", "numpy", str(outcome.folder), "1 of 2",
+        f"notsodeep report --root {tmp_path}",
+    ):  # fmt: skip
+        assert words in read.text, words
+    assert read.tags.count("img") == 1
+    assert read.open == []
+
+
+@pytest.mark.slow
+def test_full_size_and_own_settings_have_their_own_commands(tmp_path: Path) -> None:
+    run_plain(tmp_path, "full")
+    run_hostile(tmp_path)
+    text = page_of(tmp_path).text
+    assert "notsodeep reproduce icml-error --size full" in text
+    assert "Cut against the paper: the larger half" in text
+    folder = next((tmp_path / "hostile").iterdir())
+    assert f"notsodeep reproduce hostile --spec {folder}/spec.toml" in text
+
+
+@pytest.mark.slow
+def test_full_results_come_before_quick_ones(tmp_path: Path) -> None:
+    run_plain(tmp_path, "quick")
+    run_plain(tmp_path, "full")
+    text = page_of(tmp_path).text
+    assert text.index("icml-error (full)") < text.index("icml-error (quick)")
+
+
+def test_claims_are_told_once_from_the_best_run(tmp_path: Path) -> None:
+    run_plain(tmp_path, "quick")
+    assert page_of(tmp_path).text.count("exponent of the error") == 2
+    run_plain(tmp_path, "full")
+    text = page_of(tmp_path).text
+    claims = text[text.index("Claims, one by one") :]
+    assert text.count("exponent of the error") == 3
+    assert "icml-error (full)" in claims[: claims.index("A paper, Figure 1")]
+
+
+@pytest.mark.slow
+def test_nothing_that_came_from_outside_is_markup(tmp_path: Path) -> None:
+    run_hostile(tmp_path)
+    write_design(tmp_path / "<img src=x onerror=alert(1)>.json")
+    hostile = write_training(
+        tmp_path / "train.json", model=HOSTILE[0], network=HOSTILE[1], accuracy=HOSTILE[2], memory=HOSTILE[0],
+        stopped=HOSTILE[1], data=HOSTILE[4], seconds_per_epoch=HOSTILE[3], accuracy_sd=HOSTILE[0], optimizer="\ud800",
+    )  # fmt: skip
+    read = page_of(tmp_path, [tmp_path / "<img src=x onerror=alert(1)>.json", hostile])
+    assert set(read.tags) <= TAGS
+    assert {name for name, _ in read.attributes} <= ATTRIBUTES
+    assert read.tags.count("h1") == 1
+    assert read.tags.count("style") == 1
+    assert read.open == []
+    for text in HOSTILE:
+        assert read.text.count(text) >= 8
+
+
+@pytest.mark.slow
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    run_plain(tmp_path)
+    run_hostile(tmp_path)
+    read = page_of(tmp_path, [write_design(tmp_path / "design.json")])
+    for name, value in read.attributes:
+        assert value is not None
+        if name == "src":
+            assert value.startswith("data:image/")
+        if name == "href":
+            assert value.startswith("#")
+    page = report(tmp_path, (), EXPERIMENTS)
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_links_lead_to_sections_of_the_page(tmp_path: Path) -> None:
+    run_plain(tmp_path)
+    run_plain(tmp_path, "full")
+    read = page_of(tmp_path)
+    targets = {value for name, value in read.attributes if name == "id"}
+    links = [value for name, value in read.attributes if name == "href"]
+    assert len(links) == 2
+    assert {f"#{target}" for target in targets} >= set(links)
+
+
+def test_designs_and_trainings_of_one_s_own_are_shown(tmp_path: Path) -> None:
+    files = [write_design(tmp_path / "design.json"), write_training(tmp_path / "train.json")]
+    read = page_of(tmp_path / "nothing", files)
+    for words in (
+        "Design: design.json", "the four numbers agree", "hard_tanh", "Training: train.json", "95.12 % ± 0.4 %",
+        "95.12 %", "97 %", "200 ms", "12.3 ms", "5 MiB", "width 64", "--include",
+    ):  # fmt: skip
+        assert words in read.text, words
+    assert read.tags.count("img") == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '[{"model": "deq"}]', '{"format": "notsodeep.designs"}', "[1]", "[" * 100_000],
+)
+def test_other_files_are_refused_with_what_is_needed(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="design"):
+        report(tmp_path, [path], EXPERIMENTS)
+
+
+def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing.json", "binary.json"):
+        with pytest.raises(InputError, match=name):
+            report(tmp_path, [tmp_path / name], EXPERIMENTS)
+
+
+def test_without_results_the_way_to_them_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="notsodeep reproduce --list"):
+        report(tmp_path, (), EXPERIMENTS)
+
+
+def test_an_unfinished_result_says_so(tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    path = outcome.folder / ROWS
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    text = page_of(tmp_path).text
+    assert "2 of 3 tasks done" in text
+    assert "goes on where it stopped" in text
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    run_plain(tmp_path)
+    broken = tmp_path / "icml-error" / "0123456789ab"
+    broken.mkdir()
+    (broken / "spec.toml").write_text("<b>not toml")
+    (tmp_path / "icml-error" / "notes.txt").write_text("not a folder")
+    read = page_of(tmp_path)
+    assert f"{broken} is left out" in read.text
+    assert "icml-error (quick)" in read.text
+    assert "b" not in read.tags
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"sessions": [1]}', b'{"sessions": {}}'])
+def test_provenance_that_cannot_be_read_is_left_out(content: bytes, tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    (outcome.folder / "provenance.json").write_bytes(content)
+    assert "Where it comes from" not in page_of(tmp_path).text
+
+
+def test_a_picture_that_is_none_is_left_out(tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    (outcome.folder / "figure.svg").write_bytes(b"<html><script>1</script>")
+    read = page_of(tmp_path)
+    assert "neither PNG nor SVG" in read.text
+    assert "img" not in read.tags
+    with pytest.raises(ValueError, match="neither PNG nor SVG"):
+        picture(b"GIF89a", "a picture")
+
+
+def test_a_large_drawing_goes_in_as_a_bitmap(tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    with (outcome.folder / "figure.svg").open("ab") as file:
+        file.write(b" " * 1_000_000)
+    sources = [value for name, value in page_of(tmp_path).attributes if name == "src"]
+    assert [str(source)[:22] for source in sources] == ["data:image/png;base64,"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_figure_of_one_column_is_known_from_one_of_a_page(ending: str, tmp_path: Path) -> None:
+    for columns, size in ((1, "narrow"), (2, "wide")):
+        path = figures.save(figures.new_figure(columns)[0], tmp_path / f"{columns}.{ending}")
+        assert ("class", size) in Read(picture(path.read_bytes(), "a figure")).attributes
+
+
+@pytest.mark.slow
+@given(st.text(st.characters(exclude_categories=("Cs",))))
+def test_text_survives_as_it_is(text: str) -> None:
+    read = Read(parts().picture("data:", "narrow", text, text))
+    assert read.tags == ["figure", "div", "img", *(["figcaption"] if text else [])]
+    assert read.text == text
+    assert ("aria-label", text) in read.attributes
+    assert ("alt", text) in read.attributes
+
+
+@pytest.mark.slow
+@given(st.lists(st.lists(st.text(), min_size=2, max_size=2)))
+def test_a_table_has_the_cells_it_was_given(rows: list[list[str]]) -> None:
+    read = Read(parts().table(("a", "b"), rows, "label"))
+    assert read.tags.count("td") == len(rows)
+    assert read.tags.count("tr") == len(rows) + 1
+    assert read.open == []
+
+
+def test_what_utf_8_cannot_hold_is_replaced() -> None:
+    assert parts().paragraph("a\ud800b").encode() == b"<p>a?b</p>"
+
+
+def test_the_page_is_written_whole_or_not_at_all_and_replaces_nothing(tmp_path: Path) -> None:
+    content = parts().paragraph("text")
+    first = write_page(content, tmp_path / "new" / "report.html")
+    with pytest.raises(InputError, match="is there already"):
+        write_page(content, tmp_path / "new" / "report.html")
+    assert write_page(parts().paragraph("other"), first, overwrite=True) == first
+    assert first.read_text() == "<p>other</p>"
+    assert [path.name for path in first.parent.iterdir()] == ["report.html"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_without_the_right_to_write_gets_a_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_page(parts().paragraph("text"), tmp_path / "report.html")
+    tmp_path.chmod(0o700)
+
+
+def test_a_file_in_the_way_of_the_folder_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_page(parts().paragraph("text"), tmp_path / "file" / "report.html")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "notsodeep", "report", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_page_of_one_s_own_files(tmp_path: Path) -> None:
+    write_design(tmp_path / "design.json")
+    write_training(tmp_path / "train.json")
+    done = command("--include", "design.json", "train.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "report.html" in done.stdout
+    text = (tmp_path / "report.html").read_text()
+    assert "Design: design.json" in text
+    assert "Training: train.json" in text
+    assert re.search(r"--include design\.json --include train\.json", text)
+
+
+@pytest.mark.slow
+def test_the_command_without_results_says_what_to_do_and_writes_nothing(tmp_path: Path) -> None:
+    done = command(folder=tmp_path)
+    assert done.returncode == 2
+    assert "reproduce --list" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
+    outcome = run_plain(tmp_path)
+    first = json.dumps(outcome.rows[0]["relative"])
+    assert f"{float(first):.4g}" in page_of(tmp_path).text
+    assert Plain().summary in page_of(tmp_path).text
