@@ -15,15 +15,15 @@ class KernelInfo(Shown):
     Attributes:
         iterations: Newton steps of the slowest pair (0 where a closed form or a fit needs none).
         residual: worst residual of the pair equation Λ = σ_a² F(Λ) + …, relative to √(Λ_ii Λ_jj).
-        error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series (proved), fit
-            error (measured), error of a table (estimated and measured, docs/theory.md (3.31)) and residual.  The
-            Gram matrix is taken as it is: what its rounding does to nearly parallel rows of large norm is not in it.
+        error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series (proved), error
+            of a table (measured) and residual, divided by 1 - σ_a² max F'.  The Gram matrix is taken as it is: what its
+            rounding does to nearly parallel rows of large norm is not in it.
             Of images it bounds the conjugate kernel, relative to √(H_ii H_jj) with the conjugate kernel H of the same
             model with the readout "flatten": pooling leaves less on the diagonal.
         careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
-        ways: how the pairs were computed, docs/theory.md section 3: "fit" (one kink at zero), "series" (Mehler's, with
-            the bound (3.15)), "table" (the tabulated solution, with the error (3.31)), "closed form" (sin and cos),
-            "integral" (Price's), "quadrature".
+        ways: how the pairs were computed, docs/theory.md section 3: "closed form" (one kink at zero, sine, cosine,
+            straight pieces), "series" (Mehler's, with the bound (3.15)), "table" (with a measured error), "integral"
+            (Price's), "quadrature".
         caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
             of which nothing but its values is known.
         checked_pairs: entries that were recomputed by independent quadrature.
