@@ -263,17 +263,20 @@ class Dual:
         phi: the activation.
         variances: the variances that will occur, of any form, or numbers that span them.
         pairs: about how many pairs will be evaluated: few are not worth a table.
+        allowed: what the series may leave out of F and F', relative to √(S S') and √(E1 E1').
 
     Attributes:
         careful: every pair is integrated by itself; set if a spot check did not confirm the other methods.
     """
 
-    def __init__(self, phi: Activation, variances: Array, pairs: int = 1 << 40) -> None:
+    def __init__(
+        self, phi: Activation, variances: Array, pairs: int = 1 << 40, allowed: float = ALLOWED
+    ) -> None:
         # A constant is added at the end: hard_sigmoid without it is odd.
         shape, level = phi.shape.without_level()
         if shape is not phi.shape:
             phi = replace(phi, shape=shape, offset=phi.offset + phi.amplitude * level)
-        self.phi, self.pairs, self.careful = phi, pairs, False
+        self.phi, self.pairs, self.allowed, self.careful = phi, pairs, allowed, False
         inner = phi.gain**2 * np.asarray(variances, dtype=np.float64).reshape(-1)
         inner = inner[inner > SMALLEST]
         logs = np.log([inner.min(), inner.max()]) if len(inner) else np.zeros(2)
@@ -303,7 +306,7 @@ class Dual:
         """The series, as long as it needs to be for every correlation, or at most as long as it is worth."""
         shape = self.phi.shape
         most = MOST if shape.pieces is not None or self.has_table else MOST_ALONE
-        return _series_for(shape, self.range, most)[0]
+        return _series_for(shape, self.range, most, self.allowed)[0]
 
     @cached_property
     def straight(self) -> StraightPieces:
@@ -317,8 +320,8 @@ class Dual:
         """Ranges of log variances of the tables; smaller variances are left to the series with every other."""
         series, most = self.series, MOST if self.has_table else MOST_ALONE
         order = max(int(series.orders[-1]) - 1, 1)
-        shares = _series_for(self.phi.shape, self.range, most)[1]
-        reach = np.exp(0.5 * (np.log(ALLOWED) - np.log(shares)) / order)
+        shares = _series_for(self.phi.shape, self.range, most, self.allowed)[1]
+        reach = np.exp(0.5 * (np.log(self.allowed) - np.log(shares)) / order)
         needed = self.probes[reach * reach.min() < 1.0 + 1e-6]
         if not len(needed):
             needed = self.probes[-1:]
@@ -408,13 +411,13 @@ class Dual:
         todo = np.zeros((*covariance.shape[:2], -(-covariance.shape[2] // WIDTH)), dtype=np.bool_)
         rest = series_tiles(
             covariance, left.strips(own.terms), left.strips(own.tails), left.inverse, right.strips(other.terms),
-            right.strips(other.tails), right.inverse, series.counts, series.orders, phi.shape.parity, np.log(ALLOWED),
-            series.finite, bend.size > 0, lower, value, slope, bend, todo,
+            right.strips(other.tails), right.inverse, series.counts, series.orders, phi.shape.parity,
+            np.log(series.allowed), series.finite, bend.size > 0, lower, value, slope, bend, todo,
         )  # fmt: skip
         if phi.amplitude != 1.0:
             square = phi.amplitude**2
             _scale(value, slope, bend, square, square)
-        evidence = Evidence(("series",), ALLOWED)
+        evidence = Evidence(("series",), series.allowed)
         if not rest:
             return evidence
         if phi.shape.pieces is None:
@@ -534,15 +537,15 @@ def probes_of(logs: tuple[float, float]) -> Array:
 
 
 @lru_cache(maxsize=256)
-def _series_for(shape: Shape, logs: tuple[float, float], most: int) -> tuple[Series, Array]:
+def _series_for(shape: Shape, logs: tuple[float, float], most: int, allowed: float) -> tuple[Series, Array]:
     """The series that serves every correlation over a range of variances, or the longest; shares beyond its terms."""
-    inner, longest = probes_of(logs), Series(shape, most)
+    inner, longest = probes_of(logs), Series(shape, most, allowed)
     shares = longest.shares(
         inner, longest.coefficients(inner), shape.second_moment(inner), shape.derivative_second_moment(inner)
     )
-    enough = np.flatnonzero((shares <= ALLOWED).all(axis=0))
+    enough = np.flatnonzero((shares <= allowed).all(axis=0))
     level = int(enough[0]) if len(enough) else len(longest.counts) - 1
-    return Series(shape, int(longest.counts[level])), shares[:, level]
+    return Series(shape, int(longest.counts[level]), allowed), shares[:, level]
 
 
 def _below(field: Array) -> Mask:

@@ -42,10 +42,10 @@ class SeriesSide:
 
 
 class Series:
-    """The series of a shape, with at most `most` terms that do not vanish."""
+    """The series of a shape, with at most `most` terms that do not vanish, which may leave out `allowed`."""
 
-    def __init__(self, shape: Shape, most: int = LEVELS[-1]) -> None:
-        self.shape = shape
+    def __init__(self, shape: Shape, most: int = LEVELS[-1], allowed: float = ALLOWED) -> None:
+        self.shape, self.allowed = shape, allowed
         self.first, self.stride = (1 if shape.parity == -1 else 0), (1 if shape.parity == 0 else 2)
         exact = shape.series_terms
         if exact is not None:
@@ -66,19 +66,12 @@ class Series:
 
     def shares(self, inner: Array, terms: Array, energy: Array, steep: Array) -> Array:
         """The larger share of S and of q E1 beyond each level, (n, levels)."""
-        squares = terms**2
-        numbers = self.first + self.stride * np.arange(terms.shape[1])
-        worst = np.zeros((len(inner), len(self.counts)))
-        for part, whole in ((squares, energy), (squares * numbers, inner * steep)):
-            size = np.maximum(whole, 1e-300)[:, None]
-            beyond = np.cumsum(part[:, ::-1], axis=1)[:, ::-1] / size
-            rest = 1.0 - part.sum(axis=1, keepdims=True) / size
-            # What rounding hides is about as large as the last terms.
-            last = 0.0 if self.finite else 10.0 * beyond[:, -2:-1]
-            rest = np.where(rest > NOISE, rest, last)
-            shares = np.concatenate([beyond, np.zeros((len(inner), 1))], axis=1)[:, self.counts] + rest
-            worst = np.maximum(worst, shares)
-        return np.minimum(np.maximum(worst, 1e-300), 1.0)
+        shares = np.empty((len(inner), len(self.counts)))
+        _shares(
+            np.ascontiguousarray(terms), self.counts, self.first, self.stride, np.maximum(energy, 1e-300),
+            np.maximum(inner * steep, 1e-300), self.finite, shares,
+        )  # fmt: skip
+        return shares
 
     def side(self, inner: Array, energy: Array, steep: Array, *, columns: bool) -> SeriesSide:
         """What rows or columns with these variances (stack, n) contribute."""
@@ -86,9 +79,9 @@ class Series:
         flat = inner.reshape(-1)
         terms = self.coefficients(flat)
         tails = np.log(self.shares(flat, terms, energy.reshape(-1), steep.reshape(-1)))
-        # tail + order · log ρ ≤ log ALLOWED for the last level, split between both sides.
+        # tail + order · log ρ ≤ log allowed for the last level, split between both sides.
         order = max(int(self.orders[-1]) - 1, 1)
-        reach = np.exp(0.5 * (np.log(ALLOWED) - tails[:, -1]) / order) * (1.0 + 1e-9)
+        reach = np.exp(0.5 * (np.log(self.allowed) - tails[:, -1]) / order) * (1.0 + 1e-9)
         if self.finite:
             reach[:] = np.inf
         terms, tails = terms.reshape(*form, -1), tails.reshape(*form, -1)
@@ -97,6 +90,33 @@ class Series:
             tails = np.log(np.maximum(strips.max(axis=3), 1e-300))
             terms = packed(terms)
         return SeriesSide(np.ascontiguousarray(terms), np.ascontiguousarray(tails), reach.reshape(form))
+
+
+@njit(**OPTIONS)
+def _shares(terms, counts, first, stride, energy, steep, finite, shares):  # type: ignore[no-untyped-def]
+    """The larger share of Σ a_k² in S, and of Σ k a_k² in q E1, beyond each number of terms."""
+    count, most = terms.shape
+    for i in range(count):
+        row, whole, slopes = terms[i], 0.0, 0.0
+        for k in range(most):
+            square = row[k] * row[k]
+            whole += square
+            slopes += (first + stride * k) * square
+        rest, rise = 1.0 - whole / energy[i], 1.0 - slopes / steep[i]
+        # What rounding hides is about as large as the last terms.
+        last = 0.0 if finite or most < 2 else row[most - 1] * row[most - 1] + row[most - 2] * row[most - 2]
+        rest = rest if rest > NOISE else 10.0 * last / energy[i]
+        rise = rise if rise > NOISE else 10.0 * (first + stride * most) * last / steep[i]
+        whole, slopes, level = 0.0, 0.0, len(counts) - 1
+        for k in range(most, -1, -1):
+            if k < most:
+                square = row[k] * row[k]
+                whole += square
+                slopes += (first + stride * k) * square
+            if level >= 0 and k == min(counts[level], most):
+                share = max(whole / energy[i] + rest, slopes / steep[i] + rise)
+                shares[i, level] = min(max(share, 1e-300), 1.0)
+                level -= 1
 
 
 @njit(**OPTIONS)

@@ -31,6 +31,8 @@ from notsodeep.models.variances import moment_at
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
+# In parts of the tolerance: what the series of F and F' may leave out.
+LEFT_OUT = 0.01
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
@@ -122,7 +124,8 @@ class ImageProgram:
         self.sets.append(self.sets[0] if right is None else self._set(right))
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
         pairs = int(EVALUATIONS * self.shape[0] * self.shape[1] / self.weight)
-        self.duals = [Dual(layer.phi, self._range(k), pairs) for k, layer in enumerate(layers)]
+        allowed = LEFT_OUT * tolerance
+        self.duals = [Dual(layer.phi, self._range(k), pairs, allowed) for k, layer in enumerate(layers)]
         self.checks = [SpotCheck(layer.phi, self.tangent, tolerance) for layer in layers]
         # Where samples are few, all threads have a tile; strips of columns should be full all the same.
         closed = all(layer.phi.shape.is_homogeneous for layer in layers)
