@@ -17,16 +17,12 @@ import numpy as np
 from scipy import optimize
 
 from notsodeep.designs.least_squares import NormResponse
-from notsodeep.designs.matching_equations import EXACT, Candidate, Equations, relative_residuals
-from notsodeep.designs.result import Tangent
+from notsodeep.designs.matching_equations import EXACT, Equations, relative_residuals
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, as_tau
+from notsodeep.models import DEQ, ConvDEQ, Explicit, as_tau
 from notsodeep.validation import Array
-
-# How far data may move a parameter, relative to its size or its range.
-REACH = 0.5
 
 
 class Task:
@@ -75,20 +71,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Parametrisation:
-    """Networks around a solution, to be fitted to data.
-
-    Attributes:
-        low, high: bounds of each parameter's move away from the solution, in units that suit it.
-        network: the network at given moves; zeros give the solution.
-    """
-
-    low: Array
-    high: Array
-    network: Callable[[Array], Explicit]
-
-
-@dataclass(frozen=True)
 class Solution:
     """The best network that a family has for a task.
 
@@ -98,8 +80,6 @@ class Solution:
         residual: the largest relative residual of the equations, as the family computed it.
         drift: how differently model and network change with the norm of the samples.
         reason: why there is no better one, for a network that is not exact.
-        tangent: for kernel="both", the learning-rate multipliers and what they reach.
-        around: networks around this one, to be fitted to data; if not given, all parameters of its activations move.
     """
 
     family: NetworkFamily
@@ -107,35 +87,19 @@ class Solution:
     residual: float
     drift: float
     reason: str
-    tangent: Tangent | None = None
-    around: Parametrisation | None = None
 
     @property
     def exact(self) -> bool:
         """Whether all equations hold."""
         return self.residual <= EXACT
 
-    def match_tangent(self, task: Task, alternatives: Sequence[NetworkFamily]) -> Solution:
-        """This network or one of the alternatives, with the tangent kernel matched as well as can be."""
-        raise InputError(f"Family {self.family.name!r} matches one kernel at a time.")
-
     @property
     def misfit(self) -> float | None:
         """For a network that was matched to kernels and not to scalars: their relative distance around τ0."""
         return None
 
-    @property
-    def rates(self) -> tuple[float, ...] | None:
-        """For a network that was matched to kernels: learning-rate multipliers that belong to it."""
-        return None
-
-    @property
-    def trained(self) -> Model:
-        """The network, with the tangent kernel of training with its multipliers, if it has any."""
-        return self.network
-
     def fitted_to(self, task: Task, samples: Array) -> Solution | None:
-        """The best network of the family for the exact kernels of samples; None to move parameters around this one."""
+        """The best network of the family for the exact kernels of samples; None for a family that is not fitted."""
         return None
 
 
@@ -162,7 +126,7 @@ class NetworkFamily(ABC):
 
     @property
     def label(self) -> str:
-        """The family in words, such as "2 × piecewise_linear"."""
+        """The family in words, such as "2 × polynomial"."""
         return f"{self.layers} × {self.name}"
 
     @abstractmethod
@@ -172,10 +136,6 @@ class NetworkFamily(ABC):
     def worth_trying(self, task: Task) -> bool:
         """Whether "auto" should try it for this task."""
         return True
-
-    def exact_candidates(self, equations: Equations) -> Sequence[Candidate]:
-        """Exact networks without units, from which "both" chooses the one with the closest tangent kernel."""
-        return ()
 
 
 # --- families of one's own ----------------------------------------------------------------------------------------
@@ -246,9 +206,9 @@ class Family(NetworkFamily):
                 best, smallest = result.x, size
             if size <= EXACT * 1e-2:
                 break
-        network, around = self._network(best, task.tau0), self._around(best, task.tau0)
+        network = self._network(best, task.tau0)
         reason = "no solution was found from any starting point inside the bounds"
-        return Solution(self, network, smallest, task.response.drift(network), reason, around=around)
+        return Solution(self, network, smallest, task.response.drift(network), reason)
 
     def starting_points(self, count: int = 8) -> list[list[float]]:
         """The given starts, or points of a Halton-like sequence inside the bounds: the same ones every time."""
@@ -258,17 +218,6 @@ class Family(NetworkFamily):
         steps = np.sqrt(np.array(_PRIMES[: len(low)] if len(low) <= len(_PRIMES) else range(2, len(low) + 2)))
         turns = (0.5 + np.arange(count)[:, None] * steps) % 1.0
         return [list(low + turn * (high - low)) for turn in turns]
-
-    def _around(self, parameters: Array, tau0: float) -> Parametrisation:
-        """The family's own parameters may move, inside its bounds."""
-        low, high = self._numbers(self.bounds).T
-        span = high - low
-
-        def network(moves: Array) -> Explicit:
-            return self._network(np.clip(parameters + moves * span, low, high), tau0)
-
-        downwards, upwards = (low - parameters) / span, (high - parameters) / span
-        return Parametrisation(np.maximum(downwards, -REACH), np.minimum(upwards, REACH), network)
 
     def _network(self, parameters: Array, tau0: float) -> Explicit:
         return Explicit(self._built(parameters.tolist())).centred(tau0)
