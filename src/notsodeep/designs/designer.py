@@ -17,7 +17,6 @@ from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_tar
 from notsodeep.designs.layered import HardTanh, LayeredFamily, LeakyReLU, Polynomial, Quadratic
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
-from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
@@ -86,10 +85,15 @@ def design(
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
-    So does "auto"; but where no family meets the equations, it weighs an injected network of the same depth against the
-    best of them and returns the one whose kernels are closer around τ0. With X it judges by the exact kernels on rows:
-    a papers' design that is within 0.1 % of the model's, up to a factor, is returned as it is; otherwise the closer of
-    it and an injected network of the same depth, which is fitted. `explain` has both distances and both costs.
+    Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
+    So does "auto"; but where no family or only polynomials meet the equations, it weighs an injected network of the
+    same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
+    the polynomials. With X it judges by the exact kernels on rows: a papers' design that is within 0.1 % of the
+    model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
+    which is fitted. `explain` has both distances and both costs.
+
+    A model with a bias is matched after centring its kernel, which removes the constant of the bias; that constant is
+    an offset of the last layer. An injected network has the bias in every layer.
 
     Raises:
         InputError: for input that cannot be used.
@@ -110,10 +114,10 @@ def design(
     with reported(progress, "design"):
         found, attempts = _first_exact(task, options, thorough=not search)
         made = _made(task, found, attempts)
-        if family == "auto" and not made.exact:
-            found, made = _closer(task, found, made)
         if infeasible == "raise" and not made.exact:
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
+        if family == "auto" and (not made.exact or (found.family.last_resort and infeasible == "return")):
+            found, made = _closer(task, found, made)
         if X is None:
             return made
         parts = _split(model, X, samples)
@@ -217,9 +221,9 @@ def _made(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
     network, family = found.network, found.family.label
     if found.misfit is not None:
         return _matched_to_kernels(task, found, attempts)
-    reached = coefficients(network, task.tau0, task.target.kernel)
+    reached = task.scalars(network)
     made = Design(network, task.model, task.tau0, task.kernel, family, task.target, reached)
-    made = replace(made, tried=tuple(attempts), drift=found.drift)
+    made = replace(made, tried=tuple(attempts), drift=found.drift, bias2=task.model.bias2)
     if max(made.residuals.values()) <= EXACT:
         return made
     return replace(made, reason=_ROUNDING if found.exact else found.reason)
@@ -232,10 +236,10 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
     """The design of a network that was matched to kernels; it has scalars if its model is centred."""
     target = reached = None
     if isinstance(task.model, DEQ) and is_centred(task.model, task.tau0):
-        target = task.target
-        reached = coefficients(found.network, task.tau0, target.kernel)
+        target, reached = task.target, task.scalars(found.network)
     made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
-    return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason)
+    words = {"tried": tuple(attempts), "reason": found.reason}
+    return replace(made, misfit=found.misfit, bias2=task.model.bias2, **words)
 
 
 def _can_be_injected(task: Task) -> bool:
@@ -282,7 +286,7 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
         return max(kernel_distance(wanted[name], kernels[name]).up_to_factor for name in names)
 
     ours = distance(made.network)
-    if ours <= _CLOSE_ENOUGH and not found.family.last_resort:
+    if ours <= _CLOSE_ENOUGH:
         return found, made
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
@@ -291,8 +295,7 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
         f"on {len(rows)} rows its kernels are {ours:.1e} from the model's with the best factor, those of {depth} "
         f"injected layers {theirs:.1e}, {_price(depth - len(made.network.layers))}"
     )
-    # A network that grows without bound is no network to train: it gives way to one that is close enough.
-    if theirs >= ours and not (found.family.last_resort and theirs <= _CLOSE_ENOUGH):
+    if theirs >= ours:
         return found, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))
     attempts = (*made.tried, Attempt(made.family, made.residual, words))
     return other, _matched_to_kernels(task, other, attempts)

@@ -7,6 +7,7 @@ the other, and never what kind of family it is. To add one: a class in a file of
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import numpy as np
 from scipy import optimize
 
 from notsodeep.designs.least_squares import NormResponse
-from notsodeep.designs.matching_equations import EXACT, Equations, relative_residuals
-from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.designs.matching_equations import EXACT, Equations, design_scalars, relative_residuals
+from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
+from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, ConvDEQ, Explicit, as_tau
@@ -49,7 +51,7 @@ class Task:
     @cached_property
     def target(self) -> Coefficients:
         """The scalars to be matched; for "both" those of the conjugate kernel."""
-        found = coefficients(self.model, self.tau0, "ck" if self.kernel == "both" else self.kernel)
+        found = self.scalars(self.model)
         if found.diagonal <= 0.0:
             raise InputError(
                 f"The centred activation of {self.model} is constant: its kernel is zero and there is nothing to match."
@@ -61,11 +63,30 @@ class Task:
         """How the model's kernel changes with the norm of the samples."""
         if isinstance(self.model, ConvDEQ):
             raise InputError("A ConvDEQ has no scalars whose change with the norm could be matched.")
-        return NormResponse(self.model, self.tau0, self.target.kernel)
+        return NormResponse(self.model, self.tau0, self.target.kernel, self.constant)
+
+    @cached_property
+    def constant(self) -> float:
+        """What a bias adds to all entries of the kernel; 0 without a bias."""
+        if isinstance(self.model, ConvDEQ) or not self.model.bias2:
+            return 0.0
+        return centred_kernel_coefficients(self.model, self.tau0, self.target.kernel)[1]
+
+    def scalars(self, model: DEQ | Explicit | ConvDEQ) -> Coefficients:
+        """The scalars of the model or of a network for it; with a bias those of the kernel after centring."""
+        kernel = "ck" if self.kernel == "both" else self.kernel
+        return design_scalars(model, self.tau0, kernel, has_bias=self.model.bias2 > 0.0)
+
+    def with_constant(self, network: Explicit) -> Explicit:
+        """The network with an offset of its last layer that adds the constant of the bias to its kernel."""
+        if not self.constant:
+            return network
+        *hidden, last = network.layers
+        return network.with_layers([*hidden, last.shifted(math.sqrt(self.constant))])
 
     def residuals(self, network: Explicit) -> Array:
         """Signed relative residuals of the scalars of a network, in the order of `EQUATIONS`."""
-        found = coefficients(network, self.tau0, self.target.kernel)
+        found = self.scalars(network)
         sizes = list(relative_residuals(self.target, found).values())
         return np.copysign(sizes, found.as_array() - self.target.as_array())
 
@@ -206,7 +227,7 @@ class Family(NetworkFamily):
                 best, smallest = result.x, size
             if size <= EXACT * 1e-2:
                 break
-        network = self._network(best, task.tau0)
+        network = task.with_constant(self._network(best, task.tau0))
         reason = "no solution was found from any starting point inside the bounds"
         return Solution(self, network, smallest, task.response.drift(network), reason)
 

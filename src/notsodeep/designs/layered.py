@@ -193,6 +193,7 @@ def _solution(
     network, residual = candidate.network(task.tau0), task.equations.largest_residual(candidate)
     if drift is None:
         drift = task.response.drift(network)
+    network = task.with_constant(network)
     reason = obstruction(task.equations, candidate.kind, len(candidate.layers))
     return Solution(family, network, residual, drift, reason)
 

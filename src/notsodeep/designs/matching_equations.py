@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.equivalents.coefficients import Coefficients
+from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import Explicit
+from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import Array
 
 # The knot of a hard tanh; other kinds have none.
@@ -36,6 +37,13 @@ EXACT = 1e-9
 NEGLIGIBLE = 1e-13
 # Angles stay off the corners, where a weight vanishes and with it the derivative.
 _CORNER = 1e-9
+
+
+def design_scalars(model: Model, tau0: float, kernel: str, *, has_bias: bool) -> Coefficients:
+    """The scalars that a design matches; where the model has a bias, those of the kernel after centring."""
+    if has_bias and isinstance(model, DEQ | Explicit):
+        return centred_kernel_coefficients(model, tau0, kernel)[0]
+    return coefficients(model, tau0, kernel)
 
 
 def relative_residuals(target: Coefficients, reached: Coefficients) -> dict[str, float]:

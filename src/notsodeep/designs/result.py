@@ -12,9 +12,9 @@ import numpy as np
 
 from notsodeep.designs import stored_values
 from notsodeep.designs.evidence import HeldOut, evidence_to_dict, stored_held_out
-from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
+from notsodeep.designs.matching_equations import EQUATIONS, EXACT, design_scalars, relative_residuals
 from notsodeep.display import Shown, curves
-from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model, as_tau
@@ -78,6 +78,8 @@ class Design(Shown):
             For images: at those it was fitted to, or at images of one colour around tau0 if there were none.
         held_out: for an injected network fitted to samples, distances on other samples.
         fitted_to: for an injected network that was fitted to samples and not judged on others, how many.
+        bias2: variance of the bias of the model. With one, `target` and `reached` are the scalars of the kernels after
+            centring their rows and columns; what centring removes, a readout with an intercept does not see.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
@@ -95,6 +97,7 @@ class Design(Shown):
     misfit: float | None = None
     held_out: HeldOut | None = None
     fitted_to: int = 0
+    bias2: float = 0.0
 
     @property
     def residuals(self) -> dict[str, float]:
@@ -172,6 +175,7 @@ class Design(Shown):
             "tried": [[entry.family, entry.residual, entry.reason] for entry in self.tried],
             "drift": self.drift,
             "reason": self.reason,
+            "bias2": self.bias2,
         }
         if self.misfit is not None:
             variances = {"weights": list(self.network.weights), "inject": list(self.network.inject)}
@@ -207,10 +211,11 @@ class Design(Shown):
             one_of(data["kernel"], KERNELS, "kernel"),
         )
         matched = "ck" if kernel == "both" else kernel
-        target = _stored_target(data["target"], model, tau0, matched)
+        bias2 = stored_values.number(data["bias2"], "bias2")
+        target = _stored_target(data["target"], model, tau0, matched, bias2 > 0.0)
         reached = stored_values.coefficients_from_dict(data["reached"])
         if reached is not None:
-            _agree(reached, coefficients(network, tau0, matched), "network")
+            _agree(reached, design_scalars(network, tau0, matched, has_bias=bias2 > 0.0), "network")
         if (target is None or reached is None) and not injected:
             raise InputError("A design that was matched to scalars has a target and what it reached.")
         if kernel == "both" and not injected:
@@ -228,6 +233,7 @@ class Design(Shown):
             tried=tuple(_stored_attempt(entry) for entry in data["tried"]),
             drift=stored_values.number(data["drift"], "drift"),
             reason=str(data["reason"]),
+            bias2=bias2,
             misfit=stored_values.number(data["misfit"], "misfit") if injected else None,
             held_out=stored_held_out(data["held_out"]) if injected else None,
             fitted_to=int(stored_values.number(data["fitted_to"], "fitted_to")) if "fitted_to" in data else 0,
@@ -333,11 +339,15 @@ def _headline(design: Design) -> str:
         )
     if design.exact:
         return (
-            f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
-            "notsodeep.twin_distances(design, X). With rows (X=rows, or --data in the shell) an injected network is "
+            f"{what}: the four numbers agree{_after_centring(design)}, the worst to {design.residual:.1e}. "
+            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in the shell) an injected network is "
             "weighed against it."
         )
     return f"{what} is the best approximation of this family: the four numbers do not all agree."
+
+
+def _after_centring(design: Design) -> str:
+    return " after centring the kernels" if design.bias2 else ""
 
 
 def _equations_off(design: Design) -> str:
@@ -372,6 +382,8 @@ _KEYS = (
 def _stored_network(data: Mapping[str, Any]) -> Any:
     variances = {name: data[name] for name in ("weights", "inject") if name in data}
     if "images" not in data:
+        if variances and data["bias2"]:
+            variances["bias2"] = data["bias2"]
         return Explicit.from_dict({"kind": "explicit", "layers": data["layers"], **variances})
     images = stored_values.mapping(data["images"], "the images of a design", _IMAGES)
     return ConvExplicit.from_dict({"kind": "conv_explicit", "layers": data["layers"], **variances, **images})
@@ -385,14 +397,16 @@ def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:
         )
 
 
-def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> Coefficients | None:
+def _stored_target(
+    data: Any, model: Model | None, tau0: float, kernel: str, has_bias: bool
+) -> Coefficients | None:
     target = stored_values.coefficients_from_dict(data)
     if target is None:
         return None
     if target.kernel != kernel or target.tau0 != tau0:
         raise InputError("The stored target belongs to another kernel or another tau0 than the design.")
     if model is not None:
-        _agree(target, coefficients(model, tau0, kernel), "model")
+        _agree(target, design_scalars(model, tau0, kernel, has_bias=has_bias), "model")
     return target
 
 
