@@ -10,7 +10,7 @@ from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.distances import TwinDistances, twin_distances
 from notsodeep.designs.evidence import Distance, HeldOut
-from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
+from notsodeep.designs.families import NetworkFamily, Solution, Task
 from notsodeep.designs.injected import InjectedFamily
 from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Curve, Design
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
@@ -23,7 +23,6 @@ __all__ = [
     "Curve",
     "Design",
     "Distance",
-    "Family",
     "HeldOut",
     "InjectedFamily",
     "NetworkFamily",

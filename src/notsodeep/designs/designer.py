@@ -75,7 +75,7 @@ def design(
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
         family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
             "polynomial", "quadratic", or "injected", the DEQ's own activation in one to three layers that see the
-            input again; or a `Family` of one's own. A ConvDEQ has "injected", which "auto" takes.
+            input again; or a `NetworkFamily` of one's own. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
         X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
         samples: how many of X to fit to; as many others tell how well it went. By default 150 rows or 20 images.
@@ -162,7 +162,7 @@ def _options(
     else:
         names = ", ".join(sorted(FAMILIES))
         raise InputError(
-            f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a Family."
+            f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a NetworkFamily."
         )
     if isinstance(model, ConvDEQ) and not all(isinstance(model, option.takes) for option in options):
         names = ", ".join(sorted({repr(option.name) for option in every if isinstance(model, option.takes)}))
@@ -170,7 +170,7 @@ def _options(
             f"family={getattr(family, 'name', family)!r} matches scalars of rows in high dimension, which a ConvDEQ "
             f"does not have. What has networks for it: family={names}."
         )
-    if kernel == "both" and not all(option.matches_both for option in options):
+    if kernel == "both" and not (options and all(option.matches_both for option in options)):
         raise InputError(
             "kernel='both' takes an injected network, of a DEQ or a ConvDEQ: family='auto' or 'injected'. "
             "The other families match one kernel at a time."

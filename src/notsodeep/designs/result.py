@@ -212,6 +212,8 @@ class Design(Shown):
         )
         matched = "ck" if kernel == "both" else kernel
         bias2 = stored_values.number(data["bias2"], "bias2")
+        if model is not None and getattr(model, "bias2", 0.0) != bias2:
+            raise InputError("The stored bias2 is not that of the stored model.")
         target = _stored_target(data["target"], model, tau0, matched, bias2 > 0.0)
         reached = stored_values.coefficients_from_dict(data["reached"])
         if reached is not None:
@@ -340,8 +342,8 @@ def _headline(design: Design) -> str:
     if design.exact:
         return (
             f"{what}: the four numbers agree{_after_centring(design)}, the worst to {design.residual:.1e}. "
-            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in the shell) an injected network is "
-            "weighed against it."
+            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in "
+            "the shell) an injected network is weighed against it."
         )
     return f"{what} is the best approximation of this family: the four numbers do not all agree."
 
