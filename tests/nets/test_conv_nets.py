@@ -93,9 +93,9 @@ def unrolled(net: ConvDEQNet, X: Tensor, steps: int = 80) -> Tensor:
         u = u + sqrt(spec.bias2) * net.bias.reshape(-1, *ones)
     h = u
     for _ in range(steps):
-        z = PHI[spec.activation.name](h) / sqrt(net.channels)
+        z = PHI[spec.activation.name](h) / sqrt(net.units)
         h = conv(net, unit(net, "recurrent"), z, spec.sigma_a2) + u
-    return read_out(net, PHI[spec.activation.name](h) / sqrt(net.channels))
+    return read_out(net, PHI[spec.activation.name](h) / sqrt(net.units))
 
 
 def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
             h = h + conv(net, unit(net, again), X, spec.inject[number - 2])
         if spec.bias2:
             h = h + sqrt(spec.bias2) * getattr(net, f"bias{number}").reshape(-1, *ones)
-        x = PHI[phi.name](h) / sqrt(net.channels)
+        x = PHI[phi.name](h) / sqrt(net.units)
     return read_out(net, x)
 
 

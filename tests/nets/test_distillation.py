@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from nets_oracles import gaussian_rows
+from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from torch import Tensor, nn
 
 import notsodeep as nsd
@@ -19,7 +20,6 @@ from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, distill, fit, guar
 from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.distilled import Distilled
 from notsodeep.nets.doubt import _beyond_heavy, calibration_of, chances, chances_of_rows, doubt_of, leverages
-from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import error_interval, relative_error, score_bound, share_interval
 from notsodeep.nets.onnx_export import export_onnx
 from notsodeep.nets.readout_fit import fit_readout

@@ -28,10 +28,10 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.checkpoints import FitCheckpoint
 from notsodeep.nets.default_learning_rate import default_lr
-from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import Epoch
 from notsodeep.nets.modules import Net, network_of
+from notsodeep.nets.networks import DEQNet, ExplicitNet
 from notsodeep.nets.objectives import LOSSES, ReadoutObjective, Tally
 from notsodeep.nets.samples import Samples, compute_features
 from notsodeep.nets.training import fit
@@ -312,7 +312,7 @@ KILLED = """
 import sys, time
 import numpy as np
 from notsodeep.models import DEQ
-from notsodeep.nets.dense_modules import DEQNet
+from notsodeep.nets.networks import DEQNet
 from notsodeep.nets.training import fit
 net = DEQNet(DEQ("tanh", 0.1), 6, 16, 3, seed=0)
 train = np.load(sys.argv[1])
