@@ -46,6 +46,7 @@ import numpy as np
 import torch
 from distillation_tables import KEYS, report, short
 from harness import RESULTS, Row, filled, write_atomically
+from notsodeep.nets.early_exit import EarlyExit
 from rich.console import Console
 from scipy.sparse.linalg import eigs, svds
 from torch import Tensor, nn
@@ -56,7 +57,6 @@ from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
 from notsodeep.nets.distilled import Candidate
-from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import milliseconds, relative_error
 from notsodeep.nets.student_choice import Entry, chosen

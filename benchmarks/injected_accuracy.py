@@ -39,8 +39,8 @@ from notsodeep.designs import design
 from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import SolverOptions
-from notsodeep.nets.networks import DEQNet, ExplicitNet
 from notsodeep.nets.modules import Net
+from notsodeep.nets.networks import DEQNet, ExplicitNet
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.papers.training_rows import Parts, parts_of

@@ -143,7 +143,6 @@ def test_both_kinds_take_every_activation_and_train(name: str) -> None:
         "piecewise_linear": {"knots": (-1.0, 0.5), "slopes": (0.3, -1.0, 0.1)},
         "polynomial": {"coefficients": (0.1, 0.5, 0.05)},
         "formula": {"expression": "x * sigmoid(x)"},
-        "smooth_sum": {"linear": 0.2, "bend": -0.3, "sharpness": 2.0, "bounded": 0.5, "clip": 1.5},
     }
     phi = activation(name, **needed.get(name, {}))
     for net in (DEQNet(DEQ(phi, 0.05), 4, 30, 2), ExplicitNet(Explicit([phi, phi]), 4, 30, 2)):

@@ -212,18 +212,19 @@ def injected_scales(
 ) -> tuple[list[float], list[float]] | None:
     """How the injected twin of a cell with these variances scales its steps, (7.11); None where there is none.
 
-    Filters have the twin that they have on images of one colour.
+    A bias is a constant column of the rows: it is scaled as they are. Filters have the twin that they have on images of
+    one colour.
     """
     sigma_a2 = min(float(weights.recurrent.square().sum()) / len(weights.recurrent), _LARGEST_VARIANCE)
     sigma_b2 = float(weights.inputs.square().mean()) * connection.taps
     if not (1 <= count <= 3 and sigma_a2 > 0.0 and sigma_b2 > 0.0):
         return None
     square = float(X.square().flatten(1).sum(1).mean()) / connection.count
-    bias2 = float(weights.bias.square().mean())
+    square += float(weights.bias.square().mean()) / sigma_b2
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = DEQ(phi, sigma_a2, sigma_b2, bias2)
+            model = DEQ(phi, sigma_a2, sigma_b2)
             network = design(model, math.sqrt(square), "ck", "injected", layers=count).network
     except (InputError, ConvergenceError):
         return None
