@@ -19,10 +19,9 @@ it became is in every row: the norm of ∂f/∂z, its spectral radius (the rate 
 solver's steps.
 
 Beside the candidates of `distill` (the DEQ cut, closed forms, fitted): "undesigned", a network of the chosen student's
-shape with torch's usual random weights, fitted alike; "unreadable", the students of the same teacher when its weights
-cannot be read; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 16 channels.
+shape with torch's usual random weights, fitted alike; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 16 channels.
 With --epochs 4 a task takes a third of the time: all weights are fitted for one and two steps only (more steps have
-closed forms), and nothing is done for weights that cannot be read; with --epochs 0 students have closed forms only.
+closed forms); with --epochs 0 students have closed forms only.
 --rows distils on fewer rows. Every result says so.
 Results: distillation.jsonl in --out, one line for each candidate, finished tasks in one piece.
 """
@@ -46,7 +45,6 @@ import numpy as np
 import torch
 from distillation_tables import KEYS, report, short
 from harness import RESULTS, Row, filled, write_atomically
-from notsodeep.nets.early_exit import EarlyExit
 from rich.console import Console
 from scipy.sparse.linalg import eigs, svds
 from torch import Tensor, nn
@@ -56,10 +54,8 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_append
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets import ConvDEQNet, DEQNet, Distilled, SolverOptions, distill, fit, guarded
-from notsodeep.nets.distilled import Candidate
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import milliseconds, relative_error
-from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.teacher_answers import Answers, Split
@@ -233,24 +229,9 @@ def feedback_of(net: EquilibriumNet, X: Tensor) -> Row:
 
 
 # --- students ----------------------------------------------------------------------------------------------
-class Unreadable(nn.Module):
-    """A teacher of which only the outputs are known."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, X: Tensor) -> Tensor:
-        found: Tensor = self.inner(X)
-        return found
-
-
-def undesigned(student: StepsNet | EarlyExit, data: Split, epochs: int, seed: int) -> StepsNet:
-    """The student's shape with torch's usual random weights (uniform, ±1/√fan_in), fitted alike.
-
-    Of two students in one the shape of the deeper one, for all rows.
-    """
-    drawn = copy.deepcopy(student.deep if isinstance(student, EarlyExit) else student)
+def undesigned(student: StepsNet, data: Split, epochs: int, seed: int) -> StepsNet:
+    """The student's shape with torch's usual random weights (uniform, ±1/√fan_in), fitted alike."""
+    drawn = copy.deepcopy(student)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weights in drawn.named_parameters():
@@ -266,18 +247,6 @@ def undesigned(student: StepsNet | EarlyExit, data: Split, epochs: int, seed: in
     work._descend("undesigned", drawn, "")
     work.fit_readout(drawn)
     return drawn
-
-
-@torch.no_grad()
-def outputs_of(module: nn.Module, X: Tensor, known: dict[int, Tensor]) -> Tensor:
-    """The outputs on the test part; of two students in one put together from theirs, which are known."""
-    if id(module) in known:
-        return known[id(module)]
-    if isinstance(module, EarlyExit):
-        shallow, deep = (outputs_of(one, X, known) for one in (module.shallow, module.deep))
-        return torch.where(module.goes_on(shallow)[:, None], deep, shallow)
-    known[id(module)] = in_batches(module, X, 1000)
-    return known[id(module)]
 
 
 def judged(outputs: Tensor, data: Parts, wanted: Tensor) -> Row:
@@ -306,7 +275,6 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
     phases.append(time.process_time())
     modules: dict[str, nn.Module] = {"DEQ at 1e-3": loose, "DEQ at 1e-6": precise}
     about: dict[str, Row] = {name: {"kind": "teacher"} for name in modules}
-    single = single_choice(small)
     for one in small.front:
         modules[one.name] = one.network
         about[one.name] = {
@@ -319,7 +287,6 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
             "judged": one.fidelity.agreement,
             "expected": one.expected,
             "chosen": one.name == small.name,
-            "chosen_single": one.name == single.name,
         }
     for name, network in beside(task, small, precise, epochs, others).items():
         modules[name], about[name] = network, {"kind": name, "operations": network.operations}
@@ -347,13 +314,12 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
         "rows": len(others),
     }
     about["guarded"] = {"kind": "guarded", **guard_facts(safe, data, wanted)}
-    known: dict[int, Tensor] = {id(precise): wanted}
     found = [
         {
             "name": name,
             **about[name],
             "ms": times[name],
-            **judged(outputs_of(module, data.X_test, known), data, wanted),
+            **judged(in_batches(module, data.X_test, 1000), data, wanted),
             **common,
         }
         for name, module in modules.items()
@@ -366,13 +332,6 @@ def task_rows(task: Task, scratch: Path, epochs: int, limit: int | None = None) 
     return found
 
 
-def single_choice(small: Distilled) -> Candidate:
-    """What is given with early_exit=False: the same choice without candidates that are two students in one."""
-    front = [one for one in small.front if one.kind != "early exit"]
-    place, _ = chosen([Entry(one.operations, one.expected, one.lower) for one in front], small.until)
-    return front[place]
-
-
 def beside(
     task: Task, small: Distilled, precise: EquilibriumNet, epochs: int, others: Tensor
 ) -> dict[str, StepsNet]:
@@ -382,9 +341,6 @@ def beside(
     found = {}
     if task in UNDESIGNED:
         found["undesigned"] = undesigned(small.network, split, max(epochs, _UNDESIGNED), task.seed)
-    if epochs >= 8 and task.feedback == "0.5" and task.seed == 0 and task.width <= 512 and not task.images:
-        hidden = distill(Unreadable(precise), others, width=task.width, steps=(2,), seed=task.seed)
-        found["unreadable"] = hidden.network
     return found
 
 

@@ -56,7 +56,7 @@ DIGITS = {
     "σ_a²": ("slider", "sigma_a2", 0.2, (0.3, 0.6)),
     "activation": ("selectbox", "activation", "relu", ("tanh", "gelu")),
     "kernel": ("selectbox", "kernel", "ck", ("ntk", "both")),
-    "family": ("selectbox", "family", "auto", ("smooth", "cubic")),
+    "family": ("selectbox", "family", "auto", ("polynomial", "quadratic")),
     "width": ("select_slider", "width", 256, (128, 1024)),
     "n": ("slider", "n", 1000, (900, 500)),
     "seed": ("number_input", "seed", 0, (1, 2)),

@@ -5,8 +5,6 @@
   python benchmarks/injected.py --minutes 3                 as much as fits; the next call goes on
   python benchmarks/injected.py --brief                     three layers for both kernels, the cut DEQ and the plain
                                                             layer alone: what the targets are about
-  python benchmarks/injected.py --rates                     three layers with learning-rate multipliers of their own,
-                                                            where three layers without are above 5e-4 up to σ_a² = 0.5
   python benchmarks/injected.py --publish                   only the tables from what is done: results/injected.md and
                                                             the marked part of docs/designs.md
   NOTSODEEP_DATA names the folder with the data sets
@@ -206,25 +204,6 @@ def run(options: argparse.Namespace, path: Path) -> None:
         atomic_append(path, (json.dumps(task, separators=(",", ":")) + "\n").encode())
 
 
-def run_rates(path: Path) -> None:
-    """Networks with learning-rate multipliers, for the tasks in which those without miss their target."""
-    missed = [
-        _key(task)
-        for task in done(path)
-        if task["sigma_a2"] <= 0.5
-        and any(row[:3] == ["fitted", 3, "both"] and row[4] > TARGET for row in task["rows"])
-        and not any(row[0] == "fitted, rates" for row in task["rows"])
-    ]
-    for data, name, sigma in track(missed, "with multipliers", console=CONSOLE):
-        fit_rows, rows = samples(data)
-        deq, task = model_of(name, sigma), Task(model_of(name, sigma), 1.0, "both", centre=False)
-        family = InjectedFamily(3, multipliers=True)
-        fitted = family.solve(task, thorough=False).fitted_to(task, fit_rows)
-        found = measured("fitted, rates", 3, "both", kernels(deq, rows), kernels(fitted.trained, rows))
-        line = {"data": data, "activation": name, "sigma_a2": sigma, "rates": True, "rows": list(found)}
-        atomic_append(path, (json.dumps(line, separators=(",", ":")) + "\n").encode())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -234,7 +213,6 @@ def main() -> None:
     parser.add_argument("--sigma", nargs="+", type=float, choices=VARIANCES, default=VARIANCES)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--brief", action="store_true", help="three layers for both kernels alone")
-    parser.add_argument("--rates", action="store_true", help="only networks with learning-rate multipliers")
     parser.add_argument("--publish", action="store_true", help="only write the tables from what is done")
     parser.add_argument("--journal", type=Path, default=RESULTS / "injected.jsonl")
     options = parser.parse_args()
@@ -242,10 +220,7 @@ def main() -> None:
     if options.publish:
         publish(done(options.journal))
         return
-    if options.rates:
-        run_rates(options.journal)
-    else:
-        run(options, options.journal)
+    run(options, options.journal)
     CONSOLE.print(summary(done(options.journal)))
 
 

@@ -180,7 +180,6 @@ def misses(table: Table) -> list[str]:
             lines[-1] += f"Above it: {_grouped(bad)}."
     for words, (network, layers) in {
         "With a fourth layer": ("fitted", 4),
-        "With three layers and learning-rate multipliers": ("fitted, rates", 3),
     }.items():
         found = {t: value for t, value in table.worse(network, layers, "both").items() if t[2] <= 0.5}
         still = [task for task, value in found.items() if value > FITTED]
@@ -210,7 +209,6 @@ def remedies(table: Table) -> str:
             line: Row = {"φ": task[1], "σ_a²": task[2], "data": DATA[task[0]]}
             for words, (network, layers) in {
                 "three layers": ("fitted", 3),
-                "with multipliers": ("fitted, rates", 3),
                 "four layers": ("fitted", 4),
             }.items():
                 line[words] = table.both(network, layers, "both", task)
