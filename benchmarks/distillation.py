@@ -19,7 +19,8 @@ it became is in every row: the norm of ∂f/∂z, its spectral radius (the rate 
 solver's steps.
 
 Beside the candidates of `distill` (the DEQ cut, closed forms, fitted): "undesigned", a network of the chosen student's
-shape with torch's usual random weights, fitted alike; and the guard at a fallback of 5 %. Tasks of images have convolutional teachers with 16 channels.
+shape with torch's usual random weights, fitted alike; and the guard at a fallback of 5 %. Tasks of images have
+convolutional teachers with 16 channels.
 With --epochs 4 a task takes a third of the time: all weights are fitted for one and two steps only (more steps have
 closed forms); with --epochs 0 students have closed forms only.
 --rows distils on fewer rows. Every result says so.

@@ -1,4 +1,4 @@
-"""How fast the error of injected networks falls with their layers, and what limits it: docs/derivations.md, section 7.
+"""How fast the error of injected networks falls with their layers, and what limits it: docs/derivations.md, section 6.
 
 python benchmarks/injected_rates.py              the table (two minutes)
 python benchmarks/injected_rates.py --publish    and into its marked place in docs/derivations.md
