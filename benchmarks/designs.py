@@ -2,13 +2,11 @@
 
   python benchmarks/designs.py                    everything (about 20 minutes on two cores)
   python benchmarks/designs.py --quick            everything small, to see that it runs; writes no documentation
-  python benchmarks/designs.py --only table real  some sections; the others keep their earlier results
-  NOTSODEEP_DATA names the folder with MNIST and Fashion-MNIST; without it they are fetched
+  python benchmarks/designs.py --only table       some sections; the others keep their earlier results
 
 Sections
-  table    13 activations × σ_a² × τ0 × CK and NTK: family, largest relative residual, drift, seconds of the processor
+  table    13 activations × σ_a² × τ0 × CK and NTK, without injection: family, residual, drift, seconds
   mixture  ||G - Σ||/||G|| on two classes with ||μ|| = 1, C_2 = (1 + 4/√p) I, p = 0.8 n: designed and undesigned
-  real     the same on digits, MNIST 6 against 8 and Fashion-MNIST 6 against 8, and what fitting to data gains
 
 Results: designs.json in --out, and the tables of docs/designs.md between its markers.
 """
@@ -30,10 +28,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
+from notsodeep.data import GaussianMixture, MixtureStatistics
 from notsodeep.designs import design
 from notsodeep.equivalents.error import operator_norm
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import ConvergenceError
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
@@ -70,7 +68,7 @@ def _table_row(name: str, sigma_a2: float, tau0: float, kernel: str) -> Row:
     row: Row = {"activation": name, "sigma_a2": sigma_a2, "tau0": tau0, "kernel": kernel}
     start = time.process_time()
     try:
-        found = design(DEQ(name, sigma_a2), tau0, kernel)
+        found = design(DEQ(name, sigma_a2), tau0, kernel, "papers")
     except ConvergenceError as error:
         return {**row, "family": None, "verdict": str(error)}
     seconds = time.process_time() - start
@@ -123,42 +121,11 @@ def _distance(wanted: Array, found: Array) -> float:
     return operator_norm(wanted - found) / operator_norm(wanted)
 
 
-def real(quick: bool, step: Step) -> list[Row]:
-    rows = []
-    for title, X in _real_data(150 if quick else 2000):
-        for name in ACTIVATIONS:
-            row = _distances(name, "ck", X, 1.0)
-            deq = DEQ(name, SIGMA_A2).centred(1.0)
-            fitted = design(deq, 1.0, family="injected", layers=2, X=X, samples=60 if quick else 120)
-            row["fitted"] = _distance(conjugate_kernel(deq, X), conjugate_kernel(fitted.network, X))
-            rows.append({"data": title, "n": len(X), **row})
-            step(f"{title}, {name}")
-    return rows
-
-
-def _real_data(n: int) -> list[tuple[str, Array]]:
-    found = []
-    for title, name, classes in (
-        ("digits", "digits", None),
-        ("MNIST 6 against 8", "mnist", (6, 8)),
-        ("Fashion-MNIST 6 against 8", "fashion_mnist", (6, 8)),
-    ):
-        try:
-            data = load(name, classes=classes, n=n if name != "digits" else None, seed=0)
-        except (InputError, OSError) as error:
-            CONSOLE.print(f"{title} left out: {error}")
-            continue
-        X = np.asarray(data.X, dtype=float)[:n]
-        found.append((title, np.asarray(Preprocessing.fit(X, norm="mean").apply(X))))
-    return found
-
-
 SECTIONS: dict[str, Callable[[bool, Step], list[Row]]] = {
     "table": table,
     "mixture": mixture,
-    "real": real,
 }
-STEPS = {"table": 26, "mixture": 39, "real": 39}
+STEPS = {"table": 26, "mixture": 39}
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -204,25 +171,9 @@ def _mixture_table(rows: list[Row]) -> list[Row]:
     return lines
 
 
-def _real_table(rows: list[Row]) -> list[Row]:
-    return [
-        {
-            "data": row["data"],
-            "n": row["n"],
-            "activation": row["activation"],
-            "family": row["family"],
-            "designed": f"{row['designed']:.1e}",
-            "fitted": f"{row['fitted']:.1e}",
-            "undesigned": f"{row['undesigned']:.1e}",
-        }
-        for row in rows
-    ]
-
-
 TABLES: dict[str, Callable[[list[Row]], list[Row]]] = {
     "table": _families,
     "mixture": _mixture_table,
-    "real": _real_table,
 }
 
 

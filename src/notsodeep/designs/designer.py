@@ -238,8 +238,8 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
     if isinstance(task.model, DEQ) and is_centred(task.model, task.tau0):
         target, reached = task.target, task.scalars(found.network)
     made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
-    words = {"tried": tuple(attempts), "reason": found.reason}
-    return replace(made, misfit=found.misfit, bias2=task.model.bias2, **words)
+    made = replace(made, tried=tuple(attempts), reason=found.reason)
+    return replace(made, misfit=found.misfit, bias2=task.model.bias2)
 
 
 def _can_be_injected(task: Task) -> bool:
