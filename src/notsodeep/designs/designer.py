@@ -106,9 +106,9 @@ def design(
             f"design takes a DEQ or an Explicit, and of images a ConvDEQ, not {type(model).__name__}."
         )
     options = _options(family, layers, kernel, model)
-    centre = all(option.centres for option in options)
-    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     search = family in _SEARCHES
+    centre = all(option.centres for option in options) or (search and not isinstance(model, ConvDEQ))
+    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     if search:
         options = [option for option in options if option.worth_trying(task)]
     with reported(progress, "design"):
