@@ -82,7 +82,11 @@ CATALOGUE = _catalogue()
 # Functions of arrays only are announced once: tests/nets/test_activations.py::test_a_function_of_arrays_…
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes only NumPy arrays")
 EVERY = pytest.mark.parametrize("name", CATALOGUE)
-PRECISION = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+# The two precisions in turn over the activations.
+EVERY_IN_TURN = pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, (torch.float32, torch.float64)[number % 2]) for number, name in enumerate(CATALOGUE)],
+)
 
 
 def _points(phi: Activation, dtype: torch.dtype) -> torch.Tensor:
@@ -99,8 +103,7 @@ def _oracle(phi: Activation) -> Oracle:
 
 
 @pytest.mark.slow
-@EVERY
-@PRECISION
+@EVERY_IN_TURN
 def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: torch.dtype) -> None:
     phi = CATALOGUE[name]
     ours, x = TorchActivation(phi), _points(phi, dtype)
@@ -131,8 +134,7 @@ def test_slope_is_the_central_difference(name: str) -> None:
     assert_close(ours.slope(x).numpy(), difference.numpy(), Oracle.FINITE_DIFFERENCE, scale=1.0)
 
 
-@EVERY
-@PRECISION
+@EVERY_IN_TURN
 def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argument(
     name: str, dtype: torch.dtype
 ) -> None:
