@@ -24,12 +24,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from harness import (
@@ -43,7 +42,7 @@ from harness import (
 )
 from rich.console import Console
 from rich.progress import Progress
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -51,7 +50,7 @@ from sklearn.pipeline import make_pipeline
 
 from notsodeep.data import load
 from notsodeep.errors import InputError
-from notsodeep.estimators import DEQEquivalentRidge, DEQFeatures, DEQKernelClassifier
+from notsodeep.estimators import DEQFeatures, DEQKernelClassifier
 
 CONSOLE = Console(highlight=False, width=140)
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -75,29 +74,6 @@ class GaussianClassifier(DEQKernelClassifier):
 
     def _between(self, X: Array, Y: Array | None = None) -> Array:
         return np.asarray(rbf_kernel(X, Y, gamma=self.gamma))
-
-
-class EquivalentClassifier(ClassifierMixin, BaseEstimator):
-    """`DEQEquivalentRidge` on targets ±1, one column for each class, without the exact kernel in its place."""
-
-    def __init__(
-        self, *, activation: str = "relu", sigma_a2: float = 0.2, alpha: float = 1e-2, order: int = 2
-    ) -> None:
-        self.activation = activation
-        self.sigma_a2 = sigma_a2
-        self.alpha = alpha
-        self.order = order
-
-    def fit(self, X: Array, y: Any) -> Self:
-        self.classes_, index = np.unique(y, return_inverse=True)
-        targets = 2.0 * np.eye(len(self.classes_))[index] - 1.0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            self.ridge_ = DEQEquivalentRidge(**self.get_params(), fallback=False).fit(X, targets)
-        return self
-
-    def predict(self, X: Array) -> Any:
-        return self.classes_[self.ridge_.predict(X).argmax(axis=1)]
 
 
 @dataclass(frozen=True)
@@ -139,7 +115,6 @@ def candidates(size: Size) -> list[Candidate]:
     gaussian = Candidate(
         GaussianClassifier(), [{"gamma": WIDTHS, "alpha": RIDGES}], {"exact Gaussian kernel": {}}
     )
-    equivalent = Candidate(EquivalentClassifier(), deq_grid(), {"equivalent of the NTK": {}})
     features = [
         Candidate(
             make_pipeline(DEQFeatures(min(size.features), kernel=kernel), RidgeClassifier()),
@@ -151,7 +126,7 @@ def candidates(size: Size) -> list[Candidate]:
         )
         for kernel in ("ck", "ntk")
     ]
-    return [*exact, gaussian, equivalent, *features]
+    return [*exact, gaussian, *features]
 
 
 # --- sections ---------------------------------------------------------------------------------------------
@@ -163,7 +138,6 @@ def digits(size: Size, data_dir: Path | None, step: Step) -> list[Row]:
         "DEQKernelClassifier()": DEQKernelClassifier(),
         'DEQKernelClassifier(kernel="ck")': DEQKernelClassifier(kernel="ck"),
         "GaussianClassifier()": GaussianClassifier(),
-        "DEQEquivalentRidge() on ±1": EquivalentClassifier(),
         "DEQFeatures() and RidgeClassifier(alpha=0.01)": make_pipeline(
             DEQFeatures(), RidgeClassifier(alpha=0.01)
         ),

@@ -38,7 +38,7 @@ CHOICES = {
     "npy": Choice(activation="relu", data=Data("file", n=2000, upload=upload("rows.npy"))),
     "formula": Choice(activation="formula", expression="x * sigmoid(1.5*x) - 0.1*abs(x)", data=SMALL),
     "parameters": Choice(
-        activation="leaky_relu", parameters=(("a", 1.0), ("b", 0.1)), family="smooth", data=SMALL
+        activation="leaky_relu", parameters=(("a", 1.0), ("b", 0.1)), family="polynomial", data=SMALL
     ),
     "even": Choice(activation="abs", data=SMALL),
 }

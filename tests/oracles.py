@@ -224,14 +224,6 @@ SMOOTH = (
         lambda x: 1 / (1 + np.abs(x)) ** 2,
         kinks=(0.0,),
     ),
-    Reference(
-        "smooth_sum",
-        lambda x: 0.25 * x - 0.5 * mpmath.log1p(mpmath.exp(2 * x)) + 0.75 * mpmath.tanh(1.5 * x),
-        lambda x: 0.25 - _mp_sigmoid(2 * x) + 1.125 * mpmath.sech(1.5 * x) ** 2,
-        lambda x: 0.25 * x - 0.5 * np.logaddexp(0, 2 * x) + 0.75 * np.tanh(1.5 * x),
-        lambda x: 0.25 - special.expit(2 * x) + 1.125 * _sech2(1.5 * x),
-        {"linear": 0.25, "bend": -0.5, "sharpness": 2.0, "bounded": 0.75, "clip": 1.5},
-    ),
 )
 
 PIECEWISE = (

@@ -18,7 +18,6 @@ from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, St
 from notsodeep.equivalents import ridge_distortion, sphere_equivalent
 from notsodeep.errors import InputError
 from notsodeep.estimators import (
-    DEQEquivalentRidge,
     DEQFeatures,
     DEQKernel,
     DEQKernelClassifier,
@@ -81,7 +80,6 @@ OF_SAMPLES = {
     "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
     "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
     "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,
-    "DEQEquivalentRidge": lambda X: DEQEquivalentRidge(alpha=1.0).fit(X, TARGETS).dual_coef_,
     "DEQFeatures": lambda X: DEQFeatures(5).fit(X).transform(X),
     "DEQKernel": lambda X: DEQKernel()(X),
     "DEQKernel.diag": lambda X: DEQKernel().diag(X),
@@ -169,7 +167,7 @@ def test_the_same_samples_in_another_form(name, form):
 
 
 # scikit-learn has errors of its own for these, which its checks demand.
-OF_SCIKIT_LEARN = ("DEQKernelRidge", "DEQKernelClassifier", "DEQEquivalentRidge", "DEQFeatures", "RowScaler")
+OF_SCIKIT_LEARN = ("DEQKernelRidge", "DEQKernelClassifier", "DEQFeatures", "RowScaler")
 
 
 @pytest.mark.slow

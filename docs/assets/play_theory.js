@@ -25,7 +25,6 @@ window.playTheory = (function () {
   }
 
   const normalCdf = (x) => 0.5 * (1 + erf(x / Math.SQRT2));
-  const softplus = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 
   const activations = {
     relu: { label: "ReLU", value: (x) => Math.max(x, 0), kinks: [0] },
@@ -53,9 +52,7 @@ window.playTheory = (function () {
   // A layer of the table docs/assets/play_twins.js.
   function tabulatedLayer(row) {
     if (row.knots) return piecewiseLinear(row.knots, row.slopes, row.at_zero);
-    const [linear, bend, sharpness, bounded, clip, amplitude, offset] = row.smooth;
-    const shape = (x) => linear * x + bend * softplus(sharpness * x) + bounded * Math.tanh(clip * x);
-    return { value: (x) => amplitude * shape(x) + offset, kinks: [] };
+    return { value: (x) => row.powers.reduceRight((sum, coefficient) => sum * x + coefficient, 0), kinks: [] };
   }
 
   // --- Gaussian moments, section 2 -------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Twins for the page Play: the networks that `notsodeep.design` finds, at every position of its slider.
 
-    python docs/hooks/play_tables.py                 # writes docs/assets/play_twins.js, about ten minutes
+    python docs/hooks/play_tables.py                 # writes docs/assets/play_twins.js, some minutes
 
 Everything else on that page is computed in the browser from formulas (docs/assets/play_theory.js). A design is found by
 a search, which is too much for a page, so its result is looked up. The table is a script and not JSON, because a page
@@ -44,12 +44,12 @@ def twins(activation: str, sigma_a2: float) -> dict[str, Any]:
 
 
 def layer_row(layer: nsd.Activation) -> dict[str, Any]:
-    """A layer with straight pieces by its knots, slopes and value at 0, a smooth one by the numbers in its formula."""
-    if layer.name == "smooth_sum":
-        numbers = [*dict(layer.parameters).values(), layer.amplitude, layer.offset]
-        return {"smooth": rounded(numbers)}
-    if layer.name not in ("leaky_relu", "hard_tanh", "piecewise_linear"):
-        raise ValueError(f"The page knows straight pieces and smooth sums, not {layer}.")
+    """A layer with straight pieces by its knots, slopes and value at 0, a polynomial by its coefficients."""
+    if layer.name == "polynomial":
+        constant, *powers = dict(layer.parameters)["coefficients"]
+        return {"powers": rounded([constant + layer.offset, *powers])}
+    if layer.name not in ("leaky_relu", "hard_tanh"):
+        raise ValueError(f"The page knows straight pieces and polynomials, not {layer}.")
     knots = np.array(layer.kinks, dtype=np.float64)
     between = np.concatenate([[knots[0] - 1.0], (knots[1:] + knots[:-1]) / 2.0, [knots[-1] + 1.0]])
     return {

@@ -46,7 +46,6 @@ _HOMES = {
     "DEQKernelClassifier": "estimators",
     "DEQKernel": "estimators",
     "DEQFeatures": "estimators",
-    "DEQEquivalentRidge": "estimators",
     "RowScaler": "estimators",
     "learning_curve": "learning",
     "best_ridge": "learning",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +13,13 @@ from scipy import optimize
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.designs import FAMILIES, Design, Family, NetworkFamily, Solution, Task, design
+from notsodeep.designs import FAMILIES, Design, InjectedFamily, NetworkFamily, Solution, Task, design
+from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import coefficients
+from notsodeep.equivalents.expansion import expand
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import Activation, activation, custom_activation
-from notsodeep.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
 ODD = ["tanh", "erf", "arctan", "sigmoid", "softsign", "sin"]
@@ -45,28 +45,35 @@ def check_exact(made: Design, model: DEQ | Explicit, kernel: str) -> None:
 # --- what must be matched -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.05, 2.0), (0.2, 1.0), (0.8, 0.5)])
-def test_every_activation_has_an_exact_design_for_the_conjugate_kernel(
-    name: str, sigma_a2: float, tau0: float
-) -> None:
-    made = design(DEQ(name, sigma_a2), tau0)
-    check_exact(made, DEQ(name, sigma_a2), "ck")
-    assert all(layer.name != "polynomial" for layer in made.network.layers)
+# Every activation once; kernels, variances and norms pairwise.
+SETTINGS = [(0.05, 2.0, "ck"), (0.2, 1.0, "ntk"), (0.8, 0.5, "ck"), (0.4, 0.7, "ntk")]
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(EVERY)))
+def test_every_activation_has_an_exact_polynomial_design(number: int, name: str) -> None:
+    sigma_a2, tau0, kernel = SETTINGS[number % len(SETTINGS)]
+    made = design(DEQ(name, sigma_a2), tau0, kernel, "polynomial")
+    check_exact(made, DEQ(name, sigma_a2), kernel)
     assert (len(made.network.layers) == 1) == (name in ODD)
+    # "papers" finds an exact design, too, and of odd activations the paper's one layer.
+    check_exact(design(DEQ(name, sigma_a2), tau0, kernel, "papers"), DEQ(name, sigma_a2), kernel)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
-def test_every_activation_has_an_exact_design_for_the_tangent_kernel(name: str) -> None:
-    check_exact(design(DEQ(name, 0.2), 1.0, "ntk"), DEQ(name, 0.2), "ntk")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
 def test_the_papers_tangent_kernel_of_odd_activations_is_matched(name: str) -> None:
     check_exact(design(DEQ(name, 0.2), 1.0, "ntk_paper"), DEQ(name, 0.2), "ntk_paper")
+
+
+@pytest.mark.parametrize(("layers", "kernel"), [(2, "ck"), (2, "ntk"), (3, "ck"), (3, "ntk")])
+def test_closed_forms_meet_the_equations_before_any_least_squares(layers: int, kernel: str) -> None:
+    """Least squares would repair a wrong factor of a closed form: here they do not get the chance."""
+    family = FAMILIES["polynomial"][layers - 1]
+    task = Task(DEQ("gelu", 0.3), 1.2, kernel)
+    found = list(family.closed_forms(task.equations, family.kind, layers))  # type: ignore[attr-defined]
+    assert found
+    for candidate in found:
+        wanted, network = scalars(task.model, 1.2, kernel), candidate.network(1.2)
+        assert_close(scalars(network, 1.2, kernel), wanted, Oracle.QUADRATURE, scale=float(wanted.max()))
 
 
 def test_hard_tanh_for_tanh_has_the_numbers_of_the_theory() -> None:
@@ -84,24 +91,6 @@ def test_relu_is_two_leaky_relu_layers_with_the_gauge_fixed(sigma_a2: float) -> 
     first = dict(made.network.layers[0].parameters)
     slope, bend = (first["a"] + first["b"]) / 2, (first["a"] - first["b"]) / math.sqrt(2 * math.pi)
     assert_close(slope**2 + (math.pi / 2 - 1) * bend**2, 1.0, Oracle.CLOSED_FORM)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["ck", "ntk"])
-@pytest.mark.parametrize("name", ["swish", "gelu", "softplus", "relu"])
-def test_cubic_layers_exist_for_the_conjugate_kernel_and_three_for_the_tangent_one(
-    name: str, kernel: str
-) -> None:
-    check_exact(design(DEQ(name, 0.2), 1.0, kernel, "cubic"), DEQ(name, 0.2), kernel)
-
-
-@pytest.mark.slow
-def test_a_design_takes_less_than_a_second_of_processor_time() -> None:
-    design(DEQ("swish", 0.1), 1.0, "ntk")
-    start = time.process_time()
-    design(DEQ("swish", 0.2), 1.0, "ntk")
-    # Twice the promise, because other tests share the core's caches and clock.
-    assert time.process_time() - start < 2.0
 
 
 # --- exact kernels ------------------------------------------------------------------------------------------------
@@ -145,15 +134,6 @@ def test_the_exact_tangent_kernels_agree(mixture: tuple[np.ndarray, float]) -> N
     assert designed <= distance(wanted, tangent_kernel(Explicit(["swish"]).centred(tau0), X)) / 5
 
 
-def test_polishing_on_data_helps_and_says_by_how_much(mixture: tuple[np.ndarray, float]) -> None:
-    X, tau0 = mixture
-    made = design(DEQ("tanh", 0.5), tau0, family="papers", X=3.0 * X[:120], samples=50)
-    assert made.polish is not None
-    assert made.polish.held_out_after < made.polish.held_out_before
-    assert made.polish.after < made.polish.before
-    assert "polished on 50 rows" in made.explain()
-
-
 # --- properties ---------------------------------------------------------------------------------------------------
 
 
@@ -161,28 +141,20 @@ unit = st.floats(0.0, 1.0)
 
 
 def own_layer(family: str, draws: tuple[float, ...]) -> Activation:
-    """A layer of the family, from four numbers between 0 and 1."""
-    u, v, w, k = draws
+    """A layer of the family, from three numbers between 0 and 1."""
+    u, v, w = draws
     if family == "leaky_relu":
         return activation("leaky_relu", a=0.2 + 1.8 * u, b=1.5 * v - 0.5)
-    if family == "piecewise_linear":
-        knot = 0.3 + 1.5 * k
-        slopes = [1.8 * value - 0.3 for value in (u, v, w)]
-        return activation("piecewise_linear", knots=[-knot, knot], slopes=slopes)
-    if family == "smooth":
-        return activation(
-            "smooth_sum", linear=0.2 + u, bend=2 * v - 1, sharpness=0.4 + k, bounded=2 * w - 1, clip=0.5 + k
-        )
-    cubes = [0.3 * w - 0.15] if family == "cubic" else []
+    cubes = [0.3 * w - 0.15] if family == "polynomial" else []
     return activation("polynomial", coefficients=[0.0, 0.3 + 0.9 * u, v - 0.5, *cubes])
 
 
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
-    st.sampled_from(["leaky_relu", "piecewise_linear", "smooth", "cubic", "quadratic"]),
-    st.tuples(unit, unit, unit, unit),
-    st.tuples(unit, unit, unit, unit),
+    st.sampled_from(["leaky_relu", "polynomial", "quadratic"]),
+    st.tuples(unit, unit, unit),
+    st.tuples(unit, unit, unit),
     st.floats(0.4, 2.0),
     st.sampled_from(["ck", "ntk"]),
 )
@@ -194,17 +166,17 @@ def test_a_network_of_the_family_gets_its_own_scalars_back(
     assert made.exact, f"{network} at {tau0}: {made}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["identity", "abs", "mish", "hard_sigmoid"])
-@pytest.mark.parametrize("kernel", ["ck", "ntk"])
+@pytest.mark.parametrize(
+    ("name", "kernel"), [("identity", "ck"), ("abs", "ntk"), ("mish", "ck"), ("hard_sigmoid", "ntk")]
+)
 def test_further_activations_are_matched(name: str, kernel: str) -> None:
-    check_exact(design(DEQ(name, 0.2), 1.0, kernel), DEQ(name, 0.2), kernel)
+    check_exact(design(DEQ(name, 0.2), 1.0, kernel, "papers"), DEQ(name, 0.2), kernel)
 
 
-def test_a_network_that_is_a_deq_without_recurrence_needs_one_layer() -> None:
+def test_a_network_that_is_a_deq_without_recurrence_is_one_leaky_relu_layer() -> None:
     made = design(DEQ("relu", 0.0), 1.0)
     check_exact(made, DEQ("relu", 0.0), "ck")
-    assert len(made.network.layers) == 1
+    assert made.family == "1 × leaky_relu"
 
 
 @settings(max_examples=10, deadline=None)
@@ -227,7 +199,7 @@ def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> No
     """φ_t(x) = t φ(x/t) at τ0 = t has the design of φ at τ0 = 1, its layers scaled in the same way."""
     deq = DEQ(name, 0.2)
     scaled = DEQ(deq.activation.scaled(amplitude=scale, gain=1.0 / scale), 0.2)
-    plain, other = design(deq, 1.0, kernel), design(scaled, scale, kernel)
+    plain, other = design(deq, 1.0, kernel, "papers"), design(scaled, scale, kernel, "papers")
     assert plain.family == other.family
     x = np.linspace(-3.0, 3.0, 41)
     if plain.family.split(" × ")[1] in ("hard_tanh", "leaky_relu"):
@@ -253,7 +225,7 @@ def test_equal_inputs_give_equal_designs(kernel: str) -> None:
 
 @pytest.mark.slow
 def test_layers_keep_their_scale_and_are_centred() -> None:
-    made = design(DEQ("gelu", 0.3), 0.7)
+    made = design(DEQ("gelu", 0.3), 0.7, family="papers")
     curves = made.curves()
     assert [curve.scale for curve in curves[1:]] == pytest.approx([0.7] * len(made.network.layers))
     assert curves[0].scale == pytest.approx(made.target.tau_star)
@@ -274,7 +246,7 @@ def test_a_family_that_cannot_says_which_equation_and_why() -> None:
 
 
 def test_one_layer_says_what_ratio_it_forces() -> None:
-    assert "α̃2 = ½α̃3" in design(DEQ("relu", 0.2), 1.0, family="piecewise_linear", layers=1).explain()
+    assert "α̃2 = ½α̃3" in design(DEQ("relu", 0.2), 1.0, family="polynomial", layers=1).explain()
     assert "M_2 = 0" in design(DEQ("relu", 0.2), 1.0, family="hard_tanh").reason or "½" in (
         design(DEQ("relu", 0.2), 1.0, family="hard_tanh").reason
     )
@@ -301,58 +273,18 @@ def test_infeasible_may_raise() -> None:
 
 @pytest.mark.slow
 def test_attempts_before_the_answer_are_told() -> None:
-    made = design(DEQ("softplus", 0.2), 1.0)
-    assert [entry.family for entry in made.tried] == ["2 × leaky_relu", "2 × piecewise_linear"]
+    made = design(DEQ("softplus", 0.2), 1.0, family="papers")
+    assert made.family == "2 × polynomial"
+    assert [entry.family for entry in made.tried] == ["2 × leaky_relu"]
     assert "Tried before" in made.explain()
 
 
-@pytest.mark.slow
-def test_a_family_of_ones_own() -> None:
-    def layers(parameters: object) -> list:
-        gain, amplitude = parameters  # type: ignore[misc]
-        return [activation("tanh", gain=gain, amplitude=amplitude)]
-
-    made = design(DEQ("tanh", 0.2), 1.0, family=Family("scaled tanh", layers, [(0.1, 3.0), (0.1, 3.0)]))
-    check_exact(made, DEQ("tanh", 0.2), "ck")
-    assert made.family == "scaled tanh"
-    stuck = design(DEQ("relu", 0.2), 1.0, family=Family("scaled tanh", layers, [(0.1, 3.0), (0.1, 3.0)]))
-    assert not stuck.exact
-    assert "starting point" in stuck.explain()
-
-
-FAMILIES_OF_ONES_OWN = {
-    "no parameters of its own": lambda p: [activation("tanh", gain=p[0], amplitude=p[1])],
-    "formula": lambda p: [activation("formula", expression=f"{p[1]} * tanh({p[0]} * x)")],
-    "callable": lambda p: [custom_activation(lambda x: p[1] * np.tanh(p[0] * x))],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("build", FAMILIES_OF_ONES_OWN.values(), ids=list(FAMILIES_OF_ONES_OWN))
-def test_a_family_of_ones_own_is_polished_by_its_own_parameters(
-    build: Any, mixture: tuple[np.ndarray, float]
-) -> None:
-    X, tau0 = mixture
-    deq, x = DEQ("erf", 0.5), np.linspace(-3.0, 3.0, 31)
-    made = design(
-        deq, tau0, family=Family("own", build, [(0.1, 3.0), (0.1, 3.0)]), X=2.0 * X[:80], samples=30
-    )
-    assert made.polish is not None
-    assert made.polish.held_out_after < made.polish.held_out_before
-    values = made.network.layers[0](x)
-    # Still b·tanh(a·x): the two parameters follow from the slope at zero and from one value.
-    slope = float(made.network.layers[0].derivative(np.zeros(1))[0])
-    gain = optimize.brentq(lambda a: slope / a * np.tanh(3.0 * a) - values[-1], 0.1, 3.0, xtol=1e-14)
-    np.testing.assert_allclose(values, slope / gain * np.tanh(gain * x), atol=1e-7)
-
-
-@pytest.mark.slow
-def test_a_family_of_ones_own_has_a_drift() -> None:
-    deq = DEQ("tanh", 0.2)
-    made = design(deq, 1.0, family=Family("own", FAMILIES_OF_ONES_OWN["formula"], [(0.1, 3.0), (0.1, 3.0)]))
-    assert made.drift > 0.0
-    diagonal = [conjugate_kernel(m, np.array([[math.sqrt(1.25)]]))[0, 0] for m in (deq, made.network)]
-    assert made.drift >= abs(diagonal[1] - diagonal[0]) / made.target.diagonal - 1e-12
+def test_auto_prefers_a_network_to_train_to_polynomials_unless_exactness_is_asked_for() -> None:
+    made = design(DEQ("gelu", 0.2), 1.0)
+    assert made.family == "2 × injected"
+    assert made.residual < 1e-2
+    assert [entry.family for entry in made.tried] == ["2 × leaky_relu", "2 × polynomial"]
+    assert design(DEQ("gelu", 0.2), 1.0, infeasible="raise").family == "2 × polynomial"
 
 
 @dataclass(frozen=True)
@@ -382,7 +314,7 @@ def test_a_family_from_outside_of_the_package_is_one_class() -> None:
     stuck = design(DEQ("gelu", 0.2), 1.0, family=OwnActivation())
     assert not stuck.exact
     assert "two unknowns" in stuck.explain()
-    with pytest.raises(InputError, match="built-in"):
+    with pytest.raises(InputError, match="one kernel at a time"):
         design(deq, 1.0, "both", family=OwnActivation())
 
 
@@ -392,7 +324,6 @@ def test_auto_and_names_know_a_family_that_was_registered(monkeypatch: pytest.Mo
     # Hard-tanh stands first among families of one layer; after it the family is tried where that one is not exact.
     assert design(DEQ("tanh", 0.2), 1.0).family == "1 × hard_tanh"
     assert "1 × own_activation" in [entry.family for entry in design(DEQ("relu", 0.2), 1.0).tried]
-    assert design(DEQ("tanh", 0.2), 1.0, "both").exact
 
 
 def test_a_custom_activation_can_be_designed_for() -> None:
@@ -411,20 +342,15 @@ def test_a_custom_activation_can_be_designed_for() -> None:
         ({"family": "leaky_relu", "layers": 5}, "not 5"),
         ({"layers": 2}, "auto"),
         ({"infeasible": "ignore"}, "infeasible"),
-        ({"model": DEQ("tanh", 0.2, bias2=0.1)}, "bias2"),
         ({"X": np.ones((2, 3))}, "at least 4"),
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
         ({"X": np.ones((8, 3)), "samples": 0}, "samples"),
         ({"X": np.ones((8, 3)), "samples": 2.5}, "samples"),
         ({"X": np.ones((8, 3)), "samples": "all"}, "samples"),
-        ({"family": ["smooth"]}, "no family"),
-        (
-            {"layers": 2, "family": Family("f", lambda p: [activation("tanh", gain=p[0])], [(0.1, 1.0)])},
-            "own layers",
-        ),
-        ({"kernel": "both", "family": Family("f", lambda p: [], [(0.0, 1.0)])}, "built-in"),
-        ({"family": Family("f", lambda p: [], [(0.0, 1.0)])}, "list of Activations"),
-        ({"family": Family("f", lambda p: [1 / 0], [(0.0, 1.0)])}, "failed"),
+        ({"family": ["polynomial"]}, "no family"),
+        ({"kernel": "both", "family": "polynomial"}, "one kernel at a time"),
+        ({"kernel": "both", "model": Explicit(["relu"])}, "one kernel at a time"),
+        ({"layers": 2, "family": InjectedFamily(2)}, "own layers"),
     ],
 )
 def test_bad_input_is_refused_with_words(arguments: dict, words: str) -> None:
@@ -433,19 +359,55 @@ def test_bad_input_is_refused_with_words(arguments: dict, words: str) -> None:
         design(**given)
 
 
-@pytest.mark.parametrize(
-    "bounds",
-    [[], [(1.0, 0.0)], [(0.0, math.inf)], [(0.0, 1.0, 2.0)], [(0.0, 1.0), (2.0,)], [("a", "b")], None],
-)
-def test_a_family_needs_sound_bounds(bounds: list) -> None:
-    with pytest.raises(InputError, match="Family 'f'"):
-        Family("f", lambda p: [], bounds)
+# --- models with a bias -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("starts", [[0.5], [[0.5, 0.5]], [[math.nan]], [["a"]], [[0.5], [0.5, 0.5]]])
-def test_a_family_needs_sound_starts(starts: list) -> None:
-    with pytest.raises(InputError, match="Family 'f'"):
-        Family("f", lambda p: [], [(0.0, 1.0)], starts)
+def centred_distance(wanted: np.ndarray, found: np.ndarray) -> float:
+    """Relative distance of two kernels after centring their rows and columns."""
+    inner = [matrix - matrix.mean(axis=0) for matrix in (wanted, found)]
+    return distance(*(matrix - matrix.mean(axis=1, keepdims=True) for matrix in inner))
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("tanh", "ck"), ("relu", "ntk"), ("gelu", "ck")])
+def test_polynomials_have_the_scalars_of_a_model_with_a_bias(name: str, kernel: str) -> None:
+    """Exact in high dimension, after centring: the distance falls with the dimension, and faster than a plain one's."""
+    model = DEQ(name, 0.3, bias2=0.3)
+    made = design(model, 1.0, kernel, "polynomial")
+    assert made.exact
+    assert "after centring" in made.explain()
+    assert Design.from_json(made.to_json()) == made
+    rng, found = np.random.default_rng(0), []
+    for p in (100, 1600):
+        X = rng.standard_normal((100, p)) / math.sqrt(p)
+        kernels = [exact_kernel(one, X, kernel=kernel) for one in (made.model, made.network)]
+        found.append(centred_distance(*kernels))
+        # The offset of the last layer is the constant of the bias: off the diagonal the means agree as well.
+        means = [(one.sum() - one.trace()) / (one.size - len(one)) for one in kernels]
+    assert found[1] < 0.35 * found[0]
+    assert means[1] == pytest.approx(means[0], rel=1e-2)
+
+
+def test_the_bias_of_a_model_with_one_layer_is_kept() -> None:
+    """A model without feedback whose network has the same scalars by hand: φ shifted by what the bias adds."""
+    scalars_with_bias, constant = centred_kernel_coefficients(DEQ("tanh", 0.0, 1.0, bias2=0.5), 1.0)
+    same, other = centred_kernel_coefficients(Explicit(["tanh"], bias2=0.5), 1.0)
+    assert_close(scalars_with_bias.as_array(), same.as_array(), Oracle.QUADRATURE)
+    assert constant == pytest.approx(other)
+    plain = coefficients(DEQ("tanh", 0.3), 1.0)
+    assert_close(
+        centred_kernel_coefficients(DEQ("tanh", 0.3), 1.0)[0].as_array(), plain.as_array(), Oracle.QUADRATURE
+    )
+
+
+@pytest.mark.parametrize("kernel", ["ck", "ntk", "ntk_paper"])
+@pytest.mark.parametrize("model", [DEQ("gelu", 0.3, bias2=0.2), Explicit(["gelu", "tanh"], bias2=0.2)])
+def test_the_mixed_derivative_in_two_norms_is_the_difference_quotient(
+    model: DEQ | Explicit, kernel: str
+) -> None:
+    h = 1e-3
+    values = expand(model, 1.44 + np.array([-h, h]), 1.44 + np.array([-h, h]), kernel, 1, 0.0)[0]
+    quotient = (values[1, 1] - values[0, 1] - values[1, 0] + values[0, 0]) / (4.0 * h * h)
+    assert centred_kernel_coefficients(model, 1.2, kernel)[0].norm == pytest.approx(quotient, rel=1e-5)
 
 
 def test_every_family_names_its_layers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from notsodeep.designs import Design, design, tangent_coefficients
+from notsodeep.designs import Design, design
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import Activation, activation
@@ -20,7 +20,6 @@ PARAMETERS = {
     "piecewise_linear": {"knots": [-1.0, 0.5], "slopes": [0.2, 0.9, 0.1]},
     "polynomial": {"coefficients": [0.1, 0.5, 0.2, -0.02]},
     "formula": {"expression": "x * exp(-x**2 / 2) + 0.3 * x"},
-    "smooth_sum": {"linear": 0.3, "bend": 0.5, "sharpness": 1.0, "bounded": 0.3, "clip": 1.0},
 }
 NAMES = sorted(BUILDERS)
 
@@ -45,16 +44,10 @@ def check_exactness(made: Design, model: DEQ | Explicit, tau0: float, kernel: st
         assert made.exact == (made.misfit <= 1e-9)
         assert made.explain()
         return
-    centred, matched = model.centred(tau0), "ck" if kernel == "both" else kernel
-    errors = [
-        relative_errors(coefficients(centred, tau0, matched), coefficients(made.network, tau0, matched))
-    ]
-    if kernel == "both":
-        assert made.multipliers is not None
-        reached = tangent_coefficients(made.network, tau0, made.multipliers)
-        errors.append(relative_errors(coefficients(centred, tau0, "ntk"), reached))
-    assert made.exact == (max(error.max() for error in errors) <= 1e-9), made
-    assert made.exact or made.reason or kernel == "both"
+    centred = model.centred(tau0)
+    errors = relative_errors(coefficients(centred, tau0, kernel), coefficients(made.network, tau0, kernel))
+    assert made.exact == (errors.max() <= 1e-9), made
+    assert made.exact or made.reason
     assert made.explain()
 
 
@@ -88,10 +81,10 @@ def test_a_design_keeps_its_word_or_an_error_says_why_there_is_none(
     st.lists(st.sampled_from(["cos", "abs", "sin", "identity", "gelu"]), min_size=1, max_size=3),
     st.sampled_from([1e-3, 1.0, 10.0]),
     st.sampled_from(KERNELS),
-    st.sampled_from(["hard_tanh", "leaky_relu", "piecewise_linear", "smooth", "cubic", "quadratic"]),
+    st.sampled_from(["hard_tanh", "leaky_relu", "polynomial", "quadratic"]),
 )
-@example(["sin"], 10.0, "ntk", "smooth")
-@example(["cos", "cos"], 1.0, "ck", "cubic")
+@example(["sin"], 10.0, "ntk", "polynomial")
+@example(["cos", "cos"], 1.0, "ck", "polynomial")
 @example(["abs", "abs"], 1.0, "ntk", "hard_tanh")
 @example(["identity", "cos", "abs"], 1e-3, "ntk_paper", "quadratic")
 def test_networks_without_first_or_second_order_are_no_exception(
@@ -105,14 +98,11 @@ def test_networks_without_first_or_second_order_are_no_exception(
     check_exactness(made, model, tau0, kernel)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sin", "cos"])
-@pytest.mark.parametrize("tau0", [10.0, 50.0])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("name", "tau0", "kernel"), [("sin", 10.0, "ck"), ("cos", 50.0, "ntk")])
 def test_a_kernel_that_is_a_multiple_of_the_identity_has_an_exact_design(
     name: str, tau0: float, kernel: str
 ) -> None:
-    assert design(DEQ(name, 0.2), tau0, kernel).exact
+    assert design(DEQ(name, 0.2), tau0, kernel, "papers").exact
 
 
 def test_a_target_without_a_trace_term_gets_a_reason() -> None:
@@ -126,7 +116,7 @@ def test_a_target_lost_in_rounding_is_called_so() -> None:
     # Which digits are lost, and so where an exact design is found by chance, differs from processor to processor.
     reasons = []
     for tau0 in (3e-4, 1e-3, 2e-3):
-        made = design(DEQ("cos", 0.8), tau0)
+        made = design(DEQ("cos", 0.8), tau0, family="papers")
         if not made.exact:
             assert "too few digits" in made.explain()
             reasons.append(tau0)
@@ -147,4 +137,4 @@ def test_a_conjugate_kernel_has_a_design_where_the_tangent_kernel_diverges() -> 
     deq = DEQ("erf", 0.999)
     with pytest.raises(ConvergenceError, match="diverges"):
         design(deq, 0.4376, "ntk")
-    assert design(deq, 0.4376).exact
+    assert design(deq, 0.4376, family="papers").exact

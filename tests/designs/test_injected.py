@@ -8,17 +8,8 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
-from notsodeep.designs import (
-    FAMILIES,
-    Design,
-    Distance,
-    InjectedFamily,
-    Task,
-    design,
-    tangent_kernel_with_multipliers,
-)
-from notsodeep.designs.injected import cut_start, network_at, reference_target, values_at
-from notsodeep.designs.operator_norm_fit import OperatorNormFit
+from notsodeep.designs import FAMILIES, Design, Distance, InjectedFamily, Task, design
+from notsodeep.designs.injected import reference_target, values_at
 from notsodeep.designs.pair_kernels import PairKernels
 from notsodeep.designs.sample_pairs import Pairs
 from notsodeep.errors import InputError
@@ -123,76 +114,6 @@ def test_the_gain_per_layer_is_set_by_the_spread_of_slopes(monkeypatch: pytest.M
     assert left["tanh", 5, 3] < 3 * 0.101 * left["tanh", 5, 2]
 
 
-@pytest.mark.parametrize("name", ["tanh", "elu", "abs"])
-def test_on_the_rows_of_the_fit_it_is_never_further_than_the_cut(name: str, digits: np.ndarray) -> None:
-    """Strong feedback and a poor start: what comes back is the best that was met, in the norm that judges."""
-    deq, rows = DEQ(name, 0.8), digits[:40]
-    judge = OperatorNormFit(deq, rows, ("ck", "ntk"), None)
-    starts = [cut_start(deq, 2), cut_start(deq, 2) + 0.3]
-    best = judge.closest(starts)
-    assert judge.distance(best) < min(map(judge.distance, starts))
-    found = [
-        from_norm(wanted, network)
-        for wanted, network in zip(
-            both_kernels(deq, rows), both_kernels(network_at(deq, best, None), rows), strict=True
-        )
-    ]
-    assert_close(judge.distance(best), np.hypot(*found), Oracle.CUSTOM_CALLABLE)
-
-
-def test_no_kernel_is_given_up_for_the_other(digits: np.ndarray) -> None:
-    """Beside a network that has one kernel already, both are fitted in units of what it leaves of each."""
-    deq, rows, start = DEQ("tanh", 0.5), digits[:30], cut_start(DEQ("tanh", 0.5), 2)
-    for_one = OperatorNormFit(deq, rows, ("ntk",), None).closest([start])
-    judge = OperatorNormFit(deq, rows, ("ck", "ntk"), None)
-    known, together = judge.distances(for_one), judge.distances(judge.closest([start]))
-    each = judge.distances(judge.closest_in_each([start], for_one))
-    assert together[1] > known[1]
-    assert np.max(each / known) < np.max(together / known)
-    assert np.hypot(*(each / known)) <= np.sqrt(2.0)
-
-
-def test_the_step_follows_the_slope_of_the_schatten_norm(digits: np.ndarray) -> None:
-    """The slope of the weighted least squares is that of (7.13): difference quotients along every number."""
-    judge = OperatorNormFit(DEQ("tanh", 0.5), digits[:20], ("ck", "ntk"), None)
-    logs, exponent = cut_start(DEQ("tanh", 0.5), 2), 6
-    left = judge._left(logs)
-    _, slope = judge._normal_equations(logs, left, exponent)
-
-    def value(where: np.ndarray) -> float:
-        norms = [np.linalg.norm(np.linalg.eigvalsh(one), exponent) for one in judge._left(where)]
-        return 0.5 * float(np.square(norms).sum())
-
-    moves = 1e-5 * np.eye(len(logs))
-    quotients = [(value(logs + move) - value(logs - move)) / 2e-5 for move in moves]
-    np.testing.assert_allclose(slope, quotients, rtol=1e-3)
-
-
-@pytest.mark.slow
-def test_multipliers_bring_both_kernels_closer(digits: np.ndarray) -> None:
-    """Learning rates free the variances: both kernels of the one network that they belong to."""
-    deq = DEQ("relu", 0.8)
-    without, made = (
-        design(deq, 1.0, "both", InjectedFamily(3, multipliers=rates), X=digits, samples=60)
-        for rates in (False, True)
-    )
-    assert made.multipliers is not None
-    assert len(made.multipliers) == 4
-    for before, after in zip(without.held_out.fitted, made.held_out.fitted, strict=True):
-        assert after.plain < 0.5 * before.plain
-    rows = digits[::4]
-    ours = tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
-    assert from_norm(exact_kernel(deq, rows, kernel="ntk"), ours) < 1e-3
-    assert (
-        from_norm(exact_kernel(deq, rows, kernel="ck"), exact_kernel(made.network, rows, kernel="ck")) < 1e-3
-    )
-    assert Design.from_json(made.to_json()) == made
-    assert "multipliers" in str(made)
-    assert "all weights that read the input" in made.explain()
-    with pytest.raises(InputError, match="kernel='both'"):
-        design(deq, 1.0, "ck", InjectedFamily(3, multipliers=True))
-
-
 def test_the_activation_is_the_model_s_own() -> None:
     deq = DEQ("elu", 0.3)
     made = design(deq, 1.0, "ck", "injected", layers=2)
@@ -252,16 +173,29 @@ def test_curves_are_drawn_at_the_scales_of_the_layers() -> None:
     assert_close(scales[1:], made.network.preactivation_variances(1.0), Oracle.CLOSED_FORM)
 
 
-@pytest.mark.slow
 def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> None:
-    """Both kernels of a DEQ that is not odd: the papers' network has one of them."""
-    made = design(DEQ("relu", 0.3), 1.0, "both")
+    made = design(DEQ("elu", 0.3), 1.0, "ck")
     assert made.family == "2 × injected"
-    assert made.multipliers is None
     words = made.explain()
     assert "2 × leaky_relu" in words
     assert "for as many products a row" in words
-    assert design(DEQ("relu", 0.3), 1.0, "both", "papers").family == "2 × leaky_relu"
+    assert design(DEQ("elu", 0.3), 1.0, "both").family == "3 × injected"
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu"])
+def test_a_twin_of_a_model_with_a_bias_has_the_bias_in_every_layer(name: str, digits: np.ndarray) -> None:
+    deq = DEQ(name, 0.4, bias2=0.3)
+    made = design(deq, 1.0, "both", "injected", layers=3)
+    assert made.network.bias2 == 0.3
+    assert Design.from_json(made.to_json()) == made
+    for kernel in ("ck", "ntk"):
+        wanted = exact_kernel(deq, digits, kernel=kernel)
+        ours, cut = (
+            from_norm(wanted, exact_kernel(network, digits, kernel=kernel))
+            for network in (made.network, deq.unrolled(3))
+        )
+        assert ours < 2e-3
+        assert ours < 0.2 * cut
 
 
 def test_auto_keeps_a_network_that_meets_its_equations() -> None:
@@ -272,7 +206,6 @@ def test_auto_keeps_a_network_that_meets_its_equations() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
-        (DEQ("relu", 0.2, bias2=0.1), {}, "constant column"),
         (Explicit(["relu"]), {}, "takes a DEQ"),
         (DEQ("relu", 0.2), {"kernel": "ntk_paper"}, "no network"),
         (DEQ("relu", 0.2), {"layers": 5}, "comes with 1, 2, 3 layers"),
@@ -282,17 +215,6 @@ def test_auto_keeps_a_network_that_meets_its_equations() -> None:
 def test_what_cannot_be_is_refused(model: DEQ | Explicit, options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         design(model, 1.0, family="injected", **options)  # type: ignore[arg-type]
-
-
-def test_a_bias_is_a_constant_column(digits: np.ndarray) -> None:
-    """What the refusal advises is the same model."""
-    rows = digits[:20]
-    longer = np.hstack([rows, np.full((20, 1), np.sqrt(0.3 / 0.8))])
-    assert_close(
-        exact_kernel(DEQ("tanh", 0.2), longer, kernel="ntk"),
-        exact_kernel(DEQ("tanh", 0.2, bias2=0.3), rows, kernel="ntk"),
-        Oracle.QUADRATURE,
-    )
 
 
 def test_distances_forgive_what_they_say_they_do() -> None:

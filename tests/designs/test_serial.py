@@ -19,7 +19,7 @@ CASES = [
     ("softplus", "ck", "auto"),
     ("swish", "ntk", "auto"),
     ("elu", "ck", "leaky_relu"),
-    ("gelu", "ck", "cubic"),
+    ("gelu", "ck", "polynomial"),
     ("tanh", "both", "auto"),
     ("sigmoid", "ntk_paper", "auto"),
 ]
@@ -34,13 +34,9 @@ def test_a_design_comes_back_equal(name: str, kernel: str, family: str, tmp_path
     assert str(Design.load(tmp_path / "design.json")) == str(made)
 
 
-@pytest.mark.slow
-def test_a_network_and_a_polished_design_come_back() -> None:
+def test_a_network_comes_back() -> None:
     network = Explicit([activation("hard_tanh", a=1.0, c=0.7)])
     assert Design.from_json(design(network, 1.0).to_json()).model == network.centred(1.0)
-    X = np.random.default_rng(0).standard_normal((60, 30)) / 4.0
-    made = design(DEQ("tanh", 0.3), 1.3, X=X, samples=25)
-    assert Design.from_json(made.to_json()) == made
 
 
 def test_a_custom_model_is_stored_by_its_scalars() -> None:
@@ -61,7 +57,6 @@ def test_a_custom_model_is_stored_by_its_scalars() -> None:
         activation("piecewise_linear", knots=[-1.0, 0.5], slopes=[0.1, 1.0, 0.2]),
         activation("polynomial", coefficients=[0.1, 1.0, -0.3, 0.01]),
         activation("elu", alpha=0.7).shifted(0.3),
-        activation("smooth_sum", linear=0.3, bend=1.0, sharpness=0.8, bounded=-0.2, clip=1.1),
     ],
 )
 def test_activations_come_back_equal(phi: Any) -> None:
@@ -104,31 +99,13 @@ def broken(change: Any, kernel: str = "ck") -> str:
         lambda d: d.update(tried=3),
         lambda d: d.update(tried=None),
         lambda d: d.update(drift=None),
-        lambda d: d.update(polish={"samples": 3}),
-        lambda d: d.update(tangent={"multipliers": [1.0], "target": d["target"]}),
+        lambda d: d.update(kernel="both"),
+        lambda d: d.update(bias2=0.1),
     ],
 )
 def test_changed_text_is_refused(change: Any) -> None:
     with pytest.raises(InputError):
         Design.from_json(broken(change))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d.update(tangent=None),
-        lambda d: d.update(kernel="ck"),
-        lambda d: d["tangent"].update(multipliers=[1.0]),
-        lambda d: d["tangent"].update(multipliers=[1.0, -1.0]),
-        lambda d: d["tangent"]["target"].update(linear=5.0),
-        lambda d: d["tangent"]["target"].update(kernel="ck"),
-    ],
-)
-def test_changed_text_of_a_design_for_both_kernels_is_refused(change: Any) -> None:
-    assert Design.from_json(broken(lambda d: None, "both")).multipliers is not None
-    with pytest.raises(InputError):
-        Design.from_json(broken(change, "both"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"format": NaN}', "[" * 100_000])

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
-from notsodeep.designs import tangent_coefficients
-from notsodeep.equivalents.coefficients import LayerMoments, coefficients
+from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ
 
 ROOT = Path(__file__).parents[2]
 MODELS = {
@@ -190,46 +189,6 @@ def test_ratios_of_tangent_and_conjugate_scalars(name: str) -> None:
     assert_close(ntk.linear, (1 + 1 / d) * ck.linear, Oracle.IDENTITY, scale=1.0)
     assert_close(ntk.norm, ck.norm / d, Oracle.IDENTITY, scale=1.0)
     assert_close(ntk.trace, 3 * ck.trace / d, Oracle.IDENTITY, scale=1.0)
-
-
-@pytest.mark.slow
-@given(
-    rates=st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4),
-    first=st.sampled_from(["swish", "gelu", "tanh"]),
-)
-def test_shares_and_rates_give_the_recursion(rates: list[float], first: str) -> None:
-    """(D.19)–(D.21) and the diagonal, from sources and shares, against (B.2) layer by layer."""
-    tau0 = 1.1
-    network = Explicit([first, "elu", "softplus"]).centred(tau0)
-    moments, q, a1, a4 = [], tau0**2, [1.0], [1.0]
-    for phi in network.layers:
-        moments.append(LayerMoments.of(phi, q))
-        q = moments[-1].energy
-        a1.append(a1[-1] * moments[-1].slope ** 2)
-        a4.append(a4[-1] * moments[-1].energy_slope)
-    later = [float(np.prod([m.slope**2 for m in moments[k + 1 :]])) for k in range(3)]
-    norms = np.array([m.curvature**2 * a4[k] ** 2 / 4 * later[k] for k, m in enumerate(moments)])
-    traces = np.array([m.curvature**2 * a1[k] ** 2 / 2 * later[k] for k, m in enumerate(moments)])
-    sums = np.cumsum(rates)
-    N, P = sums[-1], sums[:-1]
-    slopes = [m.slope_energy for m in moments]
-    energies = [tau0**2, *(m.energy for m in moments)]
-    diagonal = sum(rate * energies[k] * np.prod(slopes[k:]) for k, rate in enumerate(rates))
-    found = tangent_coefficients(network, tau0, rates)
-    expected = [diagonal, N * a1[-1], float((N - P) @ norms), float((N + P) @ traces)]
-    assert_close(found.as_array(), np.array(expected), Oracle.IDENTITY, scale=10.0)
-
-
-@given(d=st.floats(0.3, 0.999))
-def test_the_least_worst_error(d: float) -> None:
-    """(B.6) against a search: the worst of three relative errors, over N and P."""
-    from scipy.optimize import linprog
-
-    # Variables N, P, e; each |left/right - 1| ≤ e, twice.
-    lines = np.array([[1, 0], [1, -1], [1, 1]]) / np.array([1 + 1 / d, 1 / d, 3 / d])[:, None]
-    above, below = (np.column_stack([sign * lines, -np.ones(3)]) for sign in (1, -1))
-    best = linprog([0, 0, 1], np.vstack([above, below]), [1.0] * 3 + [-1.0] * 3, bounds=[(None, None)] * 3)
-    assert best.fun == pytest.approx((1 - d) / (d + 3), abs=1e-9)
 
 
 def test_the_best_polynomial_for_the_resolvent() -> None:

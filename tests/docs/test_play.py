@@ -44,13 +44,7 @@ def layer(row: dict[str, Any]) -> nsd.Activation:
     if "knots" in row:
         shape = nsd.activation("piecewise_linear", knots=row["knots"], slopes=row["slopes"])
         return shape.shifted(row["at_zero"] - float(shape([0.0])[0]))
-    *numbers, amplitude, offset = row["smooth"]
-    names = ("linear", "bend", "sharpness", "bounded", "clip")
-    return (
-        nsd.activation("smooth_sum", **dict(zip(names, numbers, strict=True)))
-        .scaled(amplitude)
-        .shifted(offset)
-    )
+    return nsd.activation("polynomial", coefficients=row["powers"])
 
 
 def networks(activation: str, position: int) -> dict[str, Any]:

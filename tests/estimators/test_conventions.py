@@ -22,7 +22,6 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.estimators import (
-    DEQEquivalentRidge,
     DEQFeatures,
     DEQKernel,
     DEQKernelClassifier,
@@ -34,7 +33,6 @@ ESTIMATORS = [
     DEQKernelRidge(),
     DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
     DEQKernelClassifier(),
-    DEQEquivalentRidge(),
     DEQFeatures(n_components=30),
     DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
     RowScaler(),
@@ -89,7 +87,6 @@ def test_a_search_over_the_recurrent_variance_and_the_activation(digits):
 SAVED = [
     DEQKernelRidge(activation="tanh"),
     DEQKernelRidge(activation=nsd.activation("leaky_relu", b=0.3).shifted(-0.1), kernel="ck"),
-    DEQEquivalentRidge(activation="tanh", alpha=0.1),
     make_pipeline(RowScaler(), GaussianProcessRegressor(DEQKernel("tanh"), optimizer=None)),
 ]
 
@@ -166,8 +163,6 @@ BAD = {
     "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
-    "order 4": (DEQEquivalentRidge(order=4), "orders 1, 2 and 3"),
-    "an unknown kernel of the equivalent": (DEQEquivalentRidge(kernel="rbf"), "kernel='rbf'"),
     "no features": (DEQFeatures(0), "n_components must be a whole number from 1"),
     "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
@@ -186,8 +181,6 @@ def test_what_cannot_be_learnt_from_is_refused():
     X, y = small()
     with pytest.raises(InputError, match="one class"):
         DEQKernelClassifier().fit(X, np.zeros(len(X)))
-    with pytest.raises(InputError, match="All rows of X are equal"):
-        DEQEquivalentRidge().fit(np.ones_like(X), y)
     with pytest.raises(InputError, match="overflow"):
         DEQKernelRidge().fit(1e200 * X, y)
     with pytest.raises(ConvergenceError, match="Raise alpha"):
@@ -213,7 +206,7 @@ def test_scaling_of_rows():
     assert RowScaler().fit(np.full((3, 2), 0.1)).scale_ == 1.0
 
 
-@pytest.mark.parametrize("model", [DEQKernelRidge(), DEQEquivalentRidge(alpha=0.3), DEQFeatures(12)])
+@pytest.mark.parametrize("model", [DEQKernelRidge(), DEQFeatures(12)])
 def test_the_columns_of_a_table_keep_their_names(model):
     pandas = pytest.importorskip("pandas")
     X, y = small()

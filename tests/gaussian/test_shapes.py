@@ -144,7 +144,6 @@ def test_name_and_parameters_make_it_again(name: str) -> None:
     needed = {
         "piecewise_linear": {"knots": [-1, 2], "slopes": [0, 1.5, -0.0], "value": 1},
         "polynomial": {"coefficients": np.array([1, 0, 2])},
-        "smooth_sum": {"linear": 1, "bend": 2, "sharpness": 3, "bounded": 4, "clip": 5},
         "formula": {"expression": "x  *sigmoid( x )"},
         "elu": {"alpha": 2},
         "hard_tanh": {"c": 0.5},

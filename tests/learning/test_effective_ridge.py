@@ -62,6 +62,33 @@ def test_equations_at_finite_width(spectrum, n, width, ridge):
     assert product == pytest.approx(ridge, rel=1e-6, abs=1e-9 * spectrum.trace)
 
 
+@pytest.mark.parametrize("width", [None, 40, 150, 900])
+@pytest.mark.parametrize(("n", "ridge"), [(60, 0.3), (200, 1e-2)])
+def test_noise_is_amplified_by_the_slope_of_the_effective_ridge(n, ridge, width):
+    """Of a target that is noise alone the error is noise · n · (1 - df₂/m) · dν/dλ, by implicit differentiation."""
+    found = ridge_error(POWER_LAW, np.zeros(300), n, ridge, noise=0.7, width=width)
+    step = 1e-5 * ridge
+    above, below = (effective_ridge(POWER_LAW, n, ridge + side, width) for side in (step, -step))
+    share = 0.0 if width is None else POWER_LAW.squared_degrees_of_freedom(found.effective_ridge) / width
+    assert found.mse == pytest.approx(0.7 * n * (1.0 - share) * (above - below) / (2.0 * step), rel=1e-7)
+    assert found.bias == pytest.approx(0.7)
+    assert found.variance == pytest.approx(found.mse - 0.7)
+
+
+@pytest.mark.parametrize("width", [40, 150, 900])
+@pytest.mark.parametrize(("n", "ridge"), [(60, 0.3), (200, 1e-2)])
+def test_every_direction_has_the_error_that_the_literature_has(n, ridge, width):
+    """Simon, Karkada, Ghosh and Belkin (2023) write the same theory with other sums: one direction at a time."""
+    kappa = effective_ridge(POWER_LAW, n, ridge, width)
+    learnt = POWER_LAW.eigenvalues / (POWER_LAW.eigenvalues + kappa)
+    z, q = learnt.sum(), np.square(learnt).sum()
+    factor = 1.0 / (1.0 - (q * (width - 2.0 * z) + z**2) / (n * (width - q)))
+    for k in (0, 7, 100):
+        expected = factor * (1.0 - learnt[k]) * (1.0 - learnt[k] * (width - z) / (width - q))
+        found = ridge_error(POWER_LAW, np.eye(300)[k], n, ridge, width=width)
+        assert found.mse == pytest.approx(expected, rel=1e-9)
+
+
 @given(spectra, sizes, ridges, st.floats(1.01, 10.0))
 def test_the_effective_ridge_is_monotone(spectrum, n, ridge, factor):
     kappa = effective_ridge(spectrum, n, ridge)

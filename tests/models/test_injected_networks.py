@@ -29,59 +29,47 @@ def phi(name: str) -> nsd.Activation:
     return nsd.activation(name, **oracles.reference(name).parameters)
 
 
-def injected(*names: str) -> nsd.Explicit:
-    return nsd.Explicit(map(phi, names), weights=WEIGHTS[: len(names)], inject=INJECT[: len(names) - 1])
+def injected(*names: str, bias2: float = 0.0) -> nsd.Explicit:
+    variances = {"weights": WEIGHTS[: len(names)], "inject": INJECT[: len(names) - 1]}
+    return nsd.Explicit(map(phi, names), **variances, bias2=bias2)
 
 
-RATES = (0.5, 2.0, 0.3, 1.5)
-
-
-def brute(
-    names: tuple[str, ...], i: int, j: int, rates: tuple[float, ...] = (1.0,) * 4
-) -> tuple[float, float, float, float]:
+def brute(names: tuple[str, ...], i: int, j: int, bias2: float = 0.0) -> tuple[float, float, float, float]:
     """The recursion (7.9) for one pair, each expectation by quadrature: G, Θ, Λ, Π."""
     q1, q2, inner = float(X[i] @ X[i]), float(X[j] @ X[j]), float(X[i] @ X[j])
-    norms, features, tangent = (q1, q2), inner, rates[0] * inner
+    norms, features, tangent = (q1, q2), inner, inner
     for number, name in enumerate(names):
         weight, again = WEIGHTS[number], (0.0, *INJECT)[number]
-        q1, q2 = weight * q1 + again * norms[0], weight * q2 + again * norms[1]
-        covariance = weight * features + again * inner
-        tangent = weight * tangent + rates[0] * again * inner
+        q1, q2 = weight * q1 + again * norms[0] + bias2, weight * q2 + again * norms[1] + bias2
+        covariance = weight * features + again * inner + bias2
+        tangent = weight * tangent + again * inner + bias2
         sigma, before = oracles.reference(name), tangent
         dual = oracles.exact_dual(sigma, q1, q2, min(max(covariance / math.sqrt(q1 * q2), -1.0), 1.0))
         q1, q2 = (oracles.exact_dual(sigma, q, q, 1.0).value for q in (q1, q2))
-        features, tangent = dual.value, rates[number + 1] * dual.value + dual.slope * tangent
+        features, tangent = dual.value, dual.value + dual.slope * tangent
     return features, tangent, covariance, before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names", [("relu",) * 3, ("tanh",) * 3, ("hard_tanh", "gelu"), ("abs", "tanh", "relu")]
+    ("names", "bias2"),
+    [
+        (("relu",) * 3, 0.0),
+        (("tanh",) * 3, 0.3),
+        (("hard_tanh", "gelu"), 0.0),
+        (("abs", "tanh", "relu"), 0.2),
+    ],
 )
-def test_kernels_follow_the_recursion(names: tuple[str, ...]) -> None:
-    expected = np.array([[brute(names, i, j) for j in range(len(X))] for i in range(len(X))])
+def test_kernels_follow_the_recursion(names: tuple[str, ...], bias2: float) -> None:
+    model = injected(*names, bias2=bias2)
+    expected = np.array([[brute(names, i, j, bias2) for j in range(len(X))] for i in range(len(X))])
     for number, kernel in enumerate(FOUR):
-        found = exact_kernel(injected(*names), X, kernel=kernel)
+        found = exact_kernel(model, X, kernel=kernel)
         assert_close(found, expected[:, :, number], Oracle.QUADRATURE)
-        assert_close(
-            exact_kernel(injected(*names), X[:2], X, kernel=kernel),
-            expected[:2, :, number],
-            Oracle.QUADRATURE,
-        )
-
-
-def test_learning_rates_weigh_the_parts_of_the_tangent_kernel() -> None:
-    names = ("relu", "tanh", "relu")
-    model = injected(*names).with_rates(RATES)
-    expected = [[brute(names, i, j, RATES) for j in range(len(X))] for i in range(len(X))]
-    for number, kernel in enumerate(FOUR):
-        assert_close(
-            exact_kernel(model, X, kernel=kernel), np.array(expected)[:, :, number], Oracle.QUADRATURE
-        )
-    # The kernel is linear in the rates.
-    parts = [exact_kernel(injected(*names).with_rates(one), X, kernel="ntk") for one in np.eye(4)]
-    assert_close(sum(parts), exact_kernel(injected(*names), X, kernel="ntk"), Oracle.IDENTITY)
-    assert fingerprint(model) != fingerprint(injected(*names).with_rates((1.0,) * 4))
+        part = exact_kernel(model, X[:2], X, kernel=kernel)
+        assert_close(part, expected[:2, :, number], Oracle.QUADRATURE)
+    assert model_from_dict(json.loads(json.dumps(model.to_dict()))) == model
+    assert fingerprint(model) != fingerprint(injected(*names, bias2=0.1))
 
 
 @pytest.mark.slow
@@ -123,12 +111,10 @@ def test_the_torch_network_approaches_the_kernels(share: bool) -> None:
     inputs = torch.tensor(X)
     draws = []
     for seed in range(20):
-        net = nsd.nets.ExplicitNet(
-            model, 3, 400, 1, seed=seed, multipliers=RATES, share_input=share, dtype=torch.float64
-        )
+        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, share_input=share, dtype=torch.float64)
         found = nsd.nets.empirical_kernels(net, inputs)
         draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
-    wanted = np.stack([exact_kernel(model.with_rates(RATES), X, kernel=kernel) for kernel in ("ck", "ntk")])
+    wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
     assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
 
 
@@ -138,7 +124,6 @@ def test_the_torch_network_counts_every_weight(share: bool) -> None:
     net = nsd.nets.ExplicitNet(
         injected("tanh", "gelu", "tanh"),
         *(3, 12, 1),
-        multipliers=RATES,
         share_input=share,
         scaling="ntk",
         dtype=torch.float64,

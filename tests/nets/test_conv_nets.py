@@ -93,9 +93,9 @@ def unrolled(net: ConvDEQNet, X: Tensor, steps: int = 80) -> Tensor:
         u = u + sqrt(spec.bias2) * net.bias.reshape(-1, *ones)
     h = u
     for _ in range(steps):
-        z = PHI[spec.activation.name](h) / sqrt(net.channels)
+        z = PHI[spec.activation.name](h) / sqrt(net.units)
         h = conv(net, unit(net, "recurrent"), z, spec.sigma_a2) + u
-    return read_out(net, PHI[spec.activation.name](h) / sqrt(net.channels))
+    return read_out(net, PHI[spec.activation.name](h) / sqrt(net.units))
 
 
 def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
             h = h + conv(net, unit(net, again), X, spec.inject[number - 2])
         if spec.bias2:
             h = h + sqrt(spec.bias2) * getattr(net, f"bias{number}").reshape(-1, *ones)
-        x = PHI[phi.name](h) / sqrt(net.channels)
+        x = PHI[phi.name](h) / sqrt(net.units)
     return read_out(net, x)
 
 
@@ -275,7 +275,7 @@ def test_the_readout_alone_is_trained_on_request(kind: str) -> None:
 
 
 def test_printing_says_what_it_is() -> None:
-    assert "in_channels=2, channels=4, out_features=3, image_size=4×5, train='all'" in str(deq())
+    assert "in_channels=2, channels=4, image_size=4×5, out_features=3, train='all'" in str(deq())
 
 
 def test_an_empty_batch() -> None:
@@ -444,15 +444,13 @@ def test_a_counterpart_has_the_size_of_the_network() -> None:
     net = deq(train="readout", scaling="ntk", padding="circular", readout="pool")
     twin = net.counterpart(net.spec.unrolled(2), seed=4)
     assert isinstance(twin, ConvExplicitNet)
-    assert (twin.sample_shape, twin.channels, twin.out_features) == ((2, 4, 5), 4, 3)
+    assert (twin.sample_shape, twin.units, twin.out_features) == ((2, 4, 5), 4, 3)
     assert (twin.train_mode, twin.scaling, twin.readout.dtype) == ("readout", "ntk", DOUBLE)
     X = images(3, 2, 4, 5)
     assert_close(twin(X).detach(), layers(twin, X).detach(), Oracle.QUADRATURE)
     forward, training = speed_ratios(net, twin, X)
     assert forward > 0.0
     assert training is None  # the readout alone is trained
-    with pytest.raises(nsd.InputError, match="no learning-rate multipliers"):
-        net.counterpart(net.spec.unrolled(2), multipliers=[1.0, 1.0, 1.0])
 
 
 # --- refusing --------------------------------------------------------------------------------------------------------

@@ -25,11 +25,8 @@ NETWORKS = {
         nsd.DEQ("relu", 0.2, bias2=0.3), 6, 30, 3, dtype=DOUBLE, solver=TIGHT
     ),
     "one layer": lambda: ExplicitNet(nsd.Explicit(["gelu"]), 6, 30, 2, dtype=DOUBLE),
-    "three layers with multipliers": lambda: ExplicitNet(
-        nsd.Explicit(["relu", "tanh", "swish"]), 6, 30, 3, dtype=DOUBLE, multipliers=[0.5, 2.0, 1.0, 3.0]
-    ),
-    "three layers, one of them frozen": lambda: ExplicitNet(
-        nsd.Explicit(["relu", "tanh", "swish"]), 6, 30, 3, dtype=DOUBLE, multipliers=[0.5, 0.0, 1.0, 3.0]
+    "three layers with a bias": lambda: ExplicitNet(
+        nsd.Explicit(["relu", "tanh", "swish"], bias2=0.3), 6, 30, 3, dtype=DOUBLE
     ),
 }
 

@@ -260,8 +260,7 @@ def test_an_optimiser_step_is_seen_by_large_batches() -> None:
 
 @pytest.mark.slow
 @ACTIVATION
-@pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("rows", [6, 150], ids=["few", "many"])
+@pytest.mark.parametrize(("steps", "rows"), [(1, 6), (2, 150), (5, 6)])
 def test_the_phantom_gradient_is_that_of_explicit_steps_from_the_equilibrium(
     name: str, steps: int, rows: int
 ) -> None:

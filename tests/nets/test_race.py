@@ -17,8 +17,8 @@ from notsodeep.designs import design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets.networks import DEQNet, ExplicitNet
 from notsodeep.nets.race import MODELS, Race, RaceSettings
 from notsodeep.nets.race import race as race_with
 from notsodeep.nets.training import fit

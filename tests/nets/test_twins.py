@@ -9,14 +9,13 @@ import torch
 import notsodeep as nsd
 from notsodeep.designs import twin_distances
 from notsodeep.gaussian.activations import BUILDERS
-from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin, plain_network
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin
 
 # Parameters of the activations that have none by default.
 PARAMETERS = {
     "piecewise_linear": {"knots": [-1.0, 0.5], "slopes": [0.2, 0.9, 0.1]},
     "polynomial": {"coefficients": [0.1, 0.5, 0.2, -0.02]},
     "formula": {"expression": "x * exp(-x**2 / 2) + 0.3 * x"},
-    "smooth_sum": {"linear": 0.3, "bend": 0.5, "sharpness": 1.0, "bounded": 0.3, "clip": 1.0},
 }
 
 
@@ -60,7 +59,8 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
         gap = exact - nsd.conjugate_kernel(network, rows)
         return float(np.linalg.norm(gap, 2) / np.linalg.norm(exact, 2))
 
-    plain = plain_network(net, found.design.tau0, len(found.design.network.layers))
+    depth = len(found.design.network.layers)
+    plain = nsd.Explicit([spec.activation] * depth).centred(found.design.tau0)
     assert found.evidence.distance == pytest.approx(distance(found.design.network), rel=2e-3)
     assert found.evidence.plain_distance == pytest.approx(distance(plain), rel=2e-3)
     assert found.evidence.distance < 0.1 * found.evidence.plain_distance
@@ -68,32 +68,9 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
     assert "times as fast forward" in str(found.evidence)
 
 
-@pytest.mark.slow
-def test_both_kernels_by_multipliers(X):
-    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, dtype=torch.float32, scaling="ntk")
-    found = explicit_twin(net, X, "both", family="papers", samples=200, batch=16)
-    assert list(found.network.factors.values())[1:] == pytest.approx(
-        [rate**0.5 for rate in found.design.multipliers[:-1]]
-    )
-    assert found.network.factors["readout"] == pytest.approx(found.design.multipliers[-1] ** 0.5)
-    assert found.evidence.kernel == "ntk"
-    assert found.evidence.training_ratio > 0.0
-    assert found.evidence.distance < 0.3 * found.evidence.plain_distance
-
-
-@pytest.mark.slow
-def test_a_twin_for_both_kernels_whose_readout_is_trained_follows_the_conjugate_kernel(X):
-    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 48, 2, train="readout")
-    found = explicit_twin(net, X, "both", family="papers", evidence=False)
-    assert found.design.multipliers[-1] != 1.0
-    assert found.network.multipliers == [1.0] * len(found.design.multipliers)
-
-
-# Multipliers come with "both" alone: every activation has that one, and one of the others in rotation.
+# Kernels in rotation over the activations.
 DESIGNS = [
-    (name, kernel)
-    for number, name in enumerate(sorted(BUILDERS))
-    for kernel in ("both", ("ck", "ntk", "ntk_paper")[number % 3])
+    (name, ("both", "ck", "ntk", "ntk_paper")[number % 4]) for number, name in enumerate(sorted(BUILDERS))
 ]
 
 
@@ -102,15 +79,20 @@ DESIGNS = [
 def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
     spec = nsd.DEQ(nsd.activation(name, **PARAMETERS.get(name, {})), 0.2).centred(norm_of(X))
     net = DEQNet(spec, 80, 16, 2)
-    found = explicit_twin(net, X, kernel, family="papers", evidence=False)
+    found = explicit_twin(net, X, kernel, family="auto" if kernel == "both" else "papers", evidence=False)
     found.network(X[:5]).square().sum().backward()
-    assert found.network.multipliers == list(
-        found.design.multipliers or [1.0] * (len(found.network.weights) + 1)
-    )
-    trained = [weight.requires_grad for weight in [*found.network.weights, found.network.readout]]
-    assert trained == [rate > 0.0 for rate in found.network.multipliers]
     for weight in found.network.parameters():
         assert torch.isfinite(weight.grad).all()
+
+
+@pytest.mark.parametrize("train", ["all", "readout"])
+def test_a_model_with_a_bias_gets_a_twin_with_a_bias(X, train):
+    net = DEQNet(nsd.DEQ("tanh", 0.3, bias2=0.2), 80, 24, 2, train=train, seed=0)
+    found = explicit_twin(net, X, samples=150, batch=16)
+    assert "injected" in found.design.family
+    assert found.network.bias1.shape == (24,)
+    assert found.evidence.distance < 1e-3
+    assert found.evidence.distance < 0.05 * found.evidence.plain_distance
 
 
 @pytest.mark.slow
@@ -187,7 +169,7 @@ def test_the_twin_of_a_convolutional_network_and_its_evidence(readout: str) -> N
     assert isinstance(twin, ConvExplicitNet)
     assert twin.spec == made.network
     assert (len(made.network.layers), made.kernel, made.model) == (2, "ntk", model)
-    assert (twin.sample_shape, twin.channels, twin.out_features, twin.scaling) == ((2, 4, 4), 8, 3, "ntk")
+    assert (twin.sample_shape, twin.units, twin.out_features, twin.scaling) == ((2, 4, 4), 8, 3, "ntk")
     chosen = X[np.random.default_rng(0).permutation(24)[:8]]
     exact = [nsd.tangent_kernel(one, chosen) for one in (model, made.network)]
     distance = np.linalg.norm(exact[0] - exact[1], 2) / np.linalg.norm(exact[0], 2)

@@ -39,7 +39,7 @@ def design(
         str,
         typer.Option(
             metavar="NAME",
-            help="auto, papers, hard_tanh, leaky_relu, piecewise_linear, smooth, cubic, quadratic or injected.",
+            help="auto, papers, hard_tanh, leaky_relu, polynomial, quadratic or injected.",
         ),
     ] = "auto",
     layers: Annotated[

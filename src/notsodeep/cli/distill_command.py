@@ -64,13 +64,6 @@ def distill(
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the rows that fit all weights.")
     ] = 8,
-    early_exit: Annotated[
-        bool,
-        typer.Option(
-            "--early-exit/--one-cost",
-            help="May a student spend fewer steps on rows of which it is sure, or do all cost the same?",
-        ),
-    ] = True,
     seed_of_fit: Annotated[
         int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
     ] = 0,
@@ -121,7 +114,6 @@ def distill(
         width=width,
         until=until,
         epochs=epochs,
-        early_exit=early_exit,
         seed=seed_of_fit,
         progress=True,
     )

@@ -16,9 +16,9 @@ from notsodeep.convergence.population import NORMALISED_RELU
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
-from notsodeep.nets.dense_modules import DEQNet
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.networks import DEQNet
 from notsodeep.nets.torch_activation import TorchActivation
 
 _RELU = activation("relu")

@@ -9,15 +9,10 @@ Where a family cannot match, `exact` is false and `explain` says why and what to
 from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.distances import TwinDistances, twin_distances
-from notsodeep.designs.evidence import Distance, HeldOut, Polish
-from notsodeep.designs.families import Family, NetworkFamily, Solution, Task
+from notsodeep.designs.evidence import Distance, HeldOut
+from notsodeep.designs.families import NetworkFamily, Solution, Task
 from notsodeep.designs.injected import InjectedFamily
-from notsodeep.designs.learning_rates import (
-    as_multipliers,
-    tangent_coefficients,
-    tangent_kernel_with_multipliers,
-)
-from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Curve, Design, Tangent
+from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Curve, Design
 from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
 
 __all__ = [
@@ -28,22 +23,16 @@ __all__ = [
     "Curve",
     "Design",
     "Distance",
-    "Family",
     "HeldOut",
     "InjectedFamily",
     "NetworkFamily",
-    "Polish",
     "Solution",
     "SphereDesign",
-    "Tangent",
     "Task",
     "TwinDistances",
     "activation_from_dict",
     "activation_to_dict",
-    "as_multipliers",
     "design",
     "sphere_design",
-    "tangent_coefficients",
-    "tangent_kernel_with_multipliers",
     "twin_distances",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from notsodeep.designs.matching_equations import Candidate, Equations, Layer, LayerKind, ShapeParameters
+from notsodeep.designs.matching_equations import Candidate, Equations, Layer, LayerKind
 from notsodeep.display import Shown
 from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients
 from notsodeep.errors import InputError
@@ -62,14 +62,19 @@ def hard_tanh_layer(equations: Equations, kind: LayerKind, layers: int) -> Itera
 
 
 def leaky_relu_layers(equations: Equations, kind: LayerKind, layers: int) -> Iterator[Candidate]:
-    """Two Leaky-ReLU layers for the conjugate kernel, docs/theory.md (7.6) with r_1 = 1.
+    """One or two Leaky-ReLU layers for the conjugate kernel, docs/theory.md (7.6) with r_1 = 1.
 
-    Linear and (norm - trace) leave one unknown, x = m_1²: second·(x - A)(1 - x²) = (B - C) x, a cubic; the trace
-    equation is what a target must satisfy by itself.
+    One layer has its linear share from the linear equation. With two, linear and (norm - trace) leave one unknown,
+    x = m_1²: second·(x - A)(1 - x²) = (B - C) x, a cubic. The trace equation is what a target must satisfy by itself.
     """
     if equations.tangent:
         return
     linear, norm, trace = (equations.as_array()[1:] / equations.diagonal).tolist()
+    if layers == 1:
+        share = min(linear, 1.0)
+        only = kind.layer(math.sqrt(share), math.sqrt(1.0 - share), 0.0, ())
+        yield Candidate(kind, (only,), equations.diagonal)
+        return
     second = kind.basis(()).even_second
     for root in np.roots([-second, second * linear, second - (norm - trace), -second * linear]):
         share = float(root.real)
@@ -92,28 +97,26 @@ def one_curved_layer(equations: Equations, kind: LayerKind, layers: int) -> Iter
     for before in _layers_before(equations, kind, layers):
         linear, tangent = (before[0].slope2, 1.0 + before[0].roughness) if before else (1.0, 1.0)
         linear2 = equations.linear / (paths[0] * linear)
-        for shape in kind.grid:
-            even2 = equations.trace / (paths[1] * linear**2 * kind.basis(shape).even_second)
-            if linear2 + even2 == 0.0:
-                # Neither order 1 nor order 2, a multiple of the identity: there is nothing to carry.
-                return
-            if layers < 3:
-                for last, energy in _last_layers(equations, kind, shape, linear2, even2, tangent):
-                    yield Candidate(kind, (*before, last), energy)
-                continue
-            middle = kind.layer(math.sqrt(linear2), math.sqrt(even2), 0.0, shape)
-            if middle.slope2 > 0.0:
-                carried = equations.linear / (paths[0] * (linear * middle.slope2))
-            else:
-                carried = equations.trace / (paths[1] * (middle.curvature2 * linear**2))
-            after = 1.0 + middle.roughness * tangent
-            for last_shape in kind.grid:
-                for last, energy in _last_layers(equations, kind, last_shape, carried, 0.0, after):
-                    yield Candidate(kind, (*before, middle, last), energy)
+        even2 = equations.trace / (paths[1] * linear**2 * kind.basis(()).even_second)
+        if linear2 + even2 == 0.0:
+            # Neither order 1 nor order 2, a multiple of the identity: there is nothing to carry.
+            return
+        if layers < 3:
+            for last, energy in _last_layers(equations, kind, linear2, even2, tangent):
+                yield Candidate(kind, (*before, last), energy)
+            continue
+        middle = kind.layer(math.sqrt(linear2), math.sqrt(even2), 0.0, ())
+        if middle.slope2 > 0.0:
+            carried = equations.linear / (paths[0] * (linear * middle.slope2))
+        else:
+            carried = equations.trace / (paths[1] * (middle.curvature2 * linear**2))
+        after = 1.0 + middle.roughness * tangent
+        for last, energy in _last_layers(equations, kind, carried, 0.0, after):
+            yield Candidate(kind, (*before, middle, last), energy)
 
 
 def _layers_before(equations: Equations, kind: LayerKind, layers: int) -> Iterator[tuple[Layer, ...]]:
-    """What stands before the layer that carries order 2: nothing, or an odd layer for every shape of the grid.
+    """What stands before the layer that carries order 2: nothing, or an odd layer.
 
     The odd layer has S' = M_1² √(norm/trace), times a factor of the depth for the tangent kernel.
     """
@@ -124,20 +127,18 @@ def _layers_before(equations: Equations, kind: LayerKind, layers: int) -> Iterat
     ratio2 = equations.norm_to_trace if equations.trace else 1.0
     if equations.tangent and equations.trace:
         ratio2 *= (layers + 3) / (layers - 1)
-    for shape in kind.grid:
-        basis = kind.basis(shape)
-        # The root of smaller size of odd_slope·t² + odd_third·t + 1 - √ratio2.
-        constant = 1.0 - math.sqrt(ratio2)
-        discriminant = basis.odd_third**2 - 4.0 * basis.odd_slope * constant
-        if discriminant >= 0.0:
-            root = math.copysign(math.sqrt(discriminant), basis.odd_third)
-            yield (kind.layer(1.0, 0.0, -2.0 * constant / (basis.odd_third + root), shape),)
+    basis = kind.basis(())
+    # The root of smaller size of odd_slope·t² + odd_third·t + 1 - √ratio2.
+    constant = 1.0 - math.sqrt(ratio2)
+    discriminant = basis.odd_third**2 - 4.0 * basis.odd_slope * constant
+    if discriminant >= 0.0:
+        root = math.copysign(math.sqrt(discriminant), basis.odd_third)
+        yield (kind.layer(1.0, 0.0, -2.0 * constant / (basis.odd_third + root), ()),)
 
 
 def _last_layers(
     equations: Equations,
     kind: LayerKind,
-    shape: ShapeParameters,
     linear2: float,
     even2: float,
     tangent: float,
@@ -147,7 +148,7 @@ def _last_layers(
     For the conjugate kernel the output's energy is the diagonal; for the tangent kernel it follows from
     κ² = energy·(1 + E1·tangent), `tangent` the diagonal before the layer, linear in the share that is not odd.
     """
-    carried, basis = linear2 + even2, kind.basis(shape)
+    carried, basis = linear2 + even2, kind.basis(())
     if equations.tangent:
         roughness = (linear2 + even2 * basis.even_roughness) / carried
         wanted = equations.diagonal / carried + tangent * (basis.odd_roughness - roughness)
@@ -160,7 +161,7 @@ def _last_layers(
     linear, even = (math.sqrt(share * (part / carried)) for part in (linear2, even2))
     odd = math.sqrt(1.0 - share)
     for sign in (1.0, -1.0) if odd > 0.0 else (1.0,):
-        yield kind.layer(linear, even, sign * odd, shape), carried / share
+        yield kind.layer(linear, even, sign * odd, ()), carried / share
 
 
 # --- the unit sphere --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,28 +11,12 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.baselines import is_centred, plain_layers
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
-from notsodeep.designs.data_fit import fit_to_data
-from notsodeep.designs.distances import kernel_on_rows
 from notsodeep.designs.evidence import HeldOut, split_samples
 from notsodeep.designs.families import NetworkFamily, Solution, Task
-from notsodeep.designs.injected import (
-    InjectedFamily,
-    kernels_of,
-    reference_target,
-    values_at,
-)
-from notsodeep.designs.layered import (
-    Cubic,
-    HardTanh,
-    LayeredFamily,
-    LeakyReLU,
-    Quadratic,
-    SmoothSum,
-    TwoKnots,
-)
+from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
+from notsodeep.designs.layered import HardTanh, LayeredFamily, LeakyReLU, Polynomial, Quadratic
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
-from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
@@ -52,10 +36,8 @@ def _layered(kind: LayerKind, *depths: int, **options: Any) -> tuple[NetworkFami
 # match nothing, never.
 FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
     "hard_tanh": _layered(HardTanh(), 1, closed_forms=hard_tanh_layer),
-    "leaky_relu": _layered(LeakyReLU(), 2, closed_forms=leaky_relu_layers),
-    "piecewise_linear": _layered(TwoKnots(), 1, 2, 3),
-    "smooth": _layered(SmoothSum(), 1, 2, 3),
-    "cubic": _layered(Cubic(), 1, 2, 3, last_resort=True),
+    "leaky_relu": _layered(LeakyReLU(), 1, 2, closed_forms=leaky_relu_layers),
+    "polynomial": _layered(Polynomial(), 1, 2, 3, last_resort=True),
     "quadratic": _layered(Quadratic(), 2, in_auto=False),
     "injected": tuple(InjectedFamily(depth) for depth in (1, 2, 3)),
 }
@@ -90,13 +72,12 @@ def design(
             a `ConvDEQ`, whose design is a `ConvExplicit`.
         tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, of which the
             root mean square norm is taken; that of X if not given.
-        kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": activations for the conjugate kernel and
-            learning-rate multipliers for the tangent kernel; an injected network has both without multipliers.
+        kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
         family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
-            "piecewise_linear", "smooth", "cubic", "quadratic", or "injected", the DEQ's own activation in one to three
-            layers that see the input again; or a `Family` of one's own. A ConvDEQ has "injected", which "auto" takes.
+            "polynomial", "quadratic", or "injected", the DEQ's own activation in one to three layers that see the
+            input again; or a `NetworkFamily` of one's own. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
-        X: rows or images on whose exact kernels the parameters are fitted afterwards.
+        X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
         samples: how many of X to fit to; as many others tell how well it went. By default 150 rows or 20 images.
         evidence: measure how close an injected network is on the samples that it was not fitted to, beside others; this
             takes as long as the fit.
@@ -104,10 +85,15 @@ def design(
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
-    So does "auto"; but where no family meets the equations, it weighs an injected network of the same depth against the
-    best of them and returns the one whose kernels are closer around τ0. With X it judges by the exact kernels on rows:
-    a papers' design that is within 0.1 % of the model's, up to a factor, is returned as it is; otherwise the closer of
-    it and an injected network of the same depth, which is fitted. `explain` has both distances and both costs.
+    Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
+    So does "auto"; but where no family or only polynomials meet the equations, it weighs an injected network of the
+    same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
+    the polynomials. With X it judges by the exact kernels on rows: a papers' design that is within 0.1 % of the
+    model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
+    which is fitted. `explain` has both distances and both costs.
+
+    A model with a bias is matched after centring its kernel, which removes the constant of the bias; that constant is
+    an offset of the last layer. An injected network has the bias in every layer.
 
     Raises:
         InputError: for input that cannot be used.
@@ -120,20 +106,18 @@ def design(
             f"design takes a DEQ or an Explicit, and of images a ConvDEQ, not {type(model).__name__}."
         )
     options = _options(family, layers, kernel, model)
-    centre = all(option.centres for option in options)
-    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     search = family in _SEARCHES
+    centre = all(option.centres for option in options) or (search and not isinstance(model, ConvDEQ))
+    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     if search:
         options = [option for option in options if option.worth_trying(task)]
     with reported(progress, "design"):
         found, attempts = _first_exact(task, options, thorough=not search)
-        if kernel == "both" and found.tangent is None and found.misfit is None:
-            found = found.match_tangent(task, options)
         made = _made(task, found, attempts)
-        if family == "auto" and not made.exact:
-            found, made = _closer(task, found, made)
         if infeasible == "raise" and not made.exact:
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
+        if family == "auto" and (not made.exact or (found.family.last_resort and infeasible == "return")):
+            found, made = _closer(task, found, made)
         if X is None:
             return made
         parts = _split(model, X, samples)
@@ -178,7 +162,7 @@ def _options(
     else:
         names = ", ".join(sorted(FAMILIES))
         raise InputError(
-            f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a Family."
+            f"There is no family {family!r}. Choose 'auto', 'papers', one of {names}, or give a NetworkFamily."
         )
     if isinstance(model, ConvDEQ) and not all(isinstance(model, option.takes) for option in options):
         names = ", ".join(sorted({repr(option.name) for option in every if isinstance(model, option.takes)}))
@@ -186,8 +170,11 @@ def _options(
             f"family={getattr(family, 'name', family)!r} matches scalars of rows in high dimension, which a ConvDEQ "
             f"does not have. What has networks for it: family={names}."
         )
-    if kernel == "both" and not all(option.matches_both for option in options):
-        raise InputError("kernel='both' works with the built-in families; use family='auto' or a name.")
+    if kernel == "both" and not (options and all(option.matches_both for option in options)):
+        raise InputError(
+            "kernel='both' takes an injected network, of a DEQ or a ConvDEQ: family='auto' or 'injected'. "
+            "The other families match one kernel at a time."
+        )
     return options
 
 
@@ -234,9 +221,9 @@ def _made(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
     network, family = found.network, found.family.label
     if found.misfit is not None:
         return _matched_to_kernels(task, found, attempts)
-    reached = coefficients(network, task.tau0, task.target.kernel)
+    reached = task.scalars(network)
     made = Design(network, task.model, task.tau0, task.kernel, family, task.target, reached)
-    made = replace(made, tried=tuple(attempts), drift=found.drift, tangent=found.tangent)
+    made = replace(made, tried=tuple(attempts), drift=found.drift, bias2=task.model.bias2)
     if max(made.residuals.values()) <= EXACT:
         return made
     return replace(made, reason=_ROUNDING if found.exact else found.reason)
@@ -249,15 +236,15 @@ def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]
     """The design of a network that was matched to kernels; it has scalars if its model is centred."""
     target = reached = None
     if isinstance(task.model, DEQ) and is_centred(task.model, task.tau0):
-        target = task.target
-        reached = coefficients(found.network, task.tau0, target.kernel)
+        target, reached = task.target, task.scalars(found.network)
     made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
-    return replace(made, tried=tuple(attempts), misfit=found.misfit, reason=found.reason, rates=found.rates)
+    made = replace(made, tried=tuple(attempts), reason=found.reason)
+    return replace(made, misfit=found.misfit, bias2=task.model.bias2)
 
 
 def _can_be_injected(task: Task) -> bool:
     """Whether the model and the kernel are such that there is an injected network for them."""
-    return isinstance(task.model, DEQ) and task.model.bias2 == 0.0 and task.kernel != "ntk_paper"
+    return isinstance(task.model, DEQ) and task.kernel != "ntk_paper"
 
 
 def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design]:
@@ -265,13 +252,7 @@ def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design
     if not _can_be_injected(task):
         return found, made
     reference = reference_target(task.model, task.tau0, task.kernel)
-    rates = made.multipliers
-    values = [
-        values_at(made.network, reference.pairs, name)
-        if rates is None or name == "ck"
-        else values_at(made.network.with_rates(rates), reference.pairs, name)
-        for name in reference.kernels
-    ]
+    values = [values_at(made.network, reference.pairs, name) for name in reference.kernels]
     distance = reference.distance(values)
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
@@ -300,15 +281,16 @@ def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> t
     names = kernels_of(task.kernel)
     wanted = {name: exact_kernel(task.model, rows, kernel=name) for name in names}
 
-    def distance(kernel_of: Callable[[str], Array]) -> float:
-        return max(kernel_distance(wanted[name], kernel_of(name)).up_to_factor for name in names)
+    def distance(network: Model) -> float:
+        kernels = {name: exact_kernel(network, rows, kernel=name) for name in names}
+        return max(kernel_distance(wanted[name], kernels[name]).up_to_factor for name in names)
 
-    ours = distance(lambda name: kernel_on_rows(made, rows, name))
+    ours = distance(made.network)
     if ours <= _CLOSE_ENOUGH:
         return found, made
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
-    theirs = distance(lambda name: exact_kernel(other.network, rows, kernel=name))
+    theirs = distance(other.network)
     words = (
         f"on {len(rows)} rows its kernels are {ours:.1e} from the model's with the best factor, those of {depth} "
         f"injected layers {theirs:.1e}, {_price(depth - len(made.network.layers))}"
@@ -332,15 +314,15 @@ def _with_samples(
     model = task.model
     better = found.fitted_to(task, some)
     if better is None:
-        return fit_to_data(made, found.around, some, others)
+        return made
     if not isinstance(model, DEQ | ConvDEQ):
         raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
     fitted = _matched_to_kernels(task, better, made.tried)
     if not evidence:
         return replace(fitted, fitted_to=len(some))
     networks = {
-        "fitted": better.trained,
-        "unfitted": found.trained,
+        "fitted": better.network,
+        "unfitted": found.network,
         "cut": model.unrolled(len(found.network.layers)),
         "plain": plain_layers(model, 1, task.tau0),
     }

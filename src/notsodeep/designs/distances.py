@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.baselines import plain_layers
-from notsodeep.designs.learning_rates import tangent_kernel_with_multipliers
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.error import KernelDistance, kernel_distance
 from notsodeep.errors import InputError
@@ -92,13 +91,6 @@ class TwinDistances:
         }
 
 
-def kernel_on_rows(made: Design, rows: Array, kernel: str) -> Array:
-    """The exact kernel of a designed network, trained with the multipliers of the design if it has any."""
-    if kernel == "ntk" and made.multipliers is not None:
-        return tangent_kernel_with_multipliers(made.network, rows, made.multipliers)
-    return np.asarray(exact_kernel(made.network, rows, kernel=kernel))
-
-
 def twin_distances(
     made: Design,
     X: ArrayLike,
@@ -134,11 +126,7 @@ def twin_distances(
             return np.asarray(found)
 
         target = matrix(model, 0, "of the model")
-        if which == "ntk" and made.multipliers is not None:
-            found = kernel_on_rows(made, rows, which)
-        else:
-            found = matrix(made.network, 1, "of the design")
-        twin, plain = kernel_distance(target, found), {}
+        twin, plain = kernel_distance(target, matrix(made.network, 1, "of the design")), {}
         for number, depth in enumerate(compared, 2):
             network = plain_layers(model, depth, made.tau0)
             plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
@@ -146,4 +134,4 @@ def twin_distances(
     return TwinDistances(which, len(rows), twin, plain, None if by_kernels else made.exact)
 
 
-__all__ = ["ExactKernel", "TwinDistances", "kernel_on_rows", "twin_distances"]
+__all__ = ["ExactKernel", "TwinDistances", "twin_distances"]

@@ -18,29 +18,6 @@ from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)
-class Polish:
-    """What polishing on data did: relative Frobenius distances of the exact kernels.
-
-    Attributes:
-        samples: rows that the parameters were polished on, and as many others that they were tried on.
-        before, after: distance on the rows that were polished on.
-        held_out_before, held_out_after: distance on the others.
-    """
-
-    samples: int
-    before: float
-    after: float
-    held_out_before: float
-    held_out_after: float
-
-    def __str__(self) -> str:
-        return (
-            f"polished on {self.samples} rows: distance of the exact kernels {self.before:.3g} → {self.after:.3g}, "
-            f"on other rows {self.held_out_before:.3g} → {self.held_out_after:.3g}"
-        )
-
-
-@dataclass(frozen=True)
 class Distance:
     """Distance of a kernel matrix from the one that was wanted, in the operator norm and relative to the latter.
 
@@ -137,19 +114,9 @@ def split_samples(samples: Array, count: int) -> tuple[Array, Array]:
 # --- as JSON would have it ----------------------------------------------------------------------------------------
 
 
-def evidence_to_dict(evidence: Polish | HeldOut | None) -> dict[str, Any] | None:
+def evidence_to_dict(evidence: HeldOut | None) -> dict[str, Any] | None:
     """All fields by name."""
     return None if evidence is None else asdict(evidence)
-
-
-def stored_polish(data: Any) -> Polish | None:
-    """What `evidence_to_dict` wrote of a Polish."""
-    if data is None:
-        return None
-    names = [entry.name for entry in fields(Polish)]
-    stored = stored_values.mapping(data, "the polish", tuple(names))
-    samples, *distances = (stored_values.number(stored[name], name) for name in names)
-    return Polish(int(samples), *distances)
 
 
 def stored_held_out(data: Any) -> HeldOut | None:

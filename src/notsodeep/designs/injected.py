@@ -3,9 +3,8 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`); and rows are fitted in
-the operator norm afterwards (`operator_norm_fit`). Where the activation has slopes of both signs (abs) there is one
-number more: a linear part of the first layer, (10.13).
+a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`). Where the activation
+has slopes of both signs (abs) there is one number more: a linear part of the first layer, (10.13).
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from scipy import optimize
 
 from notsodeep.designs.baselines import is_centred
 from notsodeep.designs.families import NetworkFamily, Solution, Task
-from notsodeep.designs.operator_norm_fit import OperatorNormFit
 from notsodeep.designs.pair_kernels import Numbers, PairKernels
 from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
@@ -129,18 +127,15 @@ class Fit:
         model: the model, whose activation and bias the networks have.
         target: the kernels that they are to have.
         centre: the norm at which layers are centred; None for the activation as it is.
-        rates: whether learning-rate multipliers are among the logarithms.
     """
 
-    def __init__(
-        self, model: DEQ | ConvDEQ, target: Target, centre: float | None, *, rates: bool = False
-    ) -> None:
-        self.target, self.rates = target, rates
+    def __init__(self, model: DEQ | ConvDEQ, target: Target, centre: float | None) -> None:
+        self.target = target
         self.kernels = PairKernels(model.activation, target.pairs, centre, model.bias2)
 
-    def distance(self, logs: Array) -> float:
-        """The distance of a network's kernels, with the best output scale."""
-        return self.target.distance(self._found(self._rescaled(logs)))
+    def distance(self, logs: Array, *, rescale: bool = True) -> float:
+        """The distance of a network's kernels, with the best output scale unless `rescale` is false."""
+        return self.target.distance(self._found(self._rescaled(logs) if rescale else logs))
 
     def closest(self, start: Array) -> Array:
         """The numbers of the network that is closest."""
@@ -164,7 +159,7 @@ class Fit:
 
     def _found(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
-        return self.kernels.named(self.target.kernels, Numbers.of(logs, rates=self.rates))
+        return self.kernels.named(self.target.kernels, Numbers.of(logs))
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
@@ -204,17 +199,9 @@ def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
     return [logs, np.append(logs, math.log(_LINEAR_START))]
 
 
-def with_unit_rates(logs: Array) -> Array:
-    """The logarithms of the same network and of learning-rate multipliers of 1."""
-    layers = len(logs) // 2
-    return np.insert(logs, [2 * layers] * (layers + 1), 0.0)
-
-
-def network_at(
-    model: DEQ | ConvDEQ, logs: Array, centre: float | None, *, rates: bool = False
-) -> Explicit | ConvExplicit:
+def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
-    numbers = Numbers.of(logs, rates=rates)
+    numbers = Numbers.of(logs)
     layers = [model.activation] * len(numbers.weights)
     if numbers.linear:
         layers[0] = _with_linear_part(model.activation, numbers.linear)
@@ -233,11 +220,6 @@ def _with_linear_part(phi: Activation, more: float) -> Activation:
     return activation("leaky_relu", a=right + slope, b=left + slope).shifted(at_zero)
 
 
-def trained_with(network: Explicit | ConvExplicit, rates: Sequence[float] | None) -> Model:
-    """The network, with the tangent kernel of training with these learning-rate multipliers."""
-    return network.with_rates(rates) if isinstance(network, Explicit) and rates is not None else network
-
-
 # --- the family -------------------------------------------------------------------------------------------------------
 
 
@@ -249,13 +231,9 @@ class InjectedFamily(NetworkFamily):
 
     Attributes:
         layers: number of hidden layers.
-        multipliers: whether learning-rate multipliers are designed as well, for kernel="both": of the weights that read
-            the input, of those of each later layer, of the readout. Then the tangent kernel is that of training with
-            them (`Design.multipliers`), and both kernels are met a few times as well.
     """
 
     layers: int
-    multipliers: bool = False
     name = "injected"
     in_auto = False
     matches_both = True
@@ -270,19 +248,10 @@ class InjectedFamily(NetworkFamily):
         model, centre = self._checked(task)
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
-        fit = Fit(model, target, centre, rates=self.multipliers)
-        if self.multipliers:
-            plain = self.without_multipliers.solve(task, thorough=thorough)
-            starts = [with_unit_rates(plain.logs)]
-        else:
-            starts = starts_from(model, cut_start(model, self.layers))
+        fit = Fit(model, target, centre)
+        starts = starts_from(model, cut_start(model, self.layers))
         logs = min(map(fit.closest, starts), key=fit.distance)
         return self._solution(model, centre, logs, fit.distance(logs))
-
-    @property
-    def without_multipliers(self) -> InjectedFamily:
-        """The same family with variances alone."""
-        return InjectedFamily(self.layers)
 
     def _checked(self, task: Task) -> tuple[DEQ | ConvDEQ, float | None]:
         """The model, and τ0 if its activation is centred there: then each layer is, at its own scale."""
@@ -293,22 +262,12 @@ class InjectedFamily(NetworkFamily):
             )
         if task.kernel == "ntk_paper":
             raise InputError("The papers' tangent kernel is that of no network: use kernel='ntk', or 'both'.")
-        if model.bias2 and isinstance(model, DEQ):
-            raise InputError(
-                f"bias2 = {model.bias2:g}: injected networks have no bias. Give the rows a constant column "
-                "√(bias2/sigma_b2) and the DEQ bias2=0: that is the same model."
-            )
-        if self.multipliers and (task.kernel != "both" or isinstance(model, ConvDEQ)):
-            raise InputError(
-                "Learning-rate multipliers are designed with kernel='both' for a DEQ: one kernel does not need them, "
-                "and convolutional networks have none."
-            )
         return model, task.tau0 if is_centred(model, task.tau0) else None
 
     def _solution(
         self, model: DEQ | ConvDEQ, centre: float | None, logs: Array, distance: float
     ) -> InjectedSolution:
-        network = network_at(model, logs, centre, rates=self.multipliers)
+        network = network_at(model, logs, centre)
         reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
         return InjectedSolution(self, network, distance, 0.0, reason, logs=logs, centre=centre)
 
@@ -321,53 +280,22 @@ class InjectedSolution(Solution):
     centre: float | None
 
     @property
-    def rates(self) -> tuple[float, ...] | None:
-        """Learning-rate multipliers, where the family designs them."""
-        found = Numbers.of(
-            self.logs, rates=isinstance(self.family, InjectedFamily) and self.family.multipliers
-        )
-        return None if found.rates is None else tuple(found.rates.tolist())
-
-    @property
     def misfit(self) -> float:
         """The relative distance of the kernels where they were compared."""
         return self.residual
 
     def fitted_to(self, task: Task, samples: Array) -> InjectedSolution:
-        """The network fitted to the exact kernels of samples, never further from them than the DEQ cut.
-
-        First by least squares at some pairs; of rows then in the operator norm of the whole matrices, which is what
-        networks are judged by.
-        """
+        """The network fitted to the exact kernels of samples, by least squares at some pairs of them."""
         family, model = self.family, task.model
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
-        target, rates = samples_target(model, samples, task.kernel), family.multipliers
-        fit = Fit(model, target, self.centre, rates=rates)
-        if rates:
-            plain = family.without_multipliers
-            fitted = plain.solve(task, thorough=False).fitted_to(task, samples)
-            starts = [self.logs, with_unit_rates(fitted.logs)]
-        else:
-            starts = [self.logs, cut_start(model, family.layers)]
-        begin = min(starts, key=fit.distance)
-        begins = [begin] if rates else starts_from(model, begin)
+        fit = Fit(model, samples_target(model, samples, task.kernel), self.centre)
+        begins = starts_from(model, min(self.logs, cut_start(model, family.layers), key=fit.distance))
         # Of images a fit takes seconds, and the linear part is always of use.
         tried = [fit.closest(one) for one in (begins if isinstance(model, DEQ) else begins[-1:])]
         logs = min(tried, key=fit.distance)
         if not isinstance(model, DEQ):
             return family._solution(model, self.centre, logs, fit.distance(logs))
-        # It starts from the DEQ cut after as many steps, too, and only comes closer.
-        judge = OperatorNormFit(model, samples, kernels_of(task.kernel), self.centre, rates=rates)
-        cut = cut_start(model, family.layers)
-        closest = judge.closest_in_each((logs, *starts), with_unit_rates(cut) if rates else cut)
-        found = family._solution(model, self.centre, closest, 0.0)
         # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
-        reference = reference_target(model, task.tau0, task.kernel)
-        values = [values_at(found.trained, reference.pairs, name) for name in reference.kernels]
-        return family._solution(model, self.centre, found.logs, reference.distance(values))
-
-    @property
-    def trained(self) -> Model:
-        """The network with the tangent kernel of training with its multipliers, if it has any."""
-        return trained_with(self.network, self.rates)
+        around = Fit(model, reference_target(model, task.tau0, task.kernel), self.centre)
+        return family._solution(model, self.centre, logs, around.distance(logs, rescale=False))

@@ -9,19 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
 
 from notsodeep.designs.closed_forms import ClosedForms, one_curved_layer
 from notsodeep.designs.families import NetworkFamily, Solution, Task
-from notsodeep.designs.learning_rates import (
-    closest,
-    match_multipliers,
-    matched_together,
-    tangent_coefficients,
-)
 from notsodeep.designs.least_squares import best_network, least_drift
 from notsodeep.designs.matching_equations import (
     EXACT,
@@ -32,8 +24,6 @@ from notsodeep.designs.matching_equations import (
     LayerKind,
     ShapeParameters,
 )
-from notsodeep.designs.result import Tangent
-from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.gaussian.activations import Activation, activation
 
 SQRT2, SQRT3, SQRT6 = math.sqrt(2.0), math.sqrt(3.0), math.sqrt(6.0)
@@ -79,26 +69,6 @@ def _hinges(k: float) -> _Parts:
     return _Parts(even_size, odd_size, inside, Basis(*even, *odd))
 
 
-class TwoKnots(LayerKind):
-    """Piecewise linear with knots ±k and three free slopes: bounded growth, cheap."""
-
-    name = "piecewise_linear"
-    bounds = ((0.25, 2.5),)
-    grid = ((0.6,), (1.0,), (0.4,), (1.5,), (0.8,), (2.0,))
-    shortage = "kinks put more of the energy beyond order 2 than there is room for"
-
-    def basis(self, shape: ShapeParameters) -> Basis:
-        return _hinges(shape[0]).basis
-
-    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
-        parts = _hinges(layer.shape[0])
-        outside = layer.linear - layer.odd * parts.odd_linear / parts.odd_size
-        bend = layer.even / parts.even_size
-        slopes = (outside - bend, outside + layer.odd / parts.odd_size, outside + bend)
-        ratio, knot = output_scale / input_scale, layer.shape[0] * input_scale
-        return activation("piecewise_linear", knots=(-knot, knot), slopes=[ratio * slope for slope in slopes])
-
-
 class LeakyReLU(LayerKind):
     """max(a x, b x), docs/theory.md (7.5): no odd part."""
 
@@ -115,14 +85,16 @@ class LeakyReLU(LayerKind):
         return activation("leaky_relu", a=ratio * (layer.linear + bend), b=ratio * (layer.linear - bend))
 
 
-class HardTanh(TwoKnots):
+class HardTanh(LayerKind):
     """a · clip(x, -c, c), docs/theory.md (2.8): one shape parameter k = c/τ0, no even part, flat outside."""
 
     name = "hard_tanh"
     bounds = ((1e-3, 8.0),)
     has_even = False
     has_freedom = False
-    shortage = LayerKind.shortage
+
+    def basis(self, shape: ShapeParameters) -> Basis:
+        return _hinges(shape[0]).basis
 
     def angles(self, odd_only: bool) -> int:
         return 0
@@ -145,10 +117,10 @@ class HardTanh(TwoKnots):
 # --- polynomials --------------------------------------------------------------------------------------------------
 
 
-class Cubic(LayerKind):
+class Polynomial(LayerKind):
     """Polynomials of degree 3: E and O are He₂/√2 and He₃/√6. They grow without bound."""
 
-    name = "cubic"
+    name = "polynomial"
 
     def basis(self, shape: ShapeParameters) -> Basis:
         return Basis(1.0, 2.0, 2.0, SQRT6, 3.0, 3.0)
@@ -160,66 +132,12 @@ class Cubic(LayerKind):
         return activation("polynomial", coefficients=scaled)
 
 
-class Quadratic(Cubic):
+class Quadratic(Polynomial):
     """Polynomials of degree 2 (ICLR, Corollary 1)."""
 
     name = "quadratic"
     has_odd = False
     shortage = "a quadratic layer has no energy beyond order 2"
-
-
-# --- smooth layers ------------------------------------------------------------------------------------------------
-
-# The trapezoidal rule on analytic functions under a Gaussian converges like exp(-2π·strip/step); tanh(2u) has
-# a strip of π/4, which a step of 1/10 resolves to 1e-21.
-_STEP = 0.1
-_NODES = np.arange(-120, 121) * _STEP
-_WEIGHTS = np.exp(-0.5 * _NODES**2) * (_STEP / math.sqrt(2.0 * math.pi))
-
-
-@lru_cache(maxsize=4096)
-def _smooth_parts(sharpness: float, clip: float) -> _Parts:
-    """E from softplus(sharpness · u) and O from tanh(clip · u)."""
-    u, weights = _NODES, _WEIGHTS
-    even = np.logaddexp(0.0, sharpness * u) - 0.5 * sharpness * u
-    even = even - weights @ even
-    even_size = math.sqrt(float(weights @ even**2))
-    even, even_rate = even / even_size, 0.5 * sharpness * np.tanh(0.5 * sharpness * u) / even_size
-    bounded = np.tanh(clip * u)
-    projection = float(weights @ (bounded * u))
-    odd = bounded - projection * u
-    odd_size = math.sqrt(float(weights @ odd**2))
-    odd, odd_rate = odd / odd_size, (clip * (1.0 - bounded**2) - projection) / odd_size
-    basis = Basis(
-        even_second=float(weights @ (even * u**2)) ** 2 / 2.0,
-        even_slope=float(weights @ (even * even_rate * u)),
-        even_roughness=float(weights @ even_rate**2),
-        odd_third=float(weights @ (odd * u**3)),
-        odd_slope=float(weights @ (odd * odd_rate * u)),
-        odd_roughness=float(weights @ odd_rate**2),
-    )
-    return _Parts(even_size, odd_size, projection, basis)
-
-
-class SmoothSum(LayerKind):
-    """a x + b softplus(k x) + c tanh(k' x): smoother than any kink, linear growth."""
-
-    name = "smooth"
-    bounds = ((0.3, 2.0), (0.4, 2.0))
-    grid = ((1.0, 1.0), (0.5, 1.0), (1.0, 0.6), (0.5, 0.6), (1.5, 1.5), (0.3, 0.5))
-
-    def basis(self, shape: ShapeParameters) -> Basis:
-        return _smooth_parts(*shape).basis
-
-    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
-        sharpness, clip = layer.shape
-        parts = _smooth_parts(sharpness, clip)
-        bend, bounded = layer.even / parts.even_size, layer.odd / parts.odd_size
-        linear = layer.linear - bounded * parts.odd_linear - 0.5 * sharpness * bend
-        made = activation(
-            "smooth_sum", linear=linear, bend=bend, sharpness=sharpness, bounded=bounded, clip=clip
-        )
-        return made.scaled(amplitude=output_scale, gain=1.0 / input_scale)
 
 
 # --- families ---------------------------------------------------------------------------------------------------------
@@ -243,7 +161,6 @@ class LayeredFamily(NetworkFamily):
     closed_forms: ClosedForms = one_curved_layer
     in_auto: bool = True
     last_resort: bool = False
-    matches_both = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -270,37 +187,15 @@ class LayeredFamily(NetworkFamily):
         return _solution(task, self, candidates[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LayeredSolution(Solution):
-    """The best network of layers of one kind, with the same network without units."""
-
-    candidate: Candidate
-
-    def match_tangent(self, task: Task, alternatives: Sequence[NetworkFamily]) -> Solution:
-        """Of all designs that are exact for the conjugate kernel, the one whose tangent kernel comes closest."""
-        target = coefficients(task.model, task.tau0, "ntk")
-        equations = Equations.of(target)
-        best, family = match_multipliers(self.candidate, equations), self.family
-        for other in alternatives:
-            matched = closest(other.exact_candidates(task.equations), equations)
-            # A deeper network must earn its layers.
-            if matched is not None and matched.residual < 0.5 * best.residual - EXACT:
-                best, family = matched, other
-        if self.exact and best.residual > EXACT:
-            best = matched_together(best, task.equations, equations)
-        found = self if best.candidate is self.candidate else _solution(task, family, best.candidate)
-        reached = tangent_coefficients(found.network, task.tau0, best.multipliers)
-        return replace(found, tangent=Tangent(best.multipliers, target, reached))
-
-
 def _solution(
     task: Task, family: NetworkFamily, candidate: Candidate, drift: float | None = None
-) -> _LayeredSolution:
+) -> Solution:
     network, residual = candidate.network(task.tau0), task.equations.largest_residual(candidate)
     if drift is None:
         drift = task.response.drift(network)
+    network = task.with_constant(network)
     reason = obstruction(task.equations, candidate.kind, len(candidate.layers))
-    return _LayeredSolution(family, network, residual, drift, reason, candidate=candidate)
+    return Solution(family, network, residual, drift, reason)
 
 
 def obstruction(equations: Equations, kind: LayerKind, layers: int) -> str:

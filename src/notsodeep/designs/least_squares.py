@@ -188,14 +188,17 @@ class NormResponse:
     Attributes:
         enough: the drift up to which no other family of the same depth is tried.
         tolerable: the drift up to which no deeper network is tried.
+
+    Networks are compared with the diagonal less `constant`, which a bias adds to every entry.
     """
 
-    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str) -> None:
+    def __init__(self, model: DEQ | Explicit, tau0: float, kernel: str, constant: float = 0.0) -> None:
         self.tau0, self.kernel = tau0, kernel
         group = "ck" if kernel == "ck" else "ntk"
         self.enough, self.tolerable = SIMPLEST[group], DEEPER[group]
         self._size = float(exact_diagonal(model, np.array([tau0**2]), kernel)[0])
         self._wanted = self._of(model)
+        self._wanted[: len(NORMS)] -= constant
 
     def _of(self, model: DEQ | Explicit) -> Array:
         squares = self.tau0**2 * NORMS

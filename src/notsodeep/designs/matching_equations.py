@@ -20,12 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.equivalents.coefficients import Coefficients
+from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.gaussian.activations import Activation
-from notsodeep.models import Explicit
+from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import Array
 
-# Knots of a layer, or the sharpness of its parts.
+# The knot of a hard tanh; other kinds have none.
 ShapeParameters = tuple[float, ...]
 
 # The names of the four equations, in the order of docs/theory.md (7.1).
@@ -36,6 +37,13 @@ EXACT = 1e-9
 NEGLIGIBLE = 1e-13
 # Angles stay off the corners, where a weight vanishes and with it the derivative.
 _CORNER = 1e-9
+
+
+def design_scalars(model: Model, tau0: float, kernel: str, *, has_bias: bool) -> Coefficients:
+    """The scalars that a design matches; where the model has a bias, those of the kernel after centring."""
+    if has_bias and isinstance(model, DEQ | Explicit):
+        return centred_kernel_coefficients(model, tau0, kernel)[0]
+    return coefficients(model, tau0, kernel)
 
 
 def relative_residuals(target: Coefficients, reached: Coefficients) -> dict[str, float]:
@@ -175,7 +183,6 @@ class LayerKind(ABC):
     Attributes:
         name: what designs with such layers are called.
         bounds: lower and upper bound of each shape parameter.
-        grid: shape parameters at which closed forms are tried, best first.
         has_even, has_odd: whether there is an E, an O.
         has_freedom: whether exact designs leave a freedom, which is then spent on the norms of the data.
         shortage: why a target may be out of reach, in words.
@@ -183,7 +190,6 @@ class LayerKind(ABC):
 
     name: str
     bounds: tuple[tuple[float, float], ...] = ()
-    grid: tuple[ShapeParameters, ...] = ((),)
     has_even: bool = True
     has_odd: bool = True
     has_freedom: bool = True
@@ -250,25 +256,20 @@ class Candidate:
         parts = zip(self.layers, outputs, strict=True)
         return Explicit([self.kind.activation(layer, tau0, output) for layer, output in parts]).centred(tau0)
 
-    def energies(self, *, tangent: bool, multipliers: Sequence[float] | None = None) -> Array:
-        """The left-hand sides of the equations, docs/theory.md (4.14) and (4.15), in the order of `EQUATIONS`.
-
-        With `multipliers`, one for the weights of each layer and one for the readout, the tangent kernel is that of
-        training with these learning rates: docs/matching_both.md.
-        """
-        rates = [1.0] * (len(self.layers) + 1) if multipliers is None else multipliers
+    def energies(self, *, tangent: bool) -> Array:
+        """The left-hand sides of the equations, docs/theory.md (4.14) and (4.15), in the order of `EQUATIONS`."""
         linear, norm, trace, slope = 1.0, 0.0, 0.0, 1.0
-        tangent_linear, tangent_norm, tangent_trace, tangent_diagonal = rates[0], 0.0, 0.0, rates[0]
-        for layer, rate in zip(self.layers, rates[1:], strict=True):
+        tangent_linear, tangent_norm, tangent_trace, tangent_diagonal = 1.0, 0.0, 0.0, 1.0
+        for layer in self.layers:
             first, second = layer.slope2, layer.curvature2
             tangent_trace = first * tangent_trace + 2.0 * second * tangent_linear * linear
             linear, before = first * linear, linear
             norm = first * norm + second * slope**2
             trace = first * trace + second * before**2
-            tangent_linear = rate * linear + first * tangent_linear
-            tangent_norm = rate * norm + first * tangent_norm
-            tangent_trace += rate * trace
-            tangent_diagonal = rate + layer.roughness * tangent_diagonal
+            tangent_linear = linear + first * tangent_linear
+            tangent_norm = norm + first * tangent_norm
+            tangent_trace += trace
+            tangent_diagonal = 1.0 + layer.roughness * tangent_diagonal
             slope *= layer.energy_slope
         if tangent:
             found = np.array([tangent_diagonal, tangent_linear, tangent_norm, tangent_trace])

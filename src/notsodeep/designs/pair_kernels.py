@@ -68,33 +68,23 @@ class Numbers:
         output: the scale g of the output, as a variance.
         weights, inject: w_l and c_l.
         linear: what the linear part of the first layer adds to F'; 0 without one.
-        rates: learning-rate multipliers of the weights that read the input, of those of each later layer and of the
-            readout; None for all 1.
     """
 
     output: float
     weights: Array
     inject: Array
     linear: float
-    rates: Array | None = None
 
     @classmethod
-    def of(cls, logs: Array, *, rates: bool = False) -> Numbers:
-        """The numbers with these logarithms: 2L of them, L + 1 rates if there are any, and one for a linear part."""
-        numbers, layers = np.exp(logs), layers_of(logs, rates=rates)
-        count = 2 * layers + (layers + 1 if rates else 0)
+    def of(cls, logs: Array) -> Numbers:
+        """The numbers with these logarithms: 2L of them, and one more for a linear part."""
+        numbers, layers = np.exp(logs), len(logs) // 2
         return cls(
             float(numbers[0]),
             numbers[1 : layers + 1],
             numbers[layers + 1 : 2 * layers],
-            float(numbers[-1]) if len(numbers) > count else 0.0,
-            numbers[2 * layers : count] if rates else None,
+            float(numbers[-1]) if len(numbers) % 2 else 0.0,
         )
-
-
-def layers_of(logs: Array, *, rates: bool) -> int:
-    """The number of layers L of a network with these logarithms: 2L of them or, with rates, 3L + 1; or one more."""
-    return (len(logs) - 1) // 3 if rates else len(logs) // 2
 
 
 class PairKernels:
@@ -117,37 +107,30 @@ class PairKernels:
         self._closed = shape.kinked_pieces is None and shape.pair_moments(flat, flat, 0.5 * flat) is not None
         self._range, self._series = LogInterval(0.0, 0.0), np.empty((0, 0))
 
-    def kernels(
-        self, weights: Array, inject: Array, linear: float = 0.0, rates: Array | None = None
-    ) -> tuple[Array, Array]:
+    def kernels(self, weights: Array, inject: Array, linear: float = 0.0) -> tuple[Array, Array]:
         """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1.
 
-        `linear` is what a linear part of the first layer adds to F' (and times Λ to F), docs/theory.md (10.13); `rates`
-        are learning-rate multipliers, as `Explicit.with_rates` takes them.
+        `linear` is what a linear part of the first layer adds to F' (and times Λ to F), docs/theory.md (10.13).
         """
-        rates = np.ones(len(weights) + 1) if rates is None else rates
-        energy, features = self._squares, self.pairs.cross
-        diagonal, tangent = rates[0] * energy, rates[0] * features
+        diagonal = energy = self._squares
+        tangent = features = self.pairs.cross
         for number, (weight, again) in enumerate(zip(weights, (0.0, *inject), strict=True)):
             q, diagonal = (
-                self._enter(one, self._squares, weight, more, number)
-                for one, more in ((energy, again), (diagonal, rates[0] * again))
+                self._enter(one, self._squares, weight, again, number) for one in (energy, diagonal)
             )
             c, tangent = (
-                self._enter(one, self.pairs.cross, weight, more, number)
-                for one, more in ((features, again), (tangent, rates[0] * again))
+                self._enter(one, self.pairs.cross, weight, again, number) for one in (features, tangent)
             )
             features, slopes, energy, steepness = self._layer(q, c)
             if linear and number == 0:
                 features, slopes = features + linear * c, slopes + linear
                 energy, steepness = energy + linear * q, steepness + linear
-            rate = rates[number + 1]
-            tangent, diagonal = rate * features + slopes * tangent, rate * energy + steepness * diagonal
+            tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
         return self.pairs.read(features, energy[:-1]), self.pairs.read(tangent, diagonal[:-1])
 
     def named(self, names: Sequence[str], numbers: Numbers) -> list[Array]:
         """The kernels with these names of the network with these numbers."""
-        both = self.kernels(numbers.weights, numbers.inject, numbers.linear, numbers.rates)
+        both = self.kernels(numbers.weights, numbers.inject, numbers.linear)
         return [numbers.output * both[0 if name == "ck" else 1] for name in names]
 
     def _enter(self, signal: Array, inputs: Array, weight: float, again: float, number: int) -> Array:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from notsodeep.designs import stored_values
-from notsodeep.designs.evidence import HeldOut, Polish, evidence_to_dict, stored_held_out, stored_polish
-from notsodeep.designs.learning_rates import as_multipliers, tangent_coefficients
-from notsodeep.designs.matching_equations import EQUATIONS, EXACT, relative_residuals
+from notsodeep.designs.evidence import HeldOut, evidence_to_dict, stored_held_out
+from notsodeep.designs.matching_equations import EQUATIONS, EXACT, design_scalars, relative_residuals
 from notsodeep.display import Shown, curves
-from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model, as_tau
@@ -51,25 +50,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Tangent:
-    """The tangent kernel of a design for both kernels: learning-rate multipliers, target and what they reach."""
-
-    multipliers: tuple[float, ...]
-    target: Coefficients
-    reached: Coefficients
-
-    @property
-    def residuals(self) -> dict[str, float]:
-        """Relative residual of each tangent equation."""
-        return relative_residuals(self.target, self.reached)
-
-    @property
-    def residual(self) -> float:
-        """The largest relative residual of the tangent equations."""
-        return max(self.residuals.values())
-
-
-@dataclass(frozen=True)
 class Curve:
     """An activation over the range where its pre-activations live: standard deviation `scale`."""
 
@@ -94,13 +74,12 @@ class Design(Shown):
             centred: it has no such scalars, and an injected network does without them.
         tried: families that were tried before, with their residuals.
         drift: how differently the two kernels follow a norm that changes by a quarter, relative to the diagonal.
-        tangent: for "both", the multipliers and the tangent kernel's scalars.
-        polish: for a design polished on data, by how much it helped.
         misfit: for an injected network, the distance of its kernels from the model's at norms and angles around tau0.
             For images: at those it was fitted to, or at images of one colour around tau0 if there were none.
         held_out: for an injected network fitted to samples, distances on other samples.
-        rates: for an injected network with learning-rate multipliers, these.
         fitted_to: for an injected network that was fitted to samples and not judged on others, how many.
+        bias2: variance of the bias of the model. With one, `target` and `reached` are the scalars of the kernels after
+            centring their rows and columns; what centring removes, a readout with an intercept does not see.
         reason: why the family cannot do better, for a design that is not exact.
     """
 
@@ -114,13 +93,11 @@ class Design(Shown):
     reached: Coefficients | None
     tried: tuple[Attempt, ...] = ()
     drift: float = 0.0
-    tangent: Tangent | None = None
-    polish: Polish | None = None
     reason: str = ""
     misfit: float | None = None
     held_out: HeldOut | None = None
-    rates: tuple[float, ...] | None = None
     fitted_to: int = 0
+    bias2: float = 0.0
 
     @property
     def residuals(self) -> dict[str, float]:
@@ -131,27 +108,13 @@ class Design(Shown):
 
     @property
     def residual(self) -> float:
-        """The largest relative residual; for "both" that of the tangent kernel counts as well.
-
-        For an injected network, which is matched to whole kernels: their distance `misfit`.
-        """
-        if self.misfit is not None:
-            return self.misfit
-        largest = max(self.residuals.values())
-        return largest if self.tangent is None else max(largest, self.tangent.residual)
+        """The largest relative residual; for an injected network, matched to whole kernels, their distance `misfit`."""
+        return max(self.residuals.values()) if self.misfit is None else self.misfit
 
     @property
     def exact(self) -> bool:
         """Whether the four numbers that decide the kernel in high dimension agree to 1e-9; on data it still differs."""
         return self.residual <= EXACT
-
-    @property
-    def multipliers(self) -> tuple[float, ...] | None:
-        """Learning-rate multipliers of the layers' weights and of the readout, for kernel="both".
-
-        The first is that of all weights that read the input, in whichever layer.
-        """
-        return self.rates if self.tangent is None else self.tangent.multipliers
 
     def explain(self) -> str:
         """The verdict in words: whether the four numbers agree, which equation is off, why, and what to try."""
@@ -161,15 +124,6 @@ class Design(Shown):
         if self.tried:
             tried = (f"{entry.family} (off by {entry.residual:.1e}: {entry.reason})" for entry in self.tried)
             parts.append("Tried before: " + "; ".join(tried) + ".")
-        if self.tangent is not None:
-            parts.append(_tangent_words(self.tangent))
-        if self.rates is not None:
-            parts.append(
-                "Its tangent kernel is that of training with the multipliers; the first belongs to all weights that "
-                "read the input."
-            )
-        if self.polish is not None:
-            parts.append(f"It was then {self.polish}; the scalars are off by what the table shows.")
         if self.held_out is not None:
             parts.append(f"It was fitted to {self.held_out.samples} samples; {self.held_out}.")
         elif self.fitted_to:
@@ -208,10 +162,6 @@ class Design(Shown):
 
     def to_json(self) -> str:
         """JSON text with every number, from which `from_json` makes an equal design."""
-        tangent = None
-        if self.tangent is not None:
-            target = stored_values.coefficients_to_dict(self.tangent.target)
-            tangent = {"multipliers": list(self.tangent.multipliers), "target": target}
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -224,15 +174,12 @@ class Design(Shown):
             "reached": stored_values.coefficients_to_dict(self.reached),
             "tried": [[entry.family, entry.residual, entry.reason] for entry in self.tried],
             "drift": self.drift,
-            "tangent": tangent,
-            "polish": evidence_to_dict(self.polish),
             "reason": self.reason,
+            "bias2": self.bias2,
         }
         if self.misfit is not None:
             variances = {"weights": list(self.network.weights), "inject": list(self.network.inject)}
             content |= {**variances, "misfit": self.misfit, "held_out": evidence_to_dict(self.held_out)}
-        if self.rates is not None:
-            content["rates"] = list(self.rates)
         if self.fitted_to:
             content["fitted_to"] = self.fitted_to
         if isinstance(self.network, ConvExplicit):
@@ -254,7 +201,7 @@ class Design(Shown):
                 f"{data.get('format')!r}, version {data.get('version')!r}."
             )
         injected = "misfit" in data
-        optional = [name for name in ("images", "rates", "fitted_to") if name in data]
+        optional = [name for name in ("images", "fitted_to") if name in data]
         keys = (*_KEYS, *(_INJECTED if injected else ()), *optional)
         data = stored_values.mapping(dict(data), "a design", keys)
         network = _stored_network(data)
@@ -264,14 +211,17 @@ class Design(Shown):
             one_of(data["kernel"], KERNELS, "kernel"),
         )
         matched = "ck" if kernel == "both" else kernel
-        target = _stored_target(data["target"], model, tau0, matched)
+        bias2 = stored_values.number(data["bias2"], "bias2")
+        if model is not None and getattr(model, "bias2", 0.0) != bias2:
+            raise InputError("The stored bias2 is not that of the stored model.")
+        target = _stored_target(data["target"], model, tau0, matched, bias2 > 0.0)
         reached = stored_values.coefficients_from_dict(data["reached"])
         if reached is not None:
-            _agree(reached, coefficients(network, tau0, matched), "network")
+            _agree(reached, design_scalars(network, tau0, matched, has_bias=bias2 > 0.0), "network")
         if (target is None or reached is None) and not injected:
             raise InputError("A design that was matched to scalars has a target and what it reached.")
-        if (data["tangent"] is not None) != (kernel == "both" and not injected):
-            raise InputError("A design for both kernels, and no other, has a tangent part.")
+        if kernel == "both" and not injected:
+            raise InputError("A design for both kernels is an injected network.")
         if not isinstance(data["tried"], list):
             raise InputError(f"'tried' must be a list, not {data['tried']!r}.")
         return cls(
@@ -284,12 +234,10 @@ class Design(Shown):
             reached=reached,
             tried=tuple(_stored_attempt(entry) for entry in data["tried"]),
             drift=stored_values.number(data["drift"], "drift"),
-            tangent=_stored_tangent(data["tangent"], network, model, tau0),
-            polish=stored_polish(data["polish"]),
             reason=str(data["reason"]),
+            bias2=bias2,
             misfit=stored_values.number(data["misfit"], "misfit") if injected else None,
             held_out=stored_held_out(data["held_out"]) if injected else None,
-            rates=tuple(as_multipliers(data["rates"], network)) if "rates" in data else None,
             fitted_to=int(stored_values.number(data["fitted_to"], "fitted_to")) if "fitted_to" in data else 0,
         )
 
@@ -315,13 +263,7 @@ class Design(Shown):
         lines = [head, *(f"  layer {number}: {words}" for number, words in enumerate(self.layer_words(), 1))]
         if self.target is not None and self.reached is not None:
             lines += _table(self.target, self.reached, self.residuals)
-        if self.multipliers is not None:
-            rates = ", ".join(f"{rate:.6g}" for rate in self.multipliers)
-            lines += [f"  learning-rate multipliers (layers, readout): {rates}"]
-        if self.tangent is not None:
-            lines += _table(self.tangent.target, self.tangent.reached, self.tangent.residuals)
-        lines += [f"  {evidence}" for evidence in (self.polish, self.held_out) if evidence is not None]
-        return "\n".join(lines)
+        return "\n".join(lines if self.held_out is None else [*lines, f"  {self.held_out}"])
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -399,13 +341,15 @@ def _headline(design: Design) -> str:
         )
     if design.exact:
         return (
-            f"{what}: the four numbers agree, the worst to {design.residual:.1e}. How far the kernels differ on data: "
-            "notsodeep.twin_distances(design, X). With rows (X=rows, or --data in the shell) an injected network is "
-            "weighed against it."
+            f"{what}: the four numbers agree{_after_centring(design)}, the worst to {design.residual:.1e}. "
+            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in "
+            "the shell) an injected network is weighed against it."
         )
-    if design.tangent is not None and max(design.residuals.values()) <= EXACT:
-        return f"{what}: the four numbers of the conjugate kernel agree, those of the tangent kernel nearly."
     return f"{what} is the best approximation of this family: the four numbers do not all agree."
+
+
+def _after_centring(design: Design) -> str:
+    return " after centring the kernels" if design.bias2 else ""
 
 
 def _equations_off(design: Design) -> str:
@@ -415,27 +359,14 @@ def _equations_off(design: Design) -> str:
 
 
 def _remedy(design: Design) -> str:
-    if design.tangent is not None or design.polish is not None:
-        return ""
     if design.kernel == "ntk_paper":
         return (
             "What to do: match the true tangent kernel, kernel='ntk' (--kernel ntk); the papers' one is that of no "
             "network."
         )
     return (
-        "What to do: family='auto' (--family auto) takes the simplest family that matches; 'smooth' and 'cubic' reach "
+        "What to do: family='auto' (--family auto) takes the simplest family that matches; 'polynomial' reaches "
         "furthest."
-    )
-
-
-def _tangent_words(tangent: Tangent) -> str:
-    if tangent.residual <= EXACT:
-        return "With the multipliers the tangent kernel agrees as well."
-    worst = max(tangent.residuals, key=tangent.residuals.__getitem__)
-    return (
-        f"With the multipliers the tangent kernel is off by {100 * tangent.residual:.3g} % in "
-        f"{_EQUATION_WORDS[worst]}: the second-order equations ask for different sums of the same rates "
-        "(docs/matching_both.md)."
     )
 
 
@@ -446,17 +377,15 @@ _INJECTED = ("weights", "inject", "misfit", "held_out")
 _IMAGES = ("bias2", "filter_size", "padding", "readout")
 _KEYS = (
     *("format", "version", "layers"),
-    *(
-        entry.name
-        for entry in fields(Design)
-        if entry.name not in ("network", "rates", "fitted_to", *_INJECTED)
-    ),
+    *(entry.name for entry in fields(Design) if entry.name not in ("network", "fitted_to", *_INJECTED)),
 )
 
 
 def _stored_network(data: Mapping[str, Any]) -> Any:
     variances = {name: data[name] for name in ("weights", "inject") if name in data}
     if "images" not in data:
+        if variances and data["bias2"]:
+            variances["bias2"] = data["bias2"]
         return Explicit.from_dict({"kind": "explicit", "layers": data["layers"], **variances})
     images = stored_values.mapping(data["images"], "the images of a design", _IMAGES)
     return ConvExplicit.from_dict({"kind": "conv_explicit", "layers": data["layers"], **variances, **images})
@@ -470,14 +399,16 @@ def _agree(stored: Coefficients, computed: Coefficients, what: str) -> None:
         )
 
 
-def _stored_target(data: Any, model: Model | None, tau0: float, kernel: str) -> Coefficients | None:
+def _stored_target(
+    data: Any, model: Model | None, tau0: float, kernel: str, has_bias: bool
+) -> Coefficients | None:
     target = stored_values.coefficients_from_dict(data)
     if target is None:
         return None
     if target.kernel != kernel or target.tau0 != tau0:
         raise InputError("The stored target belongs to another kernel or another tau0 than the design.")
     if model is not None:
-        _agree(target, coefficients(model, tau0, kernel), "model")
+        _agree(target, design_scalars(model, tau0, kernel, has_bias=has_bias), "model")
     return target
 
 
@@ -485,16 +416,3 @@ def _stored_attempt(entry: Any) -> Attempt:
     if not isinstance(entry, list) or len(entry) != 3:
         raise InputError(f"An entry of 'tried' is [family, residual, reason], not {entry!r}.")
     return Attempt(str(entry[0]), stored_values.number(entry[1], "residual"), str(entry[2]))
-
-
-def _stored_tangent(data: Any, network: Explicit, model: Model | None, tau0: float) -> Tangent | None:
-    if data is None:
-        return None
-    entry = stored_values.mapping(data, "the tangent part", ("multipliers", "target"))
-    if not isinstance(entry["multipliers"], list):
-        raise InputError(f"Multipliers must be a list, not {entry['multipliers']!r}.")
-    rates = tuple(stored_values.number(rate, "a multiplier") for rate in entry["multipliers"])
-    target = _stored_target(entry["target"], model, tau0, "ntk")
-    if target is None:
-        raise InputError("The tangent part of a design has a target.")
-    return Tangent(rates, target, tangent_coefficients(network, tau0, rates))

@@ -9,7 +9,6 @@ Two models with the same scalars have the same kernel, asymptotically, on every 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
@@ -151,12 +150,16 @@ def _implicit(model: DEQ, tau0: float, kernel: str) -> Coefficients:
     return _implicit_tangent(model, moments, features, kernel)
 
 
-def _refuse_without_equivalent(model: DEQ) -> None:
+def _refuse_bias(model: DEQ | Explicit) -> None:
     if model.bias2 > 0.0:
         raise InputError(
             f"bias2 = {model.bias2:g} puts a constant of order 1 off the diagonal, which the asymptotic "
             "equivalent does not cover. Set bias2=0, or use form='refined', which carries the bias."
         )
+
+
+def _refuse_without_equivalent(model: DEQ) -> None:
+    _refuse_bias(model)
     if model.sigma_b2 == 0.0:
         raise InputError(
             "sigma_b2 = 0 cuts the network off from its input: its kernel does not depend on the data."
@@ -239,29 +242,22 @@ def _implicit_tangent(model: DEQ, moments: LayerMoments, features: Coefficients,
 
 
 @scalars_of.register
-def explicit_coefficients(
-    model: Explicit, tau0: float, kernel: str, rates: Sequence[float] | None = None
-) -> Coefficients:
-    """The scalars of an explicit network, (4.14) and (4.15); with injection, (7.10).
-
-    With `rates`, one for the weights of each layer and one for the readout, the tangent kernel is that of training
-    with these learning-rate multipliers: docs/matching_both.md (B.2). Weights that read the input again have the first.
-    """
+def explicit_coefficients(model: Explicit, tau0: float, kernel: str) -> Coefficients:
+    """The scalars of an explicit network, (4.14) and (4.15); with injection, (7.10)."""
+    _refuse_bias(model)
     if kernel.endswith("_preactivations"):
         raise InputError(
             f"kernel={kernel!r} belongs to a DEQ; of an explicit network ask for 'ck' or 'ntk' "
             "(the pre-activations of a layer have the features kernel of the network without it)."
         )
-    layers = model.inputs
-    rates = [1.0] * (len(layers) + 1) if rates is None else rates
     features = Coefficients(1.0, 0.0, 0.0, tau0**2, tau0, "ck", tau0, 1.0)
-    tangent = replace(features, kernel=kernel, linear=rates[0], diagonal=rates[0] * tau0**2)
-    for number, layer in enumerate(layers):
+    tangent = replace(features, kernel=kernel)
+    for number, layer in enumerate(model.inputs):
         features = entering_layer(features, layer.weight, layer.inject)
-        tangent = entering_layer(tangent, layer.weight, rates[0] * layer.inject)
+        tangent = entering_layer(tangent, layer.weight, layer.inject)
         moments = LayerMoments.of(layer.phi, features.diagonal, f"layer {number + 1}")
         before, features = features, explicit_layer(features, moments)
-        tangent = _tangent_layer(tangent, before, features, moments, rates[number + 1])
+        tangent = _tangent_layer(tangent, before, features, moments)
     return features if kernel == "ck" else tangent
 
 
@@ -294,21 +290,18 @@ def explicit_layer(features: Coefficients, moments: LayerMoments) -> Coefficient
 
 
 def _tangent_layer(
-    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments, rate: float
+    tangent: Coefficients, before: Coefficients, features: Coefficients, moments: LayerMoments
 ) -> Coefficients:
-    """The scalars of the NTK after one more layer, given the features before and after it, (4.15).
-
-    `rate` is the learning-rate multiplier of the weights that read the new layer.
-    """
+    """The scalars of the NTK after one more layer, given the features before and after it, (4.15)."""
     squared_slope = moments.slope**2
     return replace(
         tangent,
-        linear=rate * features.linear + squared_slope * tangent.linear,
-        norm=rate * features.norm + squared_slope * tangent.norm,
-        trace=rate * features.trace
+        linear=features.linear + squared_slope * tangent.linear,
+        norm=features.norm + squared_slope * tangent.norm,
+        trace=features.trace
         + squared_slope * tangent.trace
         + moments.curvature**2 * tangent.linear * before.linear,
-        diagonal=rate * features.diagonal + moments.slope_energy * tangent.diagonal,
+        diagonal=features.diagonal + moments.slope_energy * tangent.diagonal,
         tau_star=features.tau_star,
         variance_slope=features.variance_slope,
     )

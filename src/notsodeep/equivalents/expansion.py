@@ -204,7 +204,9 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
     features = tangent = incoming = gram
     q1, q2 = left, right
     for layer in model.inputs:
-        incoming, tangent = layer.enter(features, gram), layer.enter(tangent, gram)
+        incoming, tangent = (layer.weight * series + layer.inject * gram for series in (features, tangent))
+        incoming[0] += layer.constant
+        tangent[0] += layer.constant
         same = right is left
         q1, q2 = layer.enter(q1, left), layer.enter(q2, right)
         derivatives = _Duals(layer.phi, q1, q1 if same else q2).derivatives(incoming[0], order + 2)

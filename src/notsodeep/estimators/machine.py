@@ -18,7 +18,6 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import solve_definite
 from notsodeep.linalg.leave_one_out import leave_one_out_residuals
-from notsodeep.linalg.low_rank import inverse_root
 from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import Array, IntArray, as_number, one_of
 
@@ -159,22 +158,3 @@ def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | No
             "Raise alpha: 1e-8 is enough for rows that occur twice.",
         )
     return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
-
-
-def solve_on_landmarks(
-    between: Callable[[Array, Array], Array], rows: Array, landmarks: Array, targets: Array, alpha: float
-) -> Array:
-    """Give c that minimises ||t - k(X, L) c||² + alpha cᵀ k(L, L) c: a ridge with the functions Σ_l c_l k(·, l).
-
-    With L = X this is `solve_ridge`. For fewer landmarks the kernel is that of Nyström, k(x, L) k(L, L)⁻¹ k(L, y),
-    and k(X, L) is computed in parts and never held as a whole. Like every ridge with a positive semi-definite
-    kernel it leaves no more of the targets than zero would.
-    """
-    whitening = inverse_root(between(landmarks, landmarks))
-    gram = np.zeros((whitening.shape[1],) * 2)
-    right = np.zeros((whitening.shape[1], *targets.shape[1:]))
-    for part in gen_batches(len(rows), max(1, _BLOCK // len(landmarks))):
-        features = between(rows[part], landmarks) @ whitening
-        gram += features.T @ features
-        right += features.T @ targets[part]
-    return np.asarray(whitening @ solve_ridge(gram, right, alpha))

@@ -16,7 +16,6 @@ _FITS = {
     "cut": "DEQ cut, nothing fitted",
     "closed form": "closed form",
     "fitted": "all weights fitted",
-    "early exit": "two in one, early exit",
 }
 
 

@@ -151,7 +151,6 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "smooth_sum": smooth.SmoothSum,
     "sin": Sine,
     "cos": Cosine,
     "polynomial": Polynomial,
@@ -190,7 +189,6 @@ def activation(name: Any, **parameters: Any) -> Activation:
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
     tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
-    smooth_sum(linear, bend, sharpness, bounded, clip): linear x + bend softplus(sharpness x) + bounded tanh(clip x),
     and formula(expression), text in x that is read and never executed: activation("formula", expression="x**2 / 2").
     `amplitude`, `gain` and `offset` give amplitude · φ(gain · x) + offset.
     """

@@ -194,42 +194,6 @@ class Elu(Shape):
         )
 
 
-@dataclass(frozen=True)
-class SmoothSum(Shape):
-    """linear · x + bend · softplus(sharpness · x) + bounded · tanh(clip · x): of linear growth, without a kink."""
-
-    linear: float
-    bend: float
-    sharpness: float
-    bounded: float
-    clip: float
-
-    def __post_init__(self) -> None:
-        check_finite(self, "smooth_sum")
-        if self.sharpness <= 0 or self.clip <= 0:
-            raise InputError(
-                f"smooth_sum needs sharpness > 0 and clip > 0, got {self.sharpness} and {self.clip}; "
-                "put signs in bend and bounded."
-            )
-
-    @property
-    def parity(self) -> int:  # type: ignore[override]
-        """Odd if the softplus has no weight, else neither."""
-        return -1 if self.bend == 0.0 else 0
-
-    @property
-    def feature(self) -> float:  # type: ignore[override]
-        """The shorter of the lengths over which its two bent terms are smooth."""
-        return min(_SOFTPLUS.feature / self.sharpness, _TANH.feature / self.clip)
-
-    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
-        value = self.bend * self.sharpness**order * _SOFTPLUS.evaluate(self.sharpness * x, order, xp)
-        value = value + self.bounded * self.clip**order * _TANH.evaluate(self.clip * x, order, xp)
-        if order == 0:
-            return value + self.linear * x
-        return value + self.linear if order == 1 else value
-
-
 _TANH, _SOFTPLUS = Tanh(), Softplus()
 
 

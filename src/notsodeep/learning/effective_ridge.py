@@ -203,12 +203,28 @@ def ridge_error(
     degrees, squared = spectrum.degrees_of_freedom(kappa), spectrum.squared_degrees_of_freedom(kappa)
     missed = kappa / (spectrum.eigenvalues + kappa)
     bias = float(squares @ missed**2) + unexplained
-    share = 0.0 if width is None else 1.0 / (width - squared)
-    # ν ‖w̄‖² of the mean predictor, whose noise a finite number of features makes.
     penalty = float(squares @ (missed * (1.0 - missed)))
-    lost = (squared + share * (degrees - squared) ** 2) / n
-    mse = (bias + share * (degrees - squared) * penalty) / (1.0 - lost) if lost < 1.0 else math.inf
+    mse = expected_error(bias, penalty, degrees, squared, n, width)
     return RidgeError(mse, bias, mse - bias, kappa, degrees)
+
+
+def expected_error(
+    bias: float, penalty: float, degrees: float, squared: float, n: int, width: int | None, least: float = 0.0
+) -> float:
+    """The squared error of docs/theory.md (11.2) and (11.5), from population quantities at the effective ridge ν.
+
+    Args:
+        bias: what the mean predictor misses, noise included.
+        penalty: ν ‖w̄‖² of the mean predictor, whose noise a finite number of features makes.
+        degrees: df₁(ν).
+        squared: df₂(ν).
+        n: number of training samples.
+        width: m; infinite if not given.
+        least: the least share of samples that is taken to be left; with 0 the error may be infinite.
+    """
+    share = 0.0 if width is None else 1.0 / (width - squared)
+    left = max(1.0 - (squared + share * (degrees - squared) ** 2) / n, least)
+    return (bias + share * (degrees - squared) * penalty) / left if left > 0.0 else math.inf
 
 
 def _least_squares_error(
@@ -221,4 +237,4 @@ def _least_squares_error(
     return RidgeError(mse, bias, mse - bias, 0.0, rank)
 
 
-__all__ = ["RidgeError", "Spectrum", "effective_ridge", "ridge_error"]
+__all__ = ["RidgeError", "Spectrum", "effective_ridge", "expected_error", "ridge_error"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
+from notsodeep.learning.effective_ridge import expected_error
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.validation import Array
 
@@ -87,9 +88,7 @@ class PoolCurves:
         place = float(brentq(excess, self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0, xtol=1e-10))
         degrees, bias, penalty = self.at(place)
         squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
-        share = 0.0 if width is None else 1.0 / (width - squared)
-        lost = (squared + share * (degrees - squared) ** 2) / n
-        return place, (bias + share * (degrees - squared) * penalty) / max(1.0 - lost, _STEP)
+        return place, expected_error(bias, penalty, degrees, squared, n, width, least=_STEP)
 
 
 __all__ = ["PoolCurves"]

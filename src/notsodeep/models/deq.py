@@ -85,8 +85,8 @@ class DEQ(RowModel):
         weights: Sequence[float] | None = None,
         inject: Sequence[float] | None = None,
     ) -> Explicit:
-        """An explicit network of these layers for the same samples."""
-        return Explicit(layers, weights=weights, inject=inject)
+        """An explicit network of these layers for the same samples, with the same bias."""
+        return Explicit(layers, weights=weights, inject=inject, bias2=self.bias2)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

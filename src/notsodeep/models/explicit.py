@@ -26,7 +26,7 @@ _VARIANCES = ("weights", "inject")
 
 @dataclass(frozen=True, init=False)
 class Explicit(RowModel):
-    """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x)/√m_l, (1.4) and (7.8).
+    """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x + bias)/√m_l, (1.4) and (7.8).
 
     Args:
         layers: the activations σ_l, by name or as Activations. An output scale is the amplitude of the last one:
@@ -34,11 +34,13 @@ class Explicit(RowModel):
         weights: the variances w_l of the weights, one for each layer; all 1 if not given.
         inject: the variances c_l of the weights that read the input again, one for each layer after the first; all 0 if
             not given: only the first layer sees the input.
+        bias2: variance of the bias of every layer.
     """
 
     layers: tuple[Activation, ...]
     weights: tuple[float, ...]
     inject: tuple[float, ...]
+    bias2: float
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Explicit(RowModel):
         *,
         weights: Sequence[float] | None = None,
         inject: Sequence[float] | None = None,
+        bias2: float = 0.0,
     ) -> None:
         if isinstance(layers, str | Activation):
             raise InputError(
@@ -58,31 +61,22 @@ class Explicit(RowModel):
         object.__setattr__(self, "layers", resolved)
         object.__setattr__(self, "weights", _variances(weights, "weights", count, 1.0))
         object.__setattr__(self, "inject", _variances(inject, "inject", count - 1, 0.0))
+        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
 
     @property
     def is_plain(self) -> bool:
-        """Whether all weights have variance 1 and only the first layer sees the input: (1.4)."""
+        """Whether all weights have variance 1, only the first layer sees the input, and there is no bias: (1.4)."""
         return all(layer.is_plain for layer in self.inputs)
 
     @property
     def inputs(self) -> tuple[LayerInput, ...]:
         """What enters each layer, (7.9)."""
-        return tuple(
-            LayerInput(*layer) for layer in zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
-        )
+        variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
+        return tuple(LayerInput(*layer, self.bias2) for layer in variances)
 
     def with_layers(self, layers: Iterable[Activation]) -> Explicit:
         """The network with the same variances and other activations."""
-        return Explicit(layers, weights=self.weights, inject=self.inject)
-
-    def with_rates(self, rates: Sequence[float]) -> ExplicitWithRates:
-        """The network trained with learning-rate multipliers.
-
-        Args:
-            rates: of the weights that read the input, in whichever layer; of the other weights of each later layer; of
-                the readout.
-        """
-        return ExplicitWithRates(self, tuple(map(float, rates)))
+        return Explicit(layers, weights=self.weights, inject=self.inject, bias2=self.bias2)
 
     def centred(self, tau0: float) -> Explicit:
         """Each layer shifted so that its output has mean zero at the scale of its own input."""
@@ -107,13 +101,17 @@ class Explicit(RowModel):
         Raises:
             InputError: for a custom callable, unless `write` can give it a serial form.
         """
-        variances = {} if self.is_plain else {name: list(getattr(self, name)) for name in _VARIANCES}
+        variances: dict[str, Any] = (
+            {} if self.is_plain else {name: list(getattr(self, name)) for name in _VARIANCES}
+        )
+        if self.bias2:
+            variances["bias2"] = self.bias2
         return {"kind": "explicit", "layers": [write(layer) for layer in self.layers], **variances}
 
     @classmethod
     def from_dict(cls, data: Any) -> Explicit:
         """The network that `to_dict` wrote down; a plain one has no variances in it."""
-        given = [name for name in _VARIANCES if name in mapping(data, "a model")]
+        given = [name for name in (*_VARIANCES, "bias2") if name in mapping(data, "a model")]
         entry = mapping(data, "a model", ("kind", "layers", *given))
         if not isinstance(entry["layers"], list):
             raise InputError(f"The layers of a network must be a list, not {type(entry['layers']).__name__}.")
@@ -125,44 +123,8 @@ class Explicit(RowModel):
         return largest_layer_variance(self.inputs, norm)
 
     def __str__(self) -> str:
-        return f"Explicit({', '.join(layer_words(self.inputs))})"
-
-
-@dataclass(frozen=True)
-class ExplicitWithRates(RowModel):
-    """A network whose tangent kernel is that of training with learning-rate multipliers; made by `with_rates`.
-
-    Θ^(0) = η_1 C, Π^(l) = w_l Θ^(l-1) + η_1 c_l C and Θ^(l) = η_{l+1} Σ^(l) + F'_l ∘ Π^(l), docs/theory.md (7.14).
-    """
-
-    network: Explicit
-    rates: tuple[float, ...]
-
-    def centred(self, tau0: float) -> ExplicitWithRates:
-        """The centred network with the same rates."""
-        return ExplicitWithRates(self.network.centred(tau0), self.rates)
-
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
-        """The layer recursion with rates."""
-        tangent = any(kernel.is_tangent for kernel in kernels)
-        return Feedforward(self.network.inputs, left, right, tangent, rates=self.rates)
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activations of the layers, in order."""
-        return self.network.activations
-
-    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
-        """The network and the rates as plain JSON values."""
-        return {
-            "kind": "explicit_with_rates",
-            "network": self.network.to_dict(write),
-            "rates": list(self.rates),
-        }
-
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
-        return self.network.largest_variance(norm)
+        bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
+        return f"Explicit({', '.join([*layer_words(self.inputs), *bias])})"
 
 
 def layer_words(inputs: Sequence[LayerInput]) -> list[str]:
@@ -213,4 +175,4 @@ def _variances(given: Sequence[float] | None, name: str, count: int, default: fl
     return values
 
 
-__all__ = ["Explicit", "ExplicitWithRates", "centred_layers", "layer_variances", "layer_words"]
+__all__ = ["Explicit", "centred_layers", "layer_variances", "layer_words"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -48,7 +48,6 @@ class DenseTile:
         tangent: Π, the tangent kernel of the pre-activations, if asked for.
         paper: the papers' tangent kernel, if asked for.
         info: how the kernels were obtained.
-        rate: learning-rate multiplier of the readout.
     """
 
     features: Array
@@ -57,7 +56,6 @@ class DenseTile:
     tangent: Array | None
     paper: Array | None
     info: KernelInfo
-    rate: float = 1.0
 
     def kernel(self, name: Kernel) -> Array:
         """The kernel of this name."""
@@ -68,7 +66,7 @@ class DenseTile:
         if self.slope is None or self.tangent is None or self.paper is None:
             raise ValueError(f"{name} was not prepared")
         if name is Kernel.NTK:
-            return np.asarray(_times(self.rate, self.features) + self.slope * self.tangent)
+            return np.asarray(self.features + self.slope * self.tangent)
         return self.tangent if name is Kernel.NTK_PREACTIVATIONS else self.paper
 
 
@@ -402,8 +400,6 @@ class Feedforward(RowProgram):
         tangent: whether a tangent kernel is asked for.
         sum_of_features: the papers' tangent kernel is a sum over layers of features, as for a DEQ that is cut (3.12);
             otherwise it is the tangent kernel of the network.
-        rates: learning-rate multipliers: of all weights that read the input, of the weights of each later layer, of the
-            readout; all 1 if not given.
     """
 
     def __init__(
@@ -414,11 +410,9 @@ class Feedforward(RowProgram):
         tangent: bool,
         *,
         sum_of_features: bool = False,
-        rates: Sequence[float] | None = None,
     ) -> None:
         super().__init__(left, right)
         self.layers, self.sum_of_features = layers, sum_of_features
-        self.rates = (1.0,) * (len(layers) + 1) if rates is None else tuple(rates)
         self.tangent = tangent
         self.watch = tangent and any(is_kinked(layer.phi) for layer in layers)
         inputs = self.squares
@@ -446,11 +440,10 @@ class Feedforward(RowProgram):
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         covariance, features, tangent, info = c, c, c, NO_EVIDENCE
         slope, paper = None, np.zeros(1)
-        inputs = _times(self.rates[0], c)
-        for layer, step, rate in zip(self.layers, self.steps, self.rates, strict=False):
+        for layer, step in zip(self.layers, self.steps, strict=True):
             # Θ of the layers so far; the Gram matrix before the first.
-            tangent = inputs if slope is None else _times(rate, features) + slope * tangent
-            covariance, tangent = layer.enter(features, c), layer.enter(tangent, inputs)
+            tangent = c if slope is None else features + slope * tangent
+            covariance, tangent = layer.enter(features, c), layer.enter(tangent, c)
             if pairs is not None:
                 layer.carry(pairs)
             features, slope, found = step.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
@@ -459,17 +452,5 @@ class Feedforward(RowProgram):
             info = info.merge(found)
         if slope is None or not self.tangent:
             return DenseTile(features, covariance, None, None, None, info)
-        network = _times(self.rates[-1], features) + slope * tangent
-        return DenseTile(
-            features,
-            covariance,
-            slope,
-            tangent,
-            paper if self.sum_of_features else network,
-            info,
-            self.rates[-1],
-        )
-
-
-def _times(rate: float, values: Array) -> Array:
-    return values if rate == 1.0 else rate * values
+        network = paper if self.sum_of_features else features + slope * tangent
+        return DenseTile(features, covariance, slope, tangent, network, info)

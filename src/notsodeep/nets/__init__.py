@@ -4,23 +4,23 @@ from notsodeep.extras import needed
 
 needed("torch", "A network that trains (notsodeep.nets)")
 
-from notsodeep.nets.conv_modules import ConvDEQNet, ConvExplicitNet
 from notsodeep.nets.default_learning_rate import default_lr
-from notsodeep.nets.dense_modules import DEQNet, ExplicitNet
 from notsodeep.nets.distillation import distill
 from notsodeep.nets.distilled import Candidate, Distilled
-from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
+from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.guard import Guarded, guarded
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
+from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.training import fit
-from notsodeep.nets.twins import Evidence, Twin, explicit_twin, plain_network
+from notsodeep.nets.twins import Evidence, Twin, explicit_twin
 
 __all__ = [
     "Candidate",
@@ -28,11 +28,12 @@ __all__ = [
     "ConvExplicitNet",
     "DEQNet",
     "Distilled",
-    "EarlyExit",
     "EmpiricalKernels",
     "Epoch",
+    "EquilibriumNet",
     "Evidence",
     "ExplicitNet",
+    "FeedforwardNet",
     "Fidelity",
     "Guarded",
     "History",
@@ -51,6 +52,5 @@ __all__ = [
     "explicit_twin",
     "fit",
     "guarded",
-    "plain_network",
     "race",
 ]

@@ -19,9 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.designs import tangent_kernel_with_multipliers
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import Explicit
 from notsodeep.nets.empirical import empirical_kernels
 from notsodeep.nets.modules import Net
 
@@ -67,12 +65,9 @@ def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
         some = rows[:: max(1, len(rows) // _IMAGES)][:_IMAGES]
         return empirical_kernels(module, some).ntk.to("cpu", torch.float64).numpy()
     values: NDArray[np.float64] = rows.detach().to("cpu", torch.float64).numpy()
-    rates = module.multipliers
     if module.train_mode == "readout":
-        gram: NDArray[np.float64] = rates[-1] * (values @ values.T)
+        gram: NDArray[np.float64] = values @ values.T
         return gram
-    if isinstance(module.spec, Explicit) and any(rate != 1.0 for rate in rates):
-        return tangent_kernel_with_multipliers(module.spec, values, rates)
     return exact_kernel(module.spec, values, kernel="ntk")
 
 

@@ -1,9 +1,9 @@
-"""`distill`: a trained DEQ, or any module, into a few explicit steps that give the same answers."""
+"""`distill`: a trained DEQ into a few explicit steps that give the same answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from notsodeep.errors import InputError
 from notsodeep.nets.distilled import Candidate, Distilled
-from notsodeep.nets.doubt import Doubt, calibration_of, doubt_of
-from notsodeep.nets.early_exit import EarlyExit, ExitDoubt, early_exits, expected_disagreement
+from notsodeep.nets.doubt import Doubt, calibration_of
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.fidelity import (
     Fidelity,
@@ -24,48 +23,40 @@ from notsodeep.nets.fidelity import (
     score_bound,
     share_interval,
 )
-from notsodeep.nets.readout_fit import fit_readout
-from notsodeep.nets.samples import as_tensor
-from notsodeep.nets.student_candidates import DrawnSteps, OwnSteps
+from notsodeep.nets.samples import as_inputs
+from notsodeep.nets.student_candidates import OwnSteps
 from notsodeep.nets.student_choice import Entry, chosen
 from notsodeep.nets.student_fit import StudentFit, in_batches
 from notsodeep.nets.students import StepsNet
-from notsodeep.nets.teacher_answers import Answers, Split, answers_of, asked
+from notsodeep.nets.teacher_answers import Answers, Split, answers_of, frozen_copy
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count
 
-# Rows of a timed pass; rows of the random projection from which doubts are estimated.
-_TIMED, _SKETCH = 512, 64
-_UNREADABLE = (
-    "The teacher's weights cannot be read as z = φ(W z + U x + b): its students were drawn at random, and the DEQ they "
-    "are twins of ({}) was chosen by fit. If it is such a cell, DEQNet.from_weights makes a teacher whose own steps "
-    "are better students."
-)
+# Rows of a timed pass.
+_TIMED = 512
 
 
 def distill(
-    teacher: nn.Module,
+    teacher: EquilibriumNet,
     X: Any,
     *,
     width: int | None = None,
     until: float = 0.99,
     steps: Sequence[int] = (1, 2, 3),
     epochs: int = 8,
-    early_exit: bool = True,
     batch_size: int = 256,
     seed: int = 0,
     progress: bool | Report = False,
 ) -> Distilled:
-    """Replace a trained module by a few explicit steps that give the same answers; no labels are needed.
+    """Replace a trained DEQ by a few explicit steps that give the same answers; no labels are needed.
 
-    A DEQ's students are its own first steps, each with weights of its own, whole or of low rank, docs/theory.md (12.1).
+    The students are its own first steps, each with weights of its own, whole or of low rank, docs/theory.md (12.1).
     They start from the DEQ's weights, from the same with the scales of its injected twin, or from a closed-form fit of
     each step to its equilibria, whichever is best once the readout has been fitted in closed form; then all weights are
-    fitted to the teacher's outputs, with early stopping. The students of other modules are injected twins of DEQs,
-    drawn at random, of the activation and feedback that fit best. The teacher is copied, and never changed.
+    fitted to the teacher's outputs, with early stopping. The teacher is copied, and never changed.
 
     Args:
-        teacher: a `DEQNet`, a `ConvDEQNet`, or any module that maps samples to outputs (n, outputs).
+        teacher: a `DEQNet` or a `ConvDEQNet`; `DEQNet.from_weights` makes one of weights that were trained anywhere.
         X: samples without labels, as the teacher sees them: rows, or images. A quarter of them, or up to a half where
             they are few, is not fitted to: one part stops fits, another one chooses among the students, a third one
             judges the chosen one.
@@ -77,8 +68,6 @@ def distill(
             (12.5); or the most faithful one, if none is sure to.
         steps: the numbers of steps k to fit.
         epochs: passes over the rows when all weights are fitted; 0 for closed forms only.
-        early_exit: whether two students in one are candidates too: a cheap one for rows on which it is sure of the
-            class, a deeper one for the others, docs/theory.md (12.6). With False every row costs the same.
         batch_size: rows at a time.
         seed: of the split, the shuffling and random weights: equal input gives equal students.
         progress: True for a bar on stderr, or a function that is called with the number of batches done, of all batches
@@ -91,11 +80,12 @@ def distill(
     """
     settings = _Settings(width, float(until), tuple(steps), epochs, batch_size, seed)
     samples = _as_samples(X, teacher)
-    with reported(progress, "distill") as report, asked(teacher) as copied:
+    copied = frozen_copy(teacher)
+    with reported(progress, "distill") as report:
         answers = answers_of(copied, samples, settings.batch_size, report)
         data = Split.of(samples, answers, settings.seed, settings.until)
         fit = StudentFit(data, settings.batch_size, settings.epochs, settings.seed, report)
-        return _Work(copied, data, settings, fit, early_exit).result(answers)
+        return _Work(copied, data, settings, fit).result(answers)
 
 
 @dataclass(frozen=True)
@@ -121,46 +111,29 @@ class _Settings:
         as_count(self.seed, "seed", least=0)
 
 
-def _as_samples(X: Any, teacher: nn.Module) -> Tensor:
-    if not isinstance(teacher, nn.Module):
-        raise InputError(f"distill takes a torch module as teacher, not {type(teacher).__name__}.")
-    values = as_tensor(X, "X").detach()
-    like = next((one for one in _state(teacher).values() if one.is_floating_point()), torch.zeros(1))
-    values = values.to(like.device, like.dtype, copy=True)
-    if values.ndim not in (2, 3, 4):
+def _as_samples(X: Any, teacher: EquilibriumNet) -> Tensor:
+    if not isinstance(teacher, EquilibriumNet):
         raise InputError(
-            f"X must have samples in rows, or be images (n, channels, height, width); got {tuple(values.shape)}."
+            f"distill takes a DEQNet or a ConvDEQNet as teacher, not {type(teacher).__name__}. If its cell is "
+            "z = φ(W z + U x + b), DEQNet.from_weights(W, U, b, activation, readout) makes one."
         )
-    if len(values) == 0:
-        raise InputError(f"X has no samples; its shape is {tuple(values.shape)}.")
-    if isinstance(teacher, EquilibriumNet):
-        teacher.check_shape(values.shape)
-    if not bool(torch.isfinite(values).all()):
-        raise InputError("X has NaN or infinite entries. Remove or impute them.")
-    return values
-
-
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    return as_inputs(X, teacher, "X").clone()
 
 
 @dataclass
 class _Work:
     """All candidates of a teacher, judged, and the choice among them."""
 
-    teacher: nn.Module
+    teacher: EquilibriumNet
     data: Split
     settings: _Settings
     fit: StudentFit
-    early_exit: bool
 
     def result(self, answers: Answers) -> Distilled:
         """Fit, judge, choose."""
-        students: dict[str, tuple[str, StepsNet | EarlyExit, str]] = {
-            name: (kind, net, start) for name, kind, net, start in self._students()
-        }
-        students |= {name: ("early exit", net, "") for name, net in self._early_exits(students)}
-        modules = {"": self.teacher, **{name: net for name, (_, net, _) in students.items()}}
+        students = {name: (kind, net, start) for name, kind, net, start in self._students()}
+        modules: dict[str, nn.Module] = {name: net for name, (_, net, _) in students.items()}
+        modules[""] = self.teacher
         times = milliseconds(modules, self.data.judge[0][:_TIMED])
         front = [
             Candidate(
@@ -179,14 +152,10 @@ class _Work:
             [Entry(one.operations, one.expected, one.lower) for one in front], self.settings.until
         )
         best = front[place]
-        doubt = self._doubt(best.network)
-        readable = isinstance(self.teacher, EquilibriumNet)
-        X, Y = self.data.judge
-        calibration = None
-        if Y.shape[1] > 1:
-            parts = [doubt.answer(best.network, part) for part in torch.split(X, self.settings.batch_size)]  # type: ignore[arg-type]
-            outputs, doubts = (torch.cat(values).detach() for values in zip(*parts, strict=True))
-            calibration = calibration_of(doubts, outputs.argmax(1) != Y.argmax(1))
+        doubt, calibration, (X, Y) = self._doubt(best.network), None, self.data.judge
+        if doubt is not None:
+            outputs = in_batches(best.network, X, self.settings.batch_size)
+            calibration = calibration_of(doubt.disagreement(outputs), outputs.argmax(1) != Y.argmax(1))
         return Distilled(
             best.network,
             best.name,
@@ -198,18 +167,12 @@ class _Work:
             doubt,
             calibration,
             answers.left_out,
-            () if readable else (_UNREADABLE.format(best.start),),
         )
 
     def _students(self) -> Iterator[tuple[str, str, StepsNet, str]]:
         """Name, kind, network and start of every candidate."""
         settings, X = self.settings, self.data.fit[0]
-        family: OwnSteps | DrawnSteps
-        if isinstance(self.teacher, EquilibriumNet):
-            family = OwnSteps(self.teacher, X, settings.width, settings.steps, settings.batch_size)
-        else:
-            outputs = self.data.fit[1].shape[1]
-            family = DrawnSteps(X, outputs, settings.width, settings.steps, settings.seed)
+        family = OwnSteps(self.teacher, X, settings.width, settings.steps, settings.batch_size)
         for name, network in family.cuts().items():
             yield name, "cut", network, "its own weights"
         plans = list(family.plans())
@@ -221,25 +184,13 @@ class _Work:
                 name, fitted = self.fit.all_weights(plan, network, place)
                 yield name, "fitted", fitted, start
 
-    def _early_exits(
-        self, students: Mapping[str, tuple[str, StepsNet | EarlyExit, str]]
-    ) -> Iterator[tuple[str, EarlyExit]]:
-        """Pairs of the students in which something was fitted; for classes only."""
-        if not self.early_exit or self.data.stop[1].shape[1] == 1:
-            return
-        single = {
-            name: net
-            for name, (kind, net, _) in students.items()
-            if kind != "cut" and isinstance(net, StepsNet)
-        }
-        yield from early_exits(single, self.data, self.settings.batch_size)
-
-    def _expected(self, network: StepsNet | EarlyExit) -> float:
+    def _expected(self, network: StepsNet) -> float:
         """By what candidates are put in order, on the rows that stop: the smaller, the more faithful."""
-        error = self.fit.error(network)
-        if self.data.stop[1].shape[1] == 1 or not math.isfinite(error):
+        error, (X, Y) = self.fit.error(network), self.data.stop
+        if Y.shape[1] == 1 or not math.isfinite(error):
             return error
-        return expected_disagreement(network, self.data, self.settings.batch_size)
+        # Smoothed: few rows that differ say little.
+        return float(Doubt.of(in_batches(network, X, self.settings.batch_size), Y).seen.mean())
 
     def _judged(self, network: nn.Module, time: float, teacher_time: float) -> Fidelity:
         X, Y = self.data.judge
@@ -258,20 +209,10 @@ class _Work:
         score = 1.0 - relative_error(found, Y) ** 2 if same is None else same
         return score, score_bound(found, Y)
 
-    def _doubt(self, student: StepsNet | EarlyExit) -> Doubt | ExitDoubt:
-        rows = (
-            torch.cat([self.data.stop[0], self.data.choose[0]]),
-            torch.cat([self.data.stop[1], self.data.choose[1]]),
-        )
-        if isinstance(student, EarlyExit):
-            return ExitDoubt.of(student, rows, self._doubt_of, self.settings.batch_size)
-        return self._doubt_of(student, rows)
-
-    def _doubt_of(self, student: StepsNet, rows: tuple[Tensor, Tensor]) -> Doubt:
-        batch = self.settings.batch_size
-        found = fit_readout(student.features, self.data.fit, self.data.stop, batch)
-        sketch = None if found is None else found.sketch(_SKETCH, self.settings.seed)
-        return doubt_of(student.features, student.outputs, rows, sketch, batch)
+    def _doubt(self, student: StepsNet) -> Doubt | None:
+        """From rows that no weights were fitted to; None for a single output."""
+        X, Y = (torch.cat(parts) for parts in zip(self.data.stop, self.data.choose, strict=True))
+        return None if Y.shape[1] == 1 else Doubt.of(in_batches(student, X, self.settings.batch_size), Y)
 
 
 __all__ = ["distill"]

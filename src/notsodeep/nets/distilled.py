@@ -9,7 +9,6 @@ from typing import Any
 
 from notsodeep.display import Shown
 from notsodeep.nets.doubt import Calibration, Doubt
-from notsodeep.nets.early_exit import EarlyExit, ExitDoubt
 from notsodeep.nets.fidelity import Fidelity
 from notsodeep.nets.student_choice import rows_for_certainty
 from notsodeep.nets.students import StepsNet
@@ -22,9 +21,8 @@ class Candidate(Shown):
 
     Attributes:
         name: what it is, in words.
-        kind: "cut" (the DEQ stopped early, nothing fitted), "closed form" (steps and readout fitted in closed form),
-            "fitted" (then all weights) or "early exit" (two of these in one, the cheaper one for rows on which it is
-            sure of the class).
+        kind: "cut" (the DEQ stopped early, nothing fitted), "closed form" (steps and readout fitted in closed form) or
+            "fitted" (then all weights).
         network: the module.
         start: what its fit started from.
         expected: the share of rows with another class that is expected on the rows that stop fits, of a single output
@@ -36,7 +34,7 @@ class Candidate(Shown):
 
     name: str
     kind: str
-    network: StepsNet | EarlyExit
+    network: StepsNet
     start: str
     expected: float
     score: float
@@ -45,10 +43,7 @@ class Candidate(Shown):
 
     @property
     def operations(self) -> int:
-        """Multiplications with weights for one sample: candidates are ordered by it, since times differ by chance.
-
-        Of two students in one the average over samples like those of the distillation.
-        """
+        """Multiplications with weights for one sample: candidates are ordered by it, since times differ by chance."""
         return self.network.operations
 
     def _facts(self) -> Mapping[str, Any]:
@@ -69,23 +64,22 @@ class Distilled(Shown):
         reached: whether it is sure that the network reaches `until`: wrong with a chance of at most 5 %, docs/theory.md
             (12.5), on rows like those of the distillation.
         choosing_rows: number of the rows by which it was chosen.
-        doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it.
+        doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it. None for a single
+            output.
         calibration: these estimates beside what happened, on rows that it has not seen; None for a single output.
         left_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
-        remarks: what else should be known.
     """
 
-    network: StepsNet | EarlyExit
+    network: StepsNet
     name: str
     fidelity: Fidelity
     front: tuple[Candidate, ...]
     until: float
     reached: bool
     choosing_rows: int
-    doubt: Doubt | ExitDoubt = field(repr=False)
+    doubt: Doubt | None = field(repr=False)
     calibration: tuple[Calibration, ...] | None
     left_out: float
-    remarks: tuple[str, ...] = ()
 
     @property
     def certainty(self) -> str:
@@ -148,7 +142,6 @@ class Distilled(Shown):
             lines.append(
                 f"The teacher had no answer on {self.left_out:.2%} of the rows, which were left out."
             )
-        lines += self.remarks
         width = max(len(one.name) for one in self.front)
         lines.append(f"  {'candidate, the cheapest first':{width}}  ms/1000  agreement  error")
         for one in self.front:

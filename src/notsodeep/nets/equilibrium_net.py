@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import floor, isfinite, sqrt
-from typing import Any, NamedTuple
+from math import floor, isfinite, prod, sqrt
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
-from notsodeep.nets.modules import Net, gaussian_draws
+from notsodeep.nets.modules import Net, gaussian_draws, network_of
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.nets.weight_groups import WeightGroup
 from notsodeep.validation import as_count, one_of
@@ -48,7 +48,28 @@ class PlainWeights(NamedTuple):
 class EquilibriumNet(Net):
     """Base of deep equilibrium networks: h = σ_a A z + σ_b B x + σ_c b at the equilibrium, z = φ(h)/√m.
 
-    A and B are matrices or, divided by √(number of taps), filters: `connection` says which.
+    A and B are matrices or, divided by √(number of taps), filters: `connection` says which. The equilibrium is solved
+    sample by sample, batched; the gradient comes from the implicit function theorem (9.4), so the memory of a training
+    step does not depend on the number of iterations.
+
+    Args:
+        spec: the model.
+        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        connection: what A and B do to a layer.
+        units: m.
+        out_features: number of outputs.
+        train: "all", or "readout" for fixed A and B.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        solver: of the forward pass.
+        adjoint: of the backward pass; the same if not given.
+        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
+        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
+        contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`; for filters
+            of q taps ||σ_a A/√(qm)||₂ Lip(φ).
+        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
+        dtype: float32 if not given.
+        device: where the parameters live.
 
     Attributes:
         connection: what A and B do to a layer.
@@ -60,36 +81,43 @@ class EquilibriumNet(Net):
     """
 
     spec: DEQ | ConvDEQ
-    connection: Connection
-    units: int
     recurrent: Tensor
     inputs: Tensor
     bias: Tensor | None
 
-    def _assemble(
+    def __init__(
         self,
         spec: DEQ | ConvDEQ,
+        sample_shape: tuple[int, ...],
         connection: Connection,
-        *,
-        entering: int,
         units: int,
-        seed: int | None,
-        solver: SolverOptions | None,
-        adjoint: SolverOptions | None,
-        gradient: str,
-        phantom_steps: int,
-        contractive: bool | float,
-        on_failure: str,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int | None = None,
+        scaling: str = "standard",
+        solver: SolverOptions | None = None,
+        adjoint: SolverOptions | None = None,
+        gradient: str = "implicit",
+        phantom_steps: int = 1,
+        contractive: bool | float = False,
+        on_failure: str = "raise",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
-        """Draw the weights, in the order A, B, b, readout, and keep how the equilibrium is solved."""
+        super().__init__(
+            prod(sample_shape), connection.features_of(units), out_features, train, scaling, dtype, device
+        )
         one_of(gradient, GRADIENTS, "gradient")
         one_of(on_failure, ON_FAILURE, "on_failure")
         as_count(phantom_steps, "phantom_steps")
-        self.spec, self.connection, self.units = spec, connection, units
+        self._place_layers(sample_shape, connection, units)
+        self.spec = spec
         solver = SolverOptions() if solver is None else _options(solver, "solver")
+        # In the order A, B, b, readout.
         draw, taps = gaussian_draws(seed), connection.filter_shape
         self._add("recurrent", draw(units, units, *taps))
-        self._add("inputs", draw(units, entering, *taps))
+        self._add("inputs", draw(units, sample_shape[0], *taps))
         if spec.bias2:
             self._add("bias", draw(units))
         else:
@@ -109,21 +137,16 @@ class EquilibriumNet(Net):
         self.bound = _bound(contractive)
         self._refuse_expanding_start()
 
-    def counterpart(
-        self,
-        network: Explicit | ConvExplicit,
-        *,
-        seed: int | None = None,
-        multipliers: Sequence[float] | None = None,
-    ) -> FeedforwardNet:
+    def counterpart(self, network: Explicit | ConvExplicit, *, seed: int | None = None) -> FeedforwardNet:
         """An explicit network of the same size, training mode, scaling, precision and device.
 
         Args:
             network: its layers.
             seed: of its weights; None draws from torch's global generator.
-            multipliers: of learning rates, where such a network takes them.
         """
-        raise NotImplementedError
+        sizes = (self.sample_shape, self.units, self.out_features)
+        made = network_of(network, *sizes, seed=seed, share_input=True, **self.shared_options)
+        return cast(FeedforwardNet, made)
 
     # --- forward --------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import sqrt
+from collections.abc import Iterator
+from math import prod, sqrt
 
 import torch
 from torch import Tensor
@@ -18,7 +18,22 @@ from notsodeep.nets.weight_groups import WeightGroup
 class FeedforwardNet(Net):
     """Base of explicit networks: x^(l) = φ_l(√w_l W_l x^(l-1) + √c_l B_l x + σ_c b_l)/√m, (1.4), (7.8) and (10.5).
 
-    W and B are matrices or, divided by √(number of taps), filters: `connection` says which.
+    W and B are matrices or, divided by √(number of taps), filters: `connection` says which. Layers that see the input
+    again have weights B_l of their own (`input2`, `input3`, …), or share those of the first layer.
+
+    Args:
+        spec: the layers.
+        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        connection: what the weights do to a layer.
+        units: m, of every layer.
+        out_features: number of outputs.
+        train: "all", or "readout" for fixed hidden weights.
+        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        share_input: layers that see the input again read it by the weights of the first layer, which costs no further
+            product with the input. At infinite width the kernels are the same.
+        dtype: float32 if not given.
+        device: where the parameters live.
 
     Attributes:
         connection: what the weights do to a layer.
@@ -29,36 +44,41 @@ class FeedforwardNet(Net):
     """
 
     spec: Explicit | ConvExplicit
-    connection: Connection
-    units: int
     share_input: bool
 
-    def _assemble(
+    def __init__(
         self,
         spec: Explicit | ConvExplicit,
+        sample_shape: tuple[int, ...],
         connection: Connection,
-        *,
-        entering: int,
         units: int,
-        seed: int | None,
-        multipliers: Sequence[float],
-        share_input: bool,
+        out_features: int,
+        *,
+        train: str = "all",
+        seed: int | None = None,
+        scaling: str = "standard",
+        share_input: bool = False,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
-        """Draw the weights, layer by layer: W, B unless it is shared, b; then the readout."""
-        self.spec, self.connection, self.units = spec, connection, units
+        super().__init__(
+            prod(sample_shape), connection.features_of(units), out_features, train, scaling, dtype, device
+        )
+        self._place_layers(sample_shape, connection, units)
+        self.spec = spec
         self.share_input = share_input and any(enters.inject for enters in spec.inputs)
-        self.multipliers = list(multipliers)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(units)) for layer in spec.layers]
-        draw, taps, fan_in = gaussian_draws(seed), connection.filter_shape, entering
-        for layer, (rate, enters) in enumerate(zip(self.multipliers[:-1], spec.inputs, strict=True), 1):
-            self._add(f"weight{layer}", draw(units, fan_in, *taps), rate)
+        # Layer by layer: W, B unless it is shared, b; then the readout.
+        draw, taps = gaussian_draws(seed), connection.filter_shape
+        entering = fan_in = sample_shape[0]
+        for layer, enters in enumerate(spec.inputs, 1):
+            self._add(f"weight{layer}", draw(units, fan_in, *taps))
             if enters.inject and not self.share_input:
-                # All weights that read the input have one rate, whether or not they are one matrix.
-                self._add(f"input{layer}", draw(units, entering, *taps), self.multipliers[0])
+                self._add(f"input{layer}", draw(units, entering, *taps))
             if enters.constant:
-                self._add(f"bias{layer}", draw(units), rate)
+                self._add(f"bias{layer}", draw(units))
             fan_in = units
-        self._add("readout", draw(self.out_features, self.width), self.multipliers[-1])
+        self._add("readout", draw(self.out_features, self.width))
 
     @property
     def weights(self) -> list[Tensor]:
@@ -125,9 +145,9 @@ class FeedforwardNet(Net):
         groups, shared = [], torch.zeros_like(back)
         for layer in range(len(slopes) - 1, -1, -1):
             back = back * slopes[layer]
-            entering, rate = self.spec.inputs[layer], self.multipliers[layer]
+            entering = self.spec.inputs[layer]
             if entering.constant:
-                groups.append(connection.bias_group(back, rate * entering.constant))
+                groups.append(connection.bias_group(back, entering.constant))
             arrived, variance = back, entering.weight
             if self.share_input:
                 # What reaches the shared weights from all layers adds up before it is squared.
@@ -135,12 +155,11 @@ class FeedforwardNet(Net):
                 if not layer:
                     arrived, variance = sqrt(entering.weight) * back + shared, 1.0
             elif entering.inject:
-                reading = self.multipliers[0] * entering.inject / connection.taps
-                groups.append(connection.group(rows, back, reading))
-            groups.append(connection.group(signals[layer], arrived, rate * variance / connection.taps))
+                groups.append(connection.group(rows, back, entering.inject / connection.taps))
+            groups.append(connection.group(signals[layer], arrived, variance / connection.taps))
             if layer:
                 scale = self._scale(f"weight{layer + 1}", entering.weight)
                 below = connection.linear_map(self.weights[layer], scale).adjoint(back.flatten(0, 1))
                 back = below.reshape(*back.shape[:2], -1)
         yield from reversed(groups)
-        yield WeightGroup(connection.read(signals[-1]), None, self.multipliers[-1])
+        yield WeightGroup(connection.read(signals[-1]), None, 1.0)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from notsodeep.errors import InputError
 from notsodeep.models import Model
+from notsodeep.nets.connections import Connection
 from notsodeep.nets.fixed_point_solvers import SolveReport
 from notsodeep.nets.weight_groups import WeightGroup
 from notsodeep.validation import as_count, as_number, one_of
@@ -32,16 +33,17 @@ class Net(nn.Module):
         spec: the model it realises.
         scaling: "standard": matrices are stored with variance 1/fan_in, for ordinary optimisers at ordinary rates;
             "ntk": with variance 1, so that gradient descent with one rate for all follows the tangent kernel.
-        multipliers: learning-rate multipliers of the weights, the readout's last; ones if none were given.
         fan_in: by name of a weight, what "standard" divides its variance by; 1 for a bias, and for "ntk".
         factors: by name of a weight, what its stored value is multiplied by to give the weight of the theory: the root
-            of fan_in times the multiplier, if that is not zero.
+            of fan_in.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         in_features: how many numbers a sample consists of.
         sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
         width: number of features.
         layer_size: how many numbers a sample has in a hidden layer; more than the width where features are averages.
         hidden_fan_in: how many weights a unit of a hidden layer reads the layer before with.
+        connection: what weights do to a layer: matrices or filters.
+        units: units of a hidden layer; of images channels.
         readout: (out_features, width).
         readout_bias: added to the outputs; None unless the network was made from weights that have one.
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
@@ -55,10 +57,11 @@ class Net(nn.Module):
     last_adjoint: SolveReport | None = None
     fan_in: dict[str, int]
     factors: dict[str, float]
-    multipliers: list[float]
     sample_shape: tuple[int, ...]
     layer_size: int
     hidden_fan_in: int
+    connection: Connection
+    units: int
 
     def __init__(
         self,
@@ -74,7 +77,6 @@ class Net(nn.Module):
         self._place: dict[str, Any] = {"dtype": _floating(dtype), "device": device}
         self.scaling = one_of(scaling, SCALINGS, "scaling")
         self.fan_in, self.factors = {"readout": 1}, {"readout": 1.0}
-        self.multipliers = [1.0]
         self.train_mode = one_of(train, TRAIN, "train")
         self.in_features = as_count(in_features, "in_features")
         self.width = as_count(width, "width")
@@ -83,13 +85,18 @@ class Net(nn.Module):
         self.layer_size = self.hidden_fan_in = self.width
         self.register_buffer("readout_bias", None)
 
-    def _add(self, name: str, values: Tensor, multiplier: float = 1.0) -> None:
+    def _place_layers(self, sample_shape: tuple[int, ...], connection: Connection, units: int) -> None:
+        """Layers of so many units, of matrices or of filters, for samples of this shape."""
+        self.sample_shape, self.connection, self.units = sample_shape, connection, units
+        self.layer_size, self.hidden_fan_in = units * connection.count, units * connection.taps
+
+    def _add(self, name: str, values: Tensor) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
         self.fan_in[name] = prod(values.shape[1:]) if self.scaling == "standard" else 1
-        self.factors[name] = sqrt((multiplier or 1.0) * self.fan_in[name])
+        self.factors[name] = sqrt(self.fan_in[name])
         # In the precision of the draws, so that a seed means one network in every precision.
         values = (values / self.factors[name]).to(**self._place)
-        if multiplier and (name == "readout" or self.train_mode == "all"):
+        if name == "readout" or self.train_mode == "all":
             self.register_parameter(name, nn.Parameter(values))
         else:
             self.register_buffer(name, values)
@@ -191,10 +198,12 @@ class Net(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        return (
-            f"{self.spec}, in_features={self.in_features}, width={self.width}, out_features={self.out_features}, "
-            f"train={self.train_mode!r}, scaling={self.scaling!r}"
-        )
+        sizes = f"in_features={self.in_features}, width={self.width}"
+        if self.takes_images:
+            size = "×".join(map(str, self.sample_shape[1:]))
+            sizes = f"in_channels={self.sample_shape[0]}, channels={self.units}, image_size={size}"
+        how = f"train={self.train_mode!r}, scaling={self.scaling!r}"
+        return f"{self.spec}, {sizes}, out_features={self.out_features}, {how}"
 
 
 @singledispatch
@@ -203,10 +212,7 @@ def network_of(
     sample_shape: Sequence[int],
     width: int,
     out_features: int,
-    *,
-    train: str,
-    seed: int | None,
-    **deq_options: Any,
+    **options: Any,
 ) -> Net:
     """A fresh network of finite width for a model.
 
@@ -215,9 +221,7 @@ def network_of(
         sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
         width: units of a layer; for images channels.
         out_features: number of outputs.
-        train: "all" or "readout".
-        seed: of the initial weights; None draws from torch's global generator.
-        deq_options: for networks that solve an equilibrium.
+        options: keyword arguments of the network; those about equilibria are left out where there is none.
     """
     raise InputError(f"There is no network of finite width for {type(spec).__name__}.")
 

@@ -15,7 +15,6 @@ import torch
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.files import atomic_write
-from notsodeep.nets.early_exit import EarlyExit
 from notsodeep.nets.students import StepsNet
 
 # Rows of the comparison: another number than the file was traced with, so that it is seen to take any.
@@ -23,7 +22,7 @@ _TRACED, _COMPARED = 3, 7
 _TOLERANCE = 1e-4
 
 
-def export_onnx(network: StepsNet | EarlyExit, path: str | Path, *, overwrite: bool = False) -> Path:
+def export_onnx(network: StepsNet, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a student as ONNX, for any number of samples, and compare it with torch on random ones.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ class LinearFit:
         bias: (values,).
         covariance: of the features over the observations, (features, features).
         mean: of the features.
-        factor: the Cholesky factor of the second moment around the mean with the ridge, for leverages.
         error: mean squared error on the observations that chose the ridge.
     """
 
@@ -39,18 +37,7 @@ class LinearFit:
     bias: Tensor
     covariance: Tensor
     mean: Tensor
-    factor: Tensor
     error: float
-
-    def sketch(self, rows: int, seed: int) -> tuple[Tensor, Tensor]:
-        """(S, s) with E||S f + s||² = (f - mean)ᵀ M (f - mean), the leverage of features f: S has few rows, M many.
-
-        M is the inverse second moment with the ridge; S is a random projection of its root.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        draws = torch.randn(rows, len(self.mean), generator=generator, dtype=torch.float64) / sqrt(rows)
-        root = torch.linalg.solve_triangular(self.factor.mT, draws.to(self.factor).mT, upper=True).mT
-        return root, -(root @ self.mean)
 
 
 @torch.no_grad()
@@ -81,16 +68,14 @@ def fit_linear(
     errors, count = torch.zeros(len(fits), dtype=torch.float64), 0
     for features, values in others:
         count += values.numel()
-        for number, (weights, bias, _) in enumerate(fits):
+        for number, (weights, bias) in enumerate(fits):
             found = torch.addmm(bias.to(features), features, weights.to(features).mT)
             errors[number] += float((found - values).double().square().sum())
     if not fits:
         return None
     best = int(errors.argmin()) if count else 0
-    weights, bias, ridge = fits[best]
     second, mean = sums.centred()
-    factor = torch.linalg.cholesky(_shifted(second, ridge))
-    return LinearFit(weights, bias, second / sums.count, mean, factor, float(errors[best]) / max(count, 1))
+    return LinearFit(*fits[best], second / sums.count, mean, float(errors[best]) / max(count, 1))
 
 
 @dataclass
@@ -127,9 +112,7 @@ class _Sums:
         mean = self.first / self.count
         return self.second - self.count * torch.outer(mean, mean), mean
 
-    def solutions(
-        self, ridges: Sequence[float], toward: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor, float]]:
+    def solutions(self, ridges: Sequence[float], toward: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Weights and bias for every ridge that is large enough."""
         second, mean = self.centred()
         goal = self.goal / self.count
@@ -138,16 +121,12 @@ class _Sums:
         if toward is not None:  # what they leave is fitted, and added to them
             cross = cross - second @ known
         for ridge in ridges:
-            factor, info = torch.linalg.cholesky_ex(_shifted(second, ridge))
+            shifted = second.clone()
+            shifted.diagonal().add_(ridge * second.diagonal().mean().clamp(min=1e-300))
+            factor, info = torch.linalg.cholesky_ex(shifted)
             if int(info) == 0:
                 weights = (torch.cholesky_solve(cross, factor) + known).mT
-                yield weights, goal - weights @ mean, ridge
-
-
-def _shifted(second: Tensor, ridge: float) -> Tensor:
-    shifted = second.clone()
-    shifted.diagonal().add_(ridge * second.diagonal().mean().clamp(min=1e-300))
-    return shifted
+                yield weights, goal - weights @ mean
 
 
 def fit_readout(

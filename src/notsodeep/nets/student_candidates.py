@@ -14,25 +14,15 @@ from torch import Tensor
 
 from notsodeep.designs import design
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ
-from notsodeep.models.mixing import Convolution
-from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
+from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
-from notsodeep.nets.readout_fit import LARGEST
 from notsodeep.nets.step_fit import Equilibria, FittedSteps, feedback_directions, fit_steps
-from notsodeep.nets.students import (
-    StepsNet,
-    chosen_units,
-    first_steps,
-    narrowed,
-    random_weights,
-)
+from notsodeep.nets.students import StepsNet, chosen_units, first_steps, narrowed
 
 # Steps after which the DEQ is cut, to have the baseline at every price; numbers of steps fitted in closed form only.
 CUTS, CLOSED_FORMS = (1, 2, 3, 4, 5, 6, 8), (3, 4, 5, 7)
-# And one for the few rows that a shallow student is not sure of: what it costs counts little there.
-_DEEPEST = 10
 # Weights of low rank have one direction for so many units, and at least so many.
 _UNITS_PER_DIRECTION, _FEWEST_DIRECTIONS = 8, 8
 # Features that are read out at most where the last step alone has fewer: beyond it the closed form takes long.
@@ -41,9 +31,6 @@ _READ = 3400
 _STATES = 4000
 # Observations for each weight of a unit from which on steps fitted to equilibria were always the best start.
 _MANY = 14
-# Of teachers whose weights cannot be read: what is tried, and how large it is made.
-_ACTIVATIONS, _FEEDBACKS, _UNITS = ("relu", "gelu", "tanh"), (0.2, 0.5), 1024
-_FEWEST_CHANNELS, _CHANNELS = 8, 32
 _LARGEST_VARIANCE = 0.99
 
 # A start: what it is, in words, and the network.
@@ -123,7 +110,7 @@ class OwnSteps:
         if self.width is None and half and 2 in self.steps:
             rank = _rank(half) if _rank(half) < half // 2 else None
             yield self._plan(_Shape(2, half, rank, guessed=rank is not None), True)
-        for count in (*CLOSED_FORMS, _DEEPEST):
+        for count in CLOSED_FORMS:
             if count > max(self.steps):
                 yield self._plan(_Shape(count, width, guessed=low), False)
 
@@ -220,76 +207,13 @@ class OwnSteps:
         return {}
 
 
-class DrawnSteps:
-    """Students of a module whose weights cannot be read: injected twins of DEQs, drawn at random.
-
-    Args:
-        X: the rows to fit to.
-        outputs: number of outputs.
-        width: units; None for 1024, of images 8 to 32 channels.
-        steps: numbers of steps.
-        seed: of the weights.
-    """
-
-    def __init__(self, X: Tensor, outputs: int, width: int | None, steps: tuple[int, ...], seed: int) -> None:
-        self.X, self.outputs, self.steps, self.seed = X, outputs, steps, seed
-        self.shape = tuple(X.shape[1:])
-        self.connection = _connection(self.shape)
-        # As many channels as have a readout in closed form, within reason.
-        channels = min(_CHANNELS, max(_FEWEST_CHANNELS, LARGEST // self.connection.count))
-        self.units = width or (_UNITS if len(self.shape) == 1 else channels)
-        self._families = {
-            f"{name}, σ_a² = {sigma_a2}": (activation(name), sigma_a2)
-            for name in _ACTIVATIONS
-            for sigma_a2 in _FEEDBACKS
-        }
-
-    def cuts(self) -> dict[str, StepsNet]:
-        """None: there is nothing that could be stopped early."""
-        return {}
-
-    def plans(self) -> Iterator[Plan]:
-        """One student for each number of steps; which DEQ it is the twin of is chosen by fit."""
-        for count in self.steps:
-            yield self._plan(count)
-
-    def _plan(self, count: int) -> Plan:
-        # A twin of one layer is the same network whatever the feedback, up to scales.
-        names = [
-            name for name, (_, sigma_a2) in self._families.items() if count > 1 or sigma_a2 == _FEEDBACKS[0]
-        ]
-        return Plan(
-            f"{_steps(count)} drawn at random, {self.units} units",
-            True,
-            lambda: ((name, self._drawn(count, *self._families[name])) for name in names),
-        )
-
-    def _drawn(self, count: int, phi: Activation, sigma_a2: float) -> StepsNet:
-        square = float(self.X.square().flatten(1).sum(1).mean()) / self.connection.count
-        weights = random_weights(
-            self.connection,
-            self.shape,
-            self.units,
-            self.outputs,
-            sigma_a2=sigma_a2,
-            input_square=max(square, 1e-30),
-            seed=self.seed,
-            like=self.X,
-        )
-        read, direct = _readable(self.connection.features_of(self.units), prod(self.shape))
-        student = StepsNet(weights, phi, self.connection, self.shape, count, read=read, direct=direct)
-        scales = injected_scales(weights, phi, self.connection, self.X, count)
-        if scales is not None:
-            student.rescale(*scales)
-        return student
-
-
 def injected_scales(
     weights: PlainWeights, phi: Activation, connection: Connection, X: Tensor, count: int
 ) -> tuple[list[float], list[float]] | None:
     """How the injected twin of a cell with these variances scales its steps, (7.11); None where there is none.
 
-    A bias is a constant column of the rows. Filters have the twin that they have on images of one colour.
+    A bias is a constant column of the rows: it is scaled as they are. Filters have the twin that they have on images of
+    one colour.
     """
     sigma_a2 = min(float(weights.recurrent.square().sum()) / len(weights.recurrent), _LARGEST_VARIANCE)
     sigma_b2 = float(weights.inputs.square().mean()) * connection.taps
@@ -309,14 +233,6 @@ def injected_scales(
     return recurrent, gains
 
 
-def _connection(shape: tuple[int, ...]) -> Connection:
-    """Matrices for rows, filters of three taps for sequences and images."""
-    if len(shape) == 1:
-        return DenseConnection()
-    taps = min(3, 2 * ((min(shape[1:]) - 1) // 2) + 1)
-    return FilterConnection(Convolution(shape[1:], taps, "zeros"), "flatten")
-
-
 def _readable(features: int, inputs: int) -> tuple[int, bool]:
     """How many steps are read out, and whether the input is: as much as has a readout in closed form soon."""
     for read, direct in ((2, True), (1, True), (2, False)):
@@ -333,4 +249,4 @@ def _steps(count: int) -> str:
     return f"{count} step{'s' * (count > 1)}"
 
 
-__all__ = ["CLOSED_FORMS", "CUTS", "DrawnSteps", "OwnSteps", "Plan", "injected_scales"]
+__all__ = ["CLOSED_FORMS", "CUTS", "OwnSteps", "Plan", "injected_scales"]

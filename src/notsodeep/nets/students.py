@@ -6,7 +6,7 @@ docs/theory.md (12.1).  They are ordinary feed-forward modules: no solver, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
-from notsodeep.nets.modules import gaussian_draws
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.validation import as_count
 
@@ -254,38 +253,6 @@ def first_steps(teacher: EquilibriumNet, steps: int) -> StepsNet:
     )
 
 
-def random_weights(
-    connection: Connection,
-    sample_shape: tuple[int, ...],
-    units: int,
-    out_features: int,
-    *,
-    sigma_a2: float,
-    input_square: float,
-    seed: int,
-    like: Tensor,
-) -> PlainWeights:
-    """Freshly drawn weights of a cell, for teachers whose weights cannot be read.
-
-    Args:
-        connection: matrices or filters.
-        sample_shape: the shape of one sample.
-        units: of a layer.
-        out_features: number of outputs.
-        sigma_a2: variance of the recurrent weights; that of the input weights is 1 - sigma_a2 for inputs of norm 1.
-        input_square: mean squared norm of what a unit sees, by which the input weights are divided.
-        seed: of the weights.
-        like: a tensor of the wanted precision and device.
-    """
-    draw, taps = gaussian_draws(seed), connection.filter_shape
-    recurrent = draw(units, units, *taps) * sqrt(sigma_a2 / (units * connection.taps))
-    inputs = draw(units, sample_shape[0], *taps) * sqrt((1.0 - sigma_a2) / (connection.taps * input_square))
-    zeros = torch.zeros(units, dtype=torch.float64)
-    readout = torch.zeros(out_features, connection.features_of(units), dtype=torch.float64)
-    parts = (recurrent, inputs, zeros, readout, readout.new_zeros(out_features))
-    return PlainWeights(*(part.to(like) for part in parts))
-
-
 @torch.no_grad()
 def chosen_units(states: Tensor, connection: Connection, total: int, units: int) -> tuple[Tensor, Tensor]:
     """Some of the units, and the matrix (total, units) that writes all of them as combinations of these.
@@ -353,5 +320,4 @@ __all__ = [
     "chosen_units",
     "first_steps",
     "narrowed",
-    "random_weights",
 ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from math import ceil
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -47,59 +45,23 @@ class Answers:
         return 1.0 - float(self.good.double().mean())
 
 
-@contextmanager
-def asked(teacher: nn.Module) -> Iterator[nn.Module]:
-    """A copy of the teacher that answers as it would in use, and never raises because a sample did not converge.
-
-    Where a module cannot be copied, it is asked itself, and given back in the mode it had. Random numbers that it draws
-    are not missing afterwards.
-    """
-    devices = sorted({one.device.index or 0 for one in teacher.parameters() if one.is_cuda})
-    modes = {module: module.training for module in teacher.modules()}
-    try:
-        found = copy.deepcopy(teacher)
-    except Exception:
-        # Tensors of a graph, handles, locks: what deepcopy raises depends on what the module holds.
-        found = teacher
-    with torch.random.fork_rng(devices=devices):
-        try:
-            found.eval()
-            if found is not teacher:
-                for module in found.modules():
-                    if isinstance(module, EquilibriumNet):
-                        module._settings = replace(module._settings, on_failure="ignore")
-            yield found
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+def frozen_copy(teacher: EquilibriumNet) -> EquilibriumNet:
+    """A copy of the teacher that answers as it would in use, and never raises because a sample did not converge."""
+    found = copy.deepcopy(teacher).eval()
+    found._settings = replace(found._settings, on_failure="ignore")
+    return found
 
 
 @torch.no_grad()
-def answers_of(teacher: nn.Module, X: Tensor, batch: int, report: Report) -> Answers:
+def answers_of(teacher: EquilibriumNet, X: Tensor, batch: int, report: Report) -> Answers:
     """Outputs of a teacher; rows without a converged, finite answer are marked."""
-    solvers = [module for module in teacher.modules() if isinstance(module, EquilibriumNet)]
     outputs, good = [], []
     for start in range(0, len(X), batch):
         rows = X[start : start + batch]
-        # A copy: a teacher may work in place.
-        found = teacher(rows.clone())
-        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows):
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise InputError(
-                f"The teacher must give one row of outputs for each sample, (n, outputs); for {len(rows)} samples it "
-                f"gave {shape}. Wrap it in a module that returns the outputs alone."
-            )
-        if found.shape[1] == 0 or found.dtype == torch.bool or found.is_complex():
-            raise InputError(
-                f"The teacher must give one real number or more for each sample; it gave {found.shape[1]} outputs of "
-                f"{found.dtype}. Wrap it in a module that returns real scores."
-            )
-        found = found.detach().to(rows.dtype)
-        fine = torch.isfinite(found).all(1)
-        for solver in solvers:
-            solve = solver.last_solve
-            if solve is not None and len(solve.residuals) == len(rows):
-                fine &= solve.residuals.to(found.device) <= solve.tolerance
+        found = teacher(rows)
+        fine, solve = torch.isfinite(found).all(1), teacher.last_solve
+        if solve is not None:
+            fine &= solve.residuals.to(found.device) <= solve.tolerance
         outputs.append(found)
         good.append(fine)
         report(start + len(rows), len(X), lambda: "teacher's outputs")
@@ -179,4 +141,4 @@ def rows_with(choosing: int) -> int:
     return next(rows for rows in count(choosing) if int(_MOST_CHOOSING * rows) >= choosing)
 
 
-__all__ = ["Answers", "Split", "answers_of", "asked", "rows_with"]
+__all__ = ["Answers", "Split", "answers_of", "frozen_copy", "rows_with"]

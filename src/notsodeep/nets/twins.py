@@ -16,8 +16,7 @@ from notsodeep.designs import Design, InjectedFamily, NetworkFamily, TwinDistanc
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.models import DEQ, ConvDEQ, Explicit
-from notsodeep.nets.dense_modules import DEQNet
+from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import one_thread, work_time
@@ -125,8 +124,9 @@ def explicit_twin(
         kernel: "ck" (what readout training sees), "ntk" (what full training sees), "ntk_paper" or "both"; by default
             "ck" for train="readout" and "ntk" for train="all".
         family: as in `design`, judged on rows of X. "auto" takes an injected network, with the DEQ's own activation,
-            where the papers' design is more than 0.1 % away, and where the activation is not centred at τ0: their
-            designs are about centred ones (`DEQ.centred`). A `ConvDEQNet` has injected networks alone.
+            where the papers' design is more than 0.1 % away, and where the activation is not centred at τ0 or the
+            model has a bias: their designs are about others (`DEQ.centred`). A `ConvDEQNet` has injected networks
+            alone.
         layers: number of hidden layers, for a family that comes with several.
         seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
@@ -140,9 +140,7 @@ def explicit_twin(
     net.check_shape(rows.shape)
     tau0 = root_mean_square(spec.squared_norms(rows))
     found = designed or _designed(net, rows, tau0, kernel, family, layers)
-    # Multipliers are for training all weights; the readout alone already follows the conjugate kernel.
-    multipliers = found.multipliers if net.train_mode == "all" else None
-    twin = net.counterpart(found.network, seed=seed, multipliers=multipliers)
+    twin = net.counterpart(found.network, seed=seed)
     if not evidence:
         return Twin(twin, found, None)
     return Twin(twin, found, evidence_of(net, twin, found, rows, samples=samples, batch=batch))
@@ -159,7 +157,7 @@ def _designed(
     """The design of the twin, judged on the rows where its family asks for them."""
     spec, wanted = net.spec, kernel or ("ck" if net.train_mode == "readout" else "ntk")
     chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
-    if family == "auto" and not centred and not net.spec.bias2:
+    if family == "auto" and (not centred or net.spec.bias2):
         chosen = "injected"
     injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
     judged = net.takes_images or injected or (chosen == "auto" and wanted != "ntk_paper")
@@ -167,11 +165,6 @@ def _designed(
     if found.misfit is None and not centred:
         _warn_not_centred(spec, tau0)
     return found
-
-
-def plain_network(net: DEQNet, tau0: float, depth: int) -> Explicit:
-    """The explicit network somebody would take without a design: the DEQ's own activation, `depth` layers, centred."""
-    return Explicit([net.spec.activation] * depth).centred(tau0)
 
 
 def evidence_of(
@@ -255,4 +248,4 @@ def _warn_not_centred(spec: DEQ | ConvDEQ, tau0: float) -> None:
     )
 
 
-__all__ = ["Evidence", "Twin", "explicit_twin", "plain_network"]
+__all__ = ["Evidence", "Twin", "explicit_twin"]

@@ -20,7 +20,7 @@ from notsodeep.nets.modules import network_of
 from notsodeep.nets.student_candidates import CLOSED_FORMS, OwnSteps
 from notsodeep.nets.student_fit import StudentFit
 from notsodeep.nets.students import first_steps
-from notsodeep.nets.teacher_answers import Split, answers_of, asked
+from notsodeep.nets.teacher_answers import Split, answers_of, frozen_copy
 from notsodeep.progress import Report, silent
 from notsodeep.validation import Array
 from notsodeep.verdicts.findings import TrainedState
@@ -43,13 +43,7 @@ def trained_state(net: EquilibriumNet, X: Tensor, wanted: float, seed: int, repo
         raise InputError(
             f"{len(X)} samples are too few to judge a trained network by: {_LEAST} or more are needed."
         )
-    with asked(net) as copied:
-        if not isinstance(copied, EquilibriumNet):
-            raise InputError(f"{type(net).__name__} is not a network that solves an equilibrium.")
-        return _state_of(copied, X, wanted, seed, report)
-
-
-def _state_of(net: EquilibriumNet, X: Tensor, wanted: float, seed: int, report: Report) -> TrainedState:
+    net = frozen_copy(net)
     report(0, 3, lambda: "answers of the network")
     answers = answers_of(net, X, _BATCH, report)
     samples, wished = X[answers.good], answers.outputs[answers.good]

@@ -30,7 +30,7 @@ _FIRST_FORMULA = "x * sigmoid(x)"
 _KERNELS = {
     "ck": "CK: conjugate kernel",
     "ntk": "NTK: tangent kernel",
-    "both": "both, with learning rates",
+    "both": "both kernels",
     "ntk_paper": "the papers' NTK",
 }
 _SOURCES = {
@@ -43,9 +43,7 @@ _FAMILIES = {
     "auto": "auto: the simplest that works",
     "hard_tanh": "hard tanh",
     "leaky_relu": "leaky ReLU",
-    "piecewise_linear": "piecewise linear",
-    "smooth": "smooth",
-    "cubic": "cubic",
+    "polynomial": "polynomial",
     "quadratic": "quadratic",
     "injected": "own activation, input again in every layer",
 }
@@ -150,7 +148,7 @@ def _twin(images: bool) -> dict[str, Any]:
         format_func=_KERNELS.__getitem__,
         key="kernel",
         help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. "
-        "NTK: while all layers are. Both: CK, and learning rates that bring the NTK along.",
+        "NTK: while all layers are. Both: one network with both.",
     )
     if images:
         return {"kernel": kernel}

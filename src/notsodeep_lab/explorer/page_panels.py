@@ -112,9 +112,6 @@ def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> 
 def _show_layers(place: DeltaGenerator, made: Design) -> None:
     for number, layer in enumerate(made.layer_words(), 1):
         place.markdown(f"Layer {number}: {plain(layer)}")
-    if made.multipliers is not None:
-        rates = ", ".join(f"{rate:.4g}" for rate in made.multipliers)
-        place.markdown(plain(f"Learning-rate multipliers (layers, readout): {rates}"))
 
 
 def scalar_rows(made: Design) -> dict[str, list[str]]:

@@ -103,7 +103,7 @@ def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
 def test_a_choice_is_computed_once():
     choice = Choice(sigma_a2=0.123, data=SMALL)
     assert computations.design_of(choice) is computations.design_of(Choice(sigma_a2=0.123, data=SMALL))
-    assert computations.spectrum_of(choice) is computations.spectrum_of(replace(choice, family="smooth"))
+    assert computations.spectrum_of(choice) is computations.spectrum_of(replace(choice, family="polynomial"))
 
 
 @pytest.mark.slow

@@ -146,7 +146,7 @@ MOVES = {
     "sigma_a2": ("slider", "sigma_a2", 0.55, "sigma_a2=0.55"),
     "kernel": ("selectbox", "kernel", "ntk", "nsd.tangent_kernel"),
     "both kernels": ("selectbox", "kernel", "both", "kernel='both'"),
-    "family": ("selectbox", "family", "smooth", "family='smooth'"),
+    "family": ("selectbox", "family", "polynomial", "family='polynomial'"),
     "separation": ("slider", "mean", 3.5, "mean=3.5"),
     "gap": ("slider", "gap", 1.5, "gap=1.5"),
     "n": ("slider", "n", 150, "mixture.sample(150"),

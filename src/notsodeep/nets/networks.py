@@ -1,24 +1,23 @@
-"""Networks of rows: the functions of docs/theory.md (1.1) and (1.4) as torch modules."""
+"""The networks of the models: of rows, docs/theory.md (1.1) and (1.4), and of images and sequences, section 10."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from notsodeep.designs import as_multipliers
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, ConvExplicit, Explicit
-from notsodeep.nets.connections import DenseConnection
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.models.mixing import Convolution
+from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.feedforward_net import FeedforwardNet
-from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.modules import Net, network_of
-from notsodeep.validation import as_real
+from notsodeep.validation import as_count, as_real
 
 # The largest variance of recurrent weights that `DEQNet.from_weights` states.
 _LARGEST_VARIANCE = 0.99
@@ -27,88 +26,21 @@ _LARGEST_VARIANCE = 0.99
 class DEQNet(EquilibriumNet):
     """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
 
-    The equilibrium is solved sample by sample, batched; the gradient comes from the implicit function theorem (9.4), so
-    the memory of a training step does not depend on the number of iterations.
-
     Args:
         spec: the model.
         in_features: p.
         width: m.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed A and B.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        solver: of the forward pass.
-        adjoint: of the backward pass; the same if not given.
-        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
-        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
-        contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`.
-        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
-        dtype: float32 if not given.
-        device: where the parameters live.
+        options: keyword arguments of `EquilibriumNet`: train, seed, scaling, solver, contractive, dtype, …
     """
 
     spec: DEQ
 
-    def __init__(
-        self,
-        spec: DEQ,
-        in_features: int,
-        width: int,
-        out_features: int,
-        *,
-        train: str = "all",
-        seed: int | None = None,
-        scaling: str = "standard",
-        solver: SolverOptions | None = None,
-        adjoint: SolverOptions | None = None,
-        gradient: str = "implicit",
-        phantom_steps: int = 1,
-        contractive: bool | float = False,
-        on_failure: str = "raise",
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
+    def __init__(self, spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> None:
         if not isinstance(spec, DEQ):
             raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
-        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
-        self._assemble(
-            spec,
-            DenseConnection(),
-            entering=self.in_features,
-            units=self.width,
-            seed=seed,
-            solver=solver,
-            adjoint=adjoint,
-            gradient=gradient,
-            phantom_steps=phantom_steps,
-            contractive=contractive,
-            on_failure=on_failure,
-        )
-
-    def counterpart(
-        self,
-        network: Explicit | ConvExplicit,
-        *,
-        seed: int | None = None,
-        multipliers: Sequence[float] | None = None,
-    ) -> ExplicitNet:
-        """An explicit network of the same size, training mode, scaling, precision and device.
-
-        Args:
-            network: its layers, an `Explicit`.
-            seed: of its weights; None draws from torch's global generator.
-            multipliers: of learning rates, one per layer and one for the readout.
-        """
-        sizes = (self.in_features, self.width, self.out_features)
-        return ExplicitNet(
-            cast(Explicit, network),
-            *sizes,
-            seed=seed,
-            multipliers=multipliers,
-            share_input=True,
-            **self.shared_options,
-        )
+        shape = (as_count(in_features, "in_features"),)
+        super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
 
     @classmethod
     def from_weights(
@@ -168,55 +100,138 @@ class DEQNet(EquilibriumNet):
 class ExplicitNet(FeedforwardNet):
     """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
 
-    Layers that see the input again have weights B_l of their own (`input2`, `input3`, …), (7.8), or share those of the
-    first layer.
-
     Args:
         spec: the layers.
         in_features: p.
         width: m, of every layer.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        multipliers: learning-rate multipliers, one per layer and one for the readout (`Design.multipliers` of
-            kernel="both"). A weight with multiplier c is stored as weight/√c: gradient descent then moves it c times as
-            fast. Weights with multiplier zero are buffers and stay as drawn.
-        share_input: layers that see the input again read it by the weights of the first layer, which costs no further
-            product with the input. At infinite width the kernels are the same.
-        dtype: float32 if not given.
-        device: where the parameters live.
+        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, share_input, dtype, device.
     """
 
     spec: Explicit
 
     def __init__(
-        self,
-        spec: Explicit,
-        in_features: int,
-        width: int,
-        out_features: int,
-        *,
-        train: str = "all",
-        seed: int | None = None,
-        scaling: str = "standard",
-        multipliers: Sequence[float] | None = None,
-        share_input: bool = False,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        self, spec: Explicit, in_features: int, width: int, out_features: int, **options: Any
     ) -> None:
         if not isinstance(spec, Explicit):
             raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
-        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
-        self._assemble(
-            spec,
-            DenseConnection(),
-            entering=self.in_features,
-            units=self.width,
-            seed=seed,
-            multipliers=_multipliers(multipliers, spec, train),
-            share_input=share_input,
+        shape = (as_count(in_features, "in_features"),)
+        super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
+
+
+class ConvDEQNet(EquilibriumNet):
+    """A convolutional deep equilibrium model with finitely many channels, (10.1); outputs readout · z.
+
+        u(s) = σ_a/√q Σ_δ A(δ) z(s+δ) + σ_b/√q Σ_δ B(δ) x(s+δ) + σ_c b,   z = φ(u)/√m     (q taps, m channels)
+
+    It is solved and differentiated as `DEQNet` is, an image being a row.  Its samples are images
+    (n, in_channels, height, width), or sequences (n, in_channels, length).
+
+    Args:
+        spec: the model; its `filter_size`, `padding` and `readout` count.
+        in_channels: channels of an image.
+        channels: m.
+        out_features: number of outputs.
+        image_size: (height, width), or one number for square images; (length,) for sequences.
+        options: keyword arguments of `EquilibriumNet`.
+    """
+
+    spec: ConvDEQ
+
+    def __init__(
+        self,
+        spec: ConvDEQ,
+        in_channels: int,
+        channels: int,
+        out_features: int,
+        image_size: int | Sequence[int],
+        **options: Any,
+    ) -> None:
+        if not isinstance(spec, ConvDEQ):
+            raise InputError(
+                f"ConvDEQNet takes a ConvDEQ, not {type(spec).__name__}; DEQNet takes a DEQ, of rows, and "
+                "ConvExplicitNet a ConvExplicit."
+            )
+        shape, connection = _images(spec, in_channels, image_size)
+        super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+
+class ConvExplicitNet(FeedforwardNet):
+    """A feed-forward convolutional network with finitely many channels, docs/theory.md (10.5).
+
+    Args:
+        spec: the layers.
+        in_channels: channels of an image.
+        channels: m, of every layer.
+        out_features: number of outputs.
+        image_size: (height, width), or one number for square images; (length,) for sequences.
+        options: keyword arguments of `FeedforwardNet`.
+    """
+
+    spec: ConvExplicit
+
+    def __init__(
+        self,
+        spec: ConvExplicit,
+        in_channels: int,
+        channels: int,
+        out_features: int,
+        image_size: int | Sequence[int],
+        **options: Any,
+    ) -> None:
+        if not isinstance(spec, ConvExplicit):
+            raise InputError(
+                f"ConvExplicitNet takes a ConvExplicit, not {type(spec).__name__}; ExplicitNet takes an Explicit, of "
+                "rows, and ConvDEQNet a ConvDEQ."
+            )
+        shape, connection = _images(spec, in_channels, image_size)
+        super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+
+def _images(
+    spec: ConvDEQ | ConvExplicit, in_channels: int, image_size: int | Sequence[int]
+) -> tuple[tuple[int, ...], FilterConnection]:
+    """The shape of a sample, and the connection that its model has on it."""
+    sizes = image_size if isinstance(image_size, Sequence) else (image_size, image_size)
+    if isinstance(sizes, str) or len(sizes) not in (1, 2):
+        raise InputError(
+            "image_size is (height, width), one number for square images, or (length,) for sequences; got "
+            f"{image_size!r}."
         )
+    shape = (as_count(in_channels, "in_channels"), *(as_count(size, "image_size") for size in sizes))
+    # The model refuses images that are smaller than its filters.
+    spec.check_samples(np.zeros((1, *shape)), "image_size")
+    geometry = Convolution(shape[1:], spec.filter_size, spec.padding)
+    return shape, FilterConnection(geometry, spec.readout)
+
+
+@network_of.register
+def _(spec: DEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    return DEQNet(spec, sample_shape[0], width, out_features, **options)
+
+
+@network_of.register
+def _(spec: ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    return ConvDEQNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
+
+
+# Networks without an equilibrium have nothing to solve.
+_OF_EQUILIBRIA = ("solver", "contractive")
+
+
+@network_of.register
+def _(spec: Explicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
+    return ExplicitNet(spec, sample_shape[0], width, out_features, **own)
+
+
+@network_of.register
+def _(spec: ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
+    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **own)
+
+
+# --- weights that were trained anywhere -------------------------------------------------------------------------------
 
 
 def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
@@ -276,29 +291,3 @@ def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
     if not bool(torch.isfinite(values).all()):
         raise InputError(f"{name} has NaN or infinite entries.")
     return values
-
-
-@network_of.register
-def _(spec: DEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    return DEQNet(spec, sample_shape[0], width, out_features, **options)
-
-
-@network_of.register
-def _(
-    spec: Explicit,
-    sample_shape: Sequence[int],
-    width: int,
-    out_features: int,
-    *,
-    train: str,
-    seed: int | None,
-    **_: Any,
-) -> Net:
-    return ExplicitNet(spec, sample_shape[0], width, out_features, train=train, seed=seed)
-
-
-def _multipliers(given: Sequence[float] | None, spec: Explicit, train: str) -> list[float]:
-    rates = [1.0] * (len(spec.layers) + 1) if given is None else as_multipliers(given, spec)
-    if not any(rates if train == "all" else rates[-1:]):
-        raise InputError(f"With multipliers {rates} and train={train!r} no weight would be trained.")
-    return rates
