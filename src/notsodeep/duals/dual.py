@@ -196,7 +196,8 @@ class Side:
         part = self.part
         if self.prepared.is_columns:
             part = slice(part.start // WIDTH, -(-part.stop // WIDTH))
-        return np.asarray(values[:, part])
+        # The compiled loops are made for contiguous arrays.
+        return np.ascontiguousarray(values[:, part])
 
     @property
     def inverse(self) -> Array:
@@ -210,7 +211,7 @@ class Side:
 
     @property
     def root(self) -> Array:
-        """√q."""
+        """Standard deviations √q of the rows or columns."""
         return self.of(self.prepared.root)
 
     @property
@@ -227,7 +228,7 @@ class Side:
 
     @property
     def still(self) -> float:
-        """φ(0)."""
+        """The value of the activation at zero."""
         return float(self.prepared.dual.phi(0.0))
 
     @property
