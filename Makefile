@@ -13,13 +13,16 @@ INSTALLED := $(VENV)/.installed
 # One BLAS thread per test process: the processes share the cores, and OpenBLAS slows down tenfold when oversubscribed.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 
+# Tests of the laboratory, the pages, the cluster and the package itself: `make test-all` has them too.
+NOT_LIBRARY := tests/lab tests/docs tests/scale/test_cluster.py tests/test_package.py tests/test_comparison.py
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast coverage lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
+.PHONY: help install demo test test-all coverage lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
-	@echo "make test     the tests (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
-	@echo "make test-fast  the tests that are not marked slow: under a minute"
+	@echo "make test     the tests of the library (PYTEST_ARGS='-k kernels', WORKERS=0 for one process)"
+	@echo "make test-all  those of the laboratory, the pages, the cluster and the package as well"
 	@echo "make coverage  the tests with the lines that they run, as a table and in htmlcov/"
 	@echo "make lint     ruff format --check, ruff check, mypy --strict"
 	@echo "make format   ruff format, ruff check --fix"
@@ -45,10 +48,10 @@ demo: $(INSTALLED)
 	$(BIN)/notsodeep demo --overwrite
 
 test: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(NOT_LIBRARY:%=--ignore=%) $(PYTEST_ARGS)
 
-test-fast: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+test-all: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 coverage: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) $(PYTEST_ARGS)
