@@ -15,7 +15,7 @@ from scipy import sparse
 import notsodeep as nsd
 from notsodeep import convergence, nets
 from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, StatisticsAccumulator
-from notsodeep.equivalents import ridge_distortion, sphere_equivalent
+from notsodeep.equivalents import sphere_equivalent
 from notsodeep.errors import InputError
 from notsodeep.estimators import (
     DEQFeatures,
@@ -76,7 +76,6 @@ OF_SAMPLES = {
     "equivalent": lambda X: nsd.equivalent(MODEL, X, form="refined").to_dense(),
     "equivalence_error": lambda X: float(nsd.equivalence_error(MODEL, X, form="refined")),
     "is_high_dimensional": lambda X: nsd.is_high_dimensional(X).norm_spread,
-    "ridge_distortion": lambda X: ridge_distortion(MODEL, X, ridge=1.0),
     "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
     "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
     "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,

@@ -7,9 +7,8 @@ import pytest
 from sklearn.datasets import load_wine
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
-from notsodeep.equivalents import equivalence_error, equivalent, is_high_dimensional, ridge_distortion
+from notsodeep.equivalents import equivalence_error, is_high_dimensional
 from notsodeep.errors import InputError
-from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ, Explicit
 
 
@@ -79,34 +78,6 @@ def test_data_without_any_expansion_have_a_diagnosis_too():
     assert diagnosis.refined_error == np.inf
     assert "no expansion" in str(diagnosis)
     assert "refined impossible" in str(diagnosis)
-
-
-def test_the_distortion_bounds_what_a_ridge_does():
-    """(K + r)/δ ≤ K̄ + r ≤ δ (K + r) as quadratic forms, with equality somewhere."""
-    rows = GaussianMixture.paper(100).sample(150, seed=2)[0]
-    model, ridge = DEQ("relu", 0.3), 0.05
-    exact = tangent_kernel(model, rows) + ridge * np.eye(150)
-    found = equivalent(model, rows, kernel="ntk", form="refined").to_dense() + ridge * np.eye(150)
-    distortion = ridge_distortion(model, rows, "ntk", ridge=ridge)
-    assert 1.0 < distortion < 3.0
-    slack = 1e-10 * np.linalg.norm(exact, 2)
-    gaps = [
-        np.linalg.eigvalsh(distortion * exact - found)[0],
-        np.linalg.eigvalsh(distortion * found - exact)[0],
-    ]
-    assert min(gaps) > -slack
-    assert min(np.abs(gaps)) < slack
-
-
-def test_the_distortion_is_infinite_where_the_equivalent_is_not_positive():
-    rows = np.random.default_rng(0).standard_normal((150, 3)) / np.sqrt(3.0)
-    model = DEQ("relu", 0.2)
-    values = equivalent(model, rows, kernel="ck", form="refined").eigvalsh()
-    assert values[0] < -0.1
-    assert ridge_distortion(model, rows, "ck", ridge=0.01) == np.inf
-    assert np.isfinite(ridge_distortion(model, rows, "ck", ridge=-2.0 * values[0]))
-    twice = np.vstack([rows[:20], rows[:20]])
-    assert ridge_distortion(model, twice, "ck", ridge=0.0) == np.inf
 
 
 def test_data_of_odd_scale_are_remarked(digits):

@@ -1,7 +1,7 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional, ridge_distortion
+from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.error import (
     KernelDistance,
@@ -29,7 +29,6 @@ __all__ = [
     "is_high_dimensional",
     "kernel_distance",
     "limiting_density",
-    "ridge_distortion",
     "sphere_coefficients",
     "sphere_equivalent",
 ]

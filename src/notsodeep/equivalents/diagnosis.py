@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.display import Shown
@@ -16,7 +15,6 @@ from notsodeep.equivalents.error import distance_to_exact
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.separable import floored
 from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
-from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, as_rows, squared_norms
@@ -24,8 +22,6 @@ from notsodeep.validation import Array, as_rows, squared_norms
 # Rows of cosines held at once; beyond so many samples the largest one is looked for in a part of them.
 _BLOCK = 1024
 _LARGEST_SEARCH = 8192
-# The smallest ridge, relative to the diagonal of the kernel, with which two kernels are compared.
-_LEAST_RIDGE = 1e-10
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,48 +160,6 @@ def is_high_dimensional(
         tolerance=tolerance,
         model=str(chosen),
     )
-
-
-def ridge_distortion(
-    model: DEQ | Explicit,
-    X: ArrayLike,
-    kernel: str = "ck",
-    *,
-    ridge: float,
-    order: int = 2,
-    subsample: int = 400,
-    seed: int = 0,
-) -> float:
-    """The largest factor by which K̄ + ridge·I and K + ridge·I differ in any direction, on some of the samples.
-
-    That is the largest of λ and 1/λ over the eigenvalues λ of (K + ridge·I)⁻¹(K̄ + ridge·I): 1 where the refined
-    equivalent K̄ is the kernel K, infinite where K̄ + ridge·I is not positive definite. A regression with a ridge
-    needs this to be of order 1. The relative error in operator norm does not tell: the largest eigenvalues decide it,
-    and a ridge solves with the smallest ones.
-
-    Args:
-        model: a `DEQ` or an `Explicit`; neither centring nor a vanishing bias is needed.
-        X: samples in rows (n, p), centred and with norms of order 1.
-        kernel: as in `equivalent`.
-        ridge: what the regression adds to the diagonal.
-        order: of the refined form.
-        subsample: how many samples are compared, since the exact kernel is needed for them.
-        seed: of the choice of the subsample.
-    """
-    rows = as_rows(X)
-    part = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:subsample])]
-    exact = exact_kernel(model, part, kernel=kernel)
-    try:
-        found = equivalent(model, part, kernel=kernel, form="refined", order=order).to_dense()
-    except (NotHighDimensionalError, ConvergenceError):
-        return np.inf
-    # Rows that occur twice make the exact kernel singular: without a ridge nothing could be compared.
-    shift = max(float(ridge), _LEAST_RIDGE * float(exact.diagonal().mean())) * np.eye(len(part))
-    try:
-        factors = linalg.eigh(found + shift, exact + shift, eigvals_only=True, check_finite=False)
-    except linalg.LinAlgError:
-        return np.inf
-    return float(max(factors[-1], 1.0 / factors[0])) if factors[0] > 0.0 else np.inf
 
 
 def _checked_errors(model: DEQ | Explicit, X: Array, stats: MixtureStatistics) -> tuple[float, float]:
