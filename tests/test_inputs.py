@@ -266,7 +266,7 @@ def test_words_are_not_looked_up_among_numbers():
     known = ClassStatistics.of_mixture(MIXTURE, [N // 2, N // 2])
     for y in (np.where(LABELS == 0, "0", "1"), ["cat"] * N, mixed(LABELS)):
         with pytest.raises(InputError, match=r"not among the classes|two kinds"):
-            known.psi_of(distinct(), y)
+            known.for_rows([(distinct(), y)])
     with pytest.raises(InputError, match="two kinds"):
         StatisticsAccumulator(P, ["cat", 1])
     np.testing.assert_array_equal(label_codes(["b", "a"], np.array(["a", "b"]), 2), [1, 0])

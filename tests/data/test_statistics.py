@@ -122,7 +122,7 @@ def test_small_and_large_classes_give_the_numbers_of_the_accumulator(n, p):
     accumulator.update(X, y)
     known = accumulator.finish()
     assert_same_statistics(known, MixtureStatistics.estimate(X, y))
-    assert_close(known.psi_of(X, y), MixtureStatistics.estimate(X, y).psi, Oracle.IDENTITY)
+    assert_close(known.for_rows([(X, y)]).psi, MixtureStatistics.estimate(X, y).psi, Oracle.IDENTITY)
 
 
 def test_few_samples_in_many_dimensions_never_make_a_square_array():

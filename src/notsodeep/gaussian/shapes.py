@@ -80,11 +80,6 @@ class Shape:
     caveat: str = ""
     quarter: int | None = None
 
-    @property
-    def kinked_pieces(self) -> Pieces | None:
-        """The straight pieces, if they meet away from zero: no fit in one variable serves them."""
-        return None if self.is_homogeneous else self.pieces
-
     def without_level(self) -> tuple[Shape, float]:
         """A shape and a number that add up to this one; the shape may be odd or homogeneous where this one is not."""
         return self, 0.0
