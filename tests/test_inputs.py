@@ -15,7 +15,6 @@ from scipy import sparse
 import notsodeep as nsd
 from notsodeep import convergence, nets
 from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, StatisticsAccumulator
-from notsodeep.equivalents import sphere_equivalent
 from notsodeep.errors import InputError
 from notsodeep.estimators import (
     DEQFeatures,
@@ -92,7 +91,6 @@ OF_SAMPLES = {
         convergence.certificate(X, TARGETS, 64, 0.02, normalise=True).measured.least.estimate
     ),
 }
-ON_A_SPHERE = {"sphere_equivalent": lambda X: sphere_equivalent(MODEL, X).to_dense()}
 
 
 def masked(X):

@@ -62,7 +62,7 @@ def test_clenshaw():
 
 
 def test_an_interval_of_logarithms():
-    axis = LogInterval.of(np.array([0.5, 2.0, 8.0]), margin=2.0)
+    axis = LogInterval.of(np.array([0.25, 2.0, 16.0]))
     np.testing.assert_allclose(np.exp([axis.low, axis.high]), [0.25, 16.0])
     np.testing.assert_allclose(
         axis.place(np.array([0.25, 2.0, 16.0, 100.0])), [-1.0, 0.0, 1.0, 1.0], atol=1e-15
