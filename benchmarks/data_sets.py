@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +269,6 @@ def _summary(case: Case, rows: list[Row]) -> tuple[str, float]:
     return f"{middle[case.column]:.2g}; {worst[case.column]:.2g} ({worst['activation']})", worst[case.column]
 
 
-@cache
 def _row(case: Case, found: list[Row]) -> Row:
     unit = "s" if case.seconds else "products"
     row: Row = {"data": case.data, "n": len(case.rows), "p": case.rows.shape[1], "in": unit}

@@ -69,11 +69,6 @@ class Reference:
     def __str__(self) -> str:
         return self.label or self.name
 
-    @property
-    def smooth(self) -> bool:
-        """True where moments come from quadrature, not from a closed form."""
-        return self.pieces is None and self.coefficients is None and not self.wave
-
 
 def _pieces_value(x: Any, knots: Sequence[float], slopes: Sequence[float], at_zero: float) -> Any:
     """The continuous piecewise-linear function through (0, at_zero), for any number type."""

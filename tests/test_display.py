@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,30 +34,30 @@ def _fitted() -> nets.History:
     )
 
 
-# What makes the result, a fact that its repr states, and whether it comes with a drawing.
-RESULTS: dict[str, tuple[Callable[[], Any], str, bool]] = {
-    "Design": (lambda: nsd.design(MODEL, 1.0), "exact=True", True),
-    "LimitingSpectrum": (lambda: nsd.limiting_density(MODEL, MIXTURE, 24), "n=24, p=12", True),
-    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "ways=fit", True),
-    "Certificate": (lambda: convergence.certificate(SPHERE[:4], np.ones(4), 50, 0.05), "certified=False", True),
-    "PopulationGram": (lambda: convergence.population_gram(SPHERE, 0.05), "matrix=array(24×24)", False),
-    "Coefficients": (lambda: nsd.coefficients(MODEL, 1.0), "kernel=ck", False),
-    "OperatorDistance": (lambda: nsd.equivalence_error(MODEL, X, STATISTICS), "relative=0.", False),
-    "MixtureStatistics": (lambda: STATISTICS, "n=24, p=12", False),
-    "GaussianMixture": (lambda: MIXTURE, "classes=1, p=12", False),
-    "Twin": (lambda: nets.explicit_twin(_net(), X, evidence=False, seed=0), "kernel=ntk", False),
-    "SolveReport": (lambda: _net().last_solve, "converged=True", False),
+# What makes the result, and a fact that its repr states.
+RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
+    "Design": (lambda: nsd.design(MODEL, 1.0), "exact=True"),
+    "LimitingSpectrum": (lambda: nsd.limiting_density(MODEL, MIXTURE, 24), "n=24, p=12"),
+    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "ways=closed form"),
+    "Certificate": (lambda: convergence.certificate(SPHERE[:4], np.ones(4), 50, 0.05), "certified=False"),
+    "PopulationGram": (lambda: convergence.population_gram(SPHERE, 0.05), "matrix=array(24×24)"),
+    "Coefficients": (lambda: nsd.coefficients(MODEL, 1.0), "kernel=ck"),
+    "OperatorDistance": (lambda: nsd.equivalence_error(MODEL, X, STATISTICS), "relative=0."),
+    "MixtureStatistics": (lambda: STATISTICS, "n=24, p=12"),
+    "GaussianMixture": (lambda: MIXTURE, "classes=1, p=12"),
+    "Twin": (lambda: nets.explicit_twin(_net(), X, evidence=False, seed=0), "kernel=ntk"),
+    "SolveReport": (lambda: _net().last_solve, "converged=True"),
     "EmpiricalKernels": (
-        lambda: nets.empirical_kernels(_net(), torch.as_tensor(X, dtype=torch.float32)), "ck=array(24×24)", False
+        lambda: nets.empirical_kernels(_net(), torch.as_tensor(X, dtype=torch.float32)), "ck=array(24×24)"
     ),
-    "History": (_fitted, "epochs=1", False),
+    "History": (_fitted, "epochs=1"),
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) -> None:
-    make, fact, drawn = RESULTS[name]
+    make, fact = RESULTS[name]
     result = make()
     text = repr(result)
     assert text.startswith(f"{name}(")
@@ -68,24 +66,6 @@ def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) 
     assert "\n" not in text
     page = ElementTree.fromstring(result._repr_html_())
     assert page.find("table") is not None
-    figures = page.findall("figure")
-    assert len(figures) == drawn
-    numbers = [word for figure in figures for word in ElementTree.tostring(figure, "unicode").split('"')]
-    assert not any(word.strip().lower() in ("nan", "inf", "-inf") for word in numbers)
-
-
-@pytest.mark.slow
-def test_the_density_that_is_drawn_is_that_of_the_spectrum() -> None:
-    spectrum = nsd.limiting_density(MODEL, MIXTURE, 24)
-    line = ElementTree.fromstring(spectrum._repr_html_()).find(".//polyline")
-    assert line is not None
-    points = np.array([pair.split(",") for pair in line.attrib["points"].split()], dtype=float)
-    chosen = np.flatnonzero(np.isfinite(spectrum.density))[:: max(1, len(spectrum.grid) // 300)]
-    # Axes point right and up: screen coordinates are an affine image of the values, to their one decimal.
-    for screen, values in ((points[:, 0], spectrum.grid[chosen]), (-points[:, 1], spectrum.density[chosen])):
-        slope, start = np.polyfit(values, screen, 1)
-        assert slope > 0.0
-        assert np.abs(slope * values + start - screen).max() <= 0.11
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,8 +78,6 @@ def test_text_is_escaped() -> None:
     note = Note("<script>alert('x')</script> & more")
     assert "<script>" not in note._repr_html_()
     assert "&lt;script&gt;" in note._repr_html_()
-    assert "<b" not in display.curves([("<b>", [0, 1], [0, 1]), ("c", [0, 1], [1, 0])], title="<b>")
-    assert "<i" not in display.bars([("<i>", 1.0)], title="<i>")
 
 
 def test_long_values_are_cut_and_long_lists_are_counted() -> None:
@@ -112,15 +90,6 @@ def test_long_values_are_cut_and_long_lists_are_counted() -> None:
 @pytest.mark.parametrize(
     "info", [KernelInfo(0, 0.0, 0.0, 0), KernelInfo(3, 1e-9, np.inf, 2, ("series",), "if <x>")]
 )
-def test_zeros_and_infinities_are_drawn_without_harm(info: KernelInfo) -> None:
+def test_zeros_and_infinities_are_shown(info: KernelInfo) -> None:
     ElementTree.fromstring(info._repr_html_())
     assert ("caveat" in repr(info)) == bool(info.caveat)
-
-
-@pytest.mark.slow
-def test_no_library_is_needed_to_draw() -> None:
-    code = (
-        "import sys, notsodeep as nsd; nsd.design(nsd.DEQ('tanh'), 1.0)._repr_html_(); "
-        "print('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -15,7 +15,6 @@ from scipy import sparse
 import notsodeep as nsd
 from notsodeep import convergence, nets
 from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, StatisticsAccumulator
-from notsodeep.equivalents import sphere_equivalent
 from notsodeep.errors import InputError
 from notsodeep.estimators import (
     DEQFeatures,
@@ -92,7 +91,6 @@ OF_SAMPLES = {
         convergence.certificate(X, TARGETS, 64, 0.02, normalise=True).measured.least.estimate
     ),
 }
-ON_A_SPHERE = {"sphere_equivalent": lambda X: sphere_equivalent(MODEL, X).to_dense()}
 
 
 def masked(X):
@@ -266,7 +264,7 @@ def test_words_are_not_looked_up_among_numbers():
     known = ClassStatistics.of_mixture(MIXTURE, [N // 2, N // 2])
     for y in (np.where(LABELS == 0, "0", "1"), ["cat"] * N, mixed(LABELS)):
         with pytest.raises(InputError, match=r"not among the classes|two kinds"):
-            known.psi_of(distinct(), y)
+            known.for_rows([(distinct(), y)])
     with pytest.raises(InputError, match="two kinds"):
         StatisticsAccumulator(P, ["cat", 1])
     np.testing.assert_array_equal(label_codes(["b", "a"], np.array(["a", "b"]), 2), [1, 0])

@@ -123,13 +123,3 @@ def test_the_limit_of_a_container_is_the_limit(
     # One answer for kernels on disk and for features of networks.
     assert budget(None) == int(0.5 * free) - memory.RESERVE
     assert samples.available_memory(torch.device("cpu")) == free
-
-
-def test_features_keep_to_the_limit_of_a_container(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A few kilobytes are taken without asking; the limit is tested with so few all the same.
-    monkeypatch.setattr(samples, "_SMALL", 0)
-    net = nsd.nets.DEQNet(nsd.DEQ("tanh", 0.1), 3, 50, 2, train="readout")
-    limit("", "0::/\n", max=8 * GB, current=8 * GB - 50 * 20 * 4)
-    assert samples.compute_features(net, torch.ones(20, 3)).shape == (20, 50)
-    with pytest.raises(nsd.InputError, match=r"50 × 21 × 4 bytes.* are free"):
-        samples.compute_features(net, torch.ones(21, 3))

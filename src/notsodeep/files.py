@@ -108,10 +108,10 @@ def _checksum(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:16].encode()
 
 
-def free_path(path: Path, overwrite: bool = False) -> Path:
-    """`path`, or with a number if that exists: nothing is overwritten without being asked to."""
+def free_path(path: Path) -> Path:
+    """`path`, or with a number if that exists."""
     number, candidate = 2, path
-    while candidate.exists() and not overwrite:
+    while candidate.exists():
         candidate = path.with_stem(f"{path.stem}-{number}")
         number += 1
     return candidate

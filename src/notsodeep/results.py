@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notsodeep.display import Shown, bars
+from notsodeep.display import Shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +74,3 @@ class KernelInfo(Shown):
         shown |= {"ways": ", ".join(self.ways), "checked_pairs": self.checked_pairs}
         shown |= {"largest_difference": self.largest_difference, "recomputed": self.recomputed}
         return shown | {"caveat": self.caveat} if self.caveat else shown
-
-    def _drawing(self) -> str:
-        sizes = [("error bound", self.error_bound), ("residual", self.residual)]
-        return bars([*sizes, ("rounding", 2.0**-52)], "errors of an entry, relative")

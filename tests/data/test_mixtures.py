@@ -60,7 +60,7 @@ def test_the_papers_mixture():
     assert_close([mixture.trace(a) / p for a in range(3)], [1.0, 2.0, 3.0], Oracle.CLOSED_FORM)
     assert_close(mixture.trace_product(1, 2), 6.0 * p, Oracle.CLOSED_FORM)
     assert_close(mixture.mean_gram, 64.0 * np.eye(3), Oracle.CLOSED_FORM)
-    assert_close(mixture.covariance_matrix(1), 2.0 * np.eye(p), Oracle.CLOSED_FORM)
+    assert_close(mixture.covariances[1].to_dense(), 2.0 * np.eye(p), Oracle.CLOSED_FORM)
     assert_close(mixture.weights, np.full(3, 1 / 3), Oracle.CLOSED_FORM)
 
 

@@ -38,7 +38,7 @@ def test_exact_statistics_are_their_definitions():
     mixture = mixture_of_three(12)
     X, y = mixture.sample(40, seed=1)
     stats = MixtureStatistics.of(mixture, X, y)
-    matrices = [mixture.covariance_matrix(a) for a in range(3)]
+    matrices = [mixture.covariances[a].to_dense() for a in range(3)]
     common = sum(size / 40 * C for size, C in zip(stats.sizes, matrices, strict=True))
     assert stats.sizes.tolist() == [12, 10, 18]
     assert_close(stats.tau0**2, np.trace(common) / 12, Oracle.CLOSED_FORM)
@@ -122,7 +122,7 @@ def test_small_and_large_classes_give_the_numbers_of_the_accumulator(n, p):
     accumulator.update(X, y)
     known = accumulator.finish()
     assert_same_statistics(known, MixtureStatistics.estimate(X, y))
-    assert_close(known.psi_of(X, y), MixtureStatistics.estimate(X, y).psi, Oracle.IDENTITY)
+    assert_close(known.for_rows([(X, y)]).psi, MixtureStatistics.estimate(X, y).psi, Oracle.IDENTITY)
 
 
 def test_few_samples_in_many_dimensions_never_make_a_square_array():
@@ -250,7 +250,7 @@ def standard_errors_of_T(mixture, exact):
     errors = np.empty_like(exact.T)
     for a, n in enumerate(exact.sizes):
         for b, m in enumerate(exact.sizes):
-            product = mixture.covariance_matrix(a) @ mixture.covariance_matrix(b)
+            product = mixture.covariances[a].to_dense() @ mixture.covariances[b].to_dense()
             first = 2 * np.trace(product @ product) * (4 / n if a == b else 1 / n + 1 / m)
             second = 4 * mixture.trace_product(a, a) * mixture.trace_product(b, b) / (n * m)
             errors[a, b] = np.sqrt(first + second) / mixture.p

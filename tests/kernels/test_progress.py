@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,23 +82,6 @@ def test_each_random_network_is_told() -> None:
 
     kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2, progress=report)
     assert seen == [(1, 2, "1 of 2"), (2, 2, "2 of 2")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "started"), [(0.0, False), (0.3, True)])
-def test_a_bar_waits_before_it_is_shown(seconds: float, started: bool, monkeypatch) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    monkeypatch.setattr(progress, "SECONDS_BEFORE_BAR", 0.05)
-    bar = Progress(console=Console(file=io.StringIO()))
-    starts: list[float] = []
-    start = bar.start
-    monkeypatch.setattr(bar, "start", lambda: (starts.append(time.monotonic()), start()))
-    with progress.shown_late(bar):
-        time.sleep(seconds)
-    assert bool(starts) == started
-    assert not bar.live.is_started
 
 
 def test_the_bar_of_blocks_and_sweeps(tmp_path, monkeypatch) -> None:

@@ -27,7 +27,7 @@ from notsodeep.linalg.chebyshev import (
     clenshaw,
 )
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, Unpreconditioned, conjugate_gradients
-from notsodeep.linalg.dense import solve_definite, solve_symmetric, sum_of_logarithms
+from notsodeep.linalg.dense import solve_definite, solve_symmetric
 from notsodeep.linalg.low_rank import inverse_root, leading_part, positive_woodbury_core, woodbury_core
 
 
@@ -62,7 +62,7 @@ def test_clenshaw():
 
 
 def test_an_interval_of_logarithms():
-    axis = LogInterval.of(np.array([0.5, 2.0, 8.0]), margin=2.0)
+    axis = LogInterval.of(np.array([0.25, 2.0, 16.0]))
     np.testing.assert_allclose(np.exp([axis.low, axis.high]), [0.25, 16.0])
     np.testing.assert_allclose(
         axis.place(np.array([0.25, 2.0, 16.0, 100.0])), [-1.0, 0.0, 1.0, 1.0], atol=1e-15
@@ -188,9 +188,6 @@ def test_dense_systems():
     room = definite.copy()
     solve_definite(room, right, overwrite=True)
     assert not np.array_equal(room, definite)
-    assert_close(sum_of_logarithms(np.array([2.0, 8.0])), np.log(16.0), Oracle.CLOSED_FORM)
-    with pytest.raises(ConvergenceError, match="not positive definite"):
-        sum_of_logarithms(np.array([2.0, -1.0]))
 
 
 def test_conjugate_gradients():

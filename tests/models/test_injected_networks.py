@@ -155,8 +155,6 @@ def test_a_shared_input_is_an_own_one_with_the_same_weights() -> None:
             {name: shared.weights[0] for name in ("input2", "input3")} | dict(shared.state_dict())
         )
         assert_close(own(rows).detach(), shared(rows).detach(), Oracle.IDENTITY)
-        assert shared.input_weights[0] is None
-        assert shared.input_weights[2] is shared.weights[0]
     # Where no layer sees the input again there is nothing to share.
     assert not nsd.nets.ExplicitNet(nsd.Explicit(["relu", "relu"]), 3, 5, 1, share_input=True).share_input
 

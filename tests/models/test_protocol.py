@@ -14,7 +14,7 @@ import notsodeep as nsd
 from notsodeep.estimators import DEQKernelClassifier, DEQKernelRidge
 from notsodeep.kernel_names import Kernel
 from notsodeep.models import Model, RowModel, Samples, as_model
-from notsodeep.models.programs import EntrywiseProgram
+from notsodeep.models.programs import EntrywiseTile, RowProgram
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,21 @@ class PowerNetwork(RowModel):
 
     degree: int
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> EntrywiseProgram:
-        ck = lambda c: (1.0 + c) ** self.degree  # noqa: E731
-        return EntrywiseProgram(left, right, {Kernel.CK: ck, Kernel.NTK: lambda c: self.degree * ck(c)})
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> PowerProgram:
+        return PowerProgram(left, right, self.degree)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "power_network", "degree": self.degree}
+
+
+class PowerProgram(RowProgram):
+    def __init__(self, left: Samples, right: Samples | None, degree: int) -> None:
+        super().__init__(left, right)
+        self.degree = degree
+
+    def tile(self, start: np.ndarray, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
+        ck = (1.0 + start) ** self.degree
+        return EntrywiseTile({Kernel.CK: ck, Kernel.NTK: self.degree * ck})
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from notsodeep.convergence.verified import (
     least_gram_eigenvalue,
     spectral_norm,
 )
-from notsodeep.display import Shown, bars
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_count, as_number, as_targets
 
@@ -175,10 +175,6 @@ class Certificate(Shown):
             "readout_scale": self.readout_scale,
             "seed": self.seed,
         }
-
-    def _drawing(self) -> str:
-        ratios = [(f"({one.number}) left/right", one.ratio) for one in self.inequalities]
-        return bars(ratios, "the inequalities hold right of the line", line=1.0)
 
 
 def certificate(

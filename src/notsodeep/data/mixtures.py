@@ -84,10 +84,6 @@ class GaussianMixture(Shown):
         """The trace tr(C_a C_b), at the cost of the cheaper of the two representations."""
         return self.covariances[a].trace_product(self.covariances[b])
 
-    def covariance_matrix(self, a: int) -> Array:
-        """C_a as a p × p array."""
-        return self.covariances[a].to_dense()
-
     def class_sizes(self, n: int) -> IntArray:
         """How many of n samples each class gets: see `largest_remainder`."""
         return largest_remainder(self.weights, as_count(n, "n"))

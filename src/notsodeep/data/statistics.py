@@ -102,7 +102,7 @@ class ClassStatistics(Shown):
         """The share n_a/n of each class."""
         return np.asarray(self.sizes / self.n)
 
-    def psi_of(self, X: ArrayLike, y: ArrayLike) -> Array:
+    def _psi(self, samples: Array, codes: IntArray) -> Array:
         """ψ_i = ||x_i - E x_i||² - E||x_i - E x_i||² (4.4) of the samples themselves, all of them or a chunk.
 
         Estimated statistics put the mean and the trace of the OTHER samples of the class in place of the
@@ -110,10 +110,6 @@ class ClassStatistics(Shown):
         With plain ones, n/(n-1) ||x_i - x̄||² - tr Σ̂, it would be (1 - 2/n) ψ_i, since x_i pulls mean and
         trace towards itself. The first is n/(n-2) times the second, which is how it is computed: O(np).
         """
-        samples = as_rows(X, columns=self.p)
-        return self._psi(samples, label_codes(y, self.classes_, len(samples)))
-
-    def _psi(self, samples: Array, codes: IntArray) -> Array:
         residual = samples - self.means[codes]
         squares = squared_norms(residual)
         if self.exact:
@@ -231,7 +227,7 @@ class StatisticsAccumulator:
         return merged
 
     def finish(self) -> ClassStatistics:
-        """The statistics of the classes; `.for_rows(chunks)` or `.psi_of(X, y)` on them give ψ.
+        """The statistics of the classes; `.for_rows(chunks)` on them gives ψ.
 
         ψ_i needs the class mean of all data, known only now: a second pass, but of O(np) operations.
         """

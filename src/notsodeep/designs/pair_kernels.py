@@ -104,7 +104,8 @@ class PairKernels:
         self._squares = np.append(pairs.squares, typical)
         flat, shape = np.ones(1), phi.shape
         # Price's integral for kinks away from zero is no closed form: for a fit the series is as good, and quick.
-        self._closed = shape.kinked_pieces is None and shape.pair_moments(flat, flat, 0.5 * flat) is not None
+        exact = shape.is_homogeneous or shape.pieces is None
+        self._closed = exact and shape.pair_moments(flat, flat, 0.5 * flat) is not None
         self._range, self._series = LogInterval(0.0, 0.0), np.empty((0, 0))
 
     def kernels(self, weights: Array, inject: Array, linear: float = 0.0) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 from notsodeep.designs import stored_values
 from notsodeep.designs.evidence import HeldOut, evidence_to_dict, stored_held_out
 from notsodeep.designs.matching_equations import EQUATIONS, EXACT, design_scalars, relative_residuals
-from notsodeep.display import Shown, curves
+from notsodeep.display import Shown
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -276,10 +276,6 @@ class Design(Shown):
             "model": self.model or "a custom activation",
             "drift": self.drift,
         }
-
-    def _drawing(self) -> str:
-        drawn = [(curve.label, curve.x / curve.scale, curve.y) for curve in self.curves(points=121)]
-        return curves(drawn, title="activations")
 
 
 def _table(target: Coefficients, reached: Coefficients, residuals: Mapping[str, float]) -> list[str]:

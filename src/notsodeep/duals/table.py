@@ -253,12 +253,6 @@ def table(shape: Shape, rows: Band, columns: Band) -> Table | None:
         return _TABLES[key]
 
 
-def clear_tables() -> None:
-    """Forget all tables: the next computation builds them again, with the same numbers."""
-    with _LOCK:
-        _TABLES.clear()
-
-
 def bands(logs: Array, step: float = 0.5, longest: float = 10.0) -> list[Band]:
     """Ranges of log variances that together hold all of these, rounded outwards, none much longer than `longest`."""
     low, high = float(np.floor(logs.min() / step) * step), float(np.ceil(logs.max() / step) * step)
@@ -399,4 +393,4 @@ def table_tiles(  # type: ignore[no-untyped-def]
                             bend[t, i, begin + j] = e1[j] * factor * others[j]
 
 
-__all__ = ["Table", "band_numbers", "bands", "clear_tables", "table", "table_tiles"]
+__all__ = ["Table", "band_numbers", "bands", "table", "table_tiles"]

@@ -17,7 +17,6 @@ and the determinant. Unlike the usual form of Woodbury's identity it never inver
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +28,7 @@ from notsodeep.equivalents.terms import Term, check_term, merged
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
-from notsodeep.linalg.dense import solve_symmetric, sum_of_logarithms
+from notsodeep.linalg.dense import solve_symmetric
 from notsodeep.linalg.low_rank import woodbury_core
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.validation import Array, as_real, as_right_sides
@@ -240,51 +239,21 @@ class StructuredOperator(SymmetricOperator):
         left = np.linalg.norm(block - self._matmat(answer))
         if left <= _RECURSION * np.linalg.norm(block):
             return answer
-        return _Whitened.of(self, self.own_diagonal).solve(block)
-
-    def logdet(self, ridge: float = 0.0) -> float:
-        """The logarithm of det(A + ridge·I), for a positive definite matrix.
-
-        Raises:
-            ConvergenceError: if an eigenvalue is not positive.
-        """
-        diagonal = self.own_diagonal + float(ridge)
-        if self.is_thin and np.all(diagonal > 0.0):
-            whitened = _Whitened.of(self, diagonal, basis=False)
-            return float(np.log(diagonal).sum() + sum_of_logarithms(whitened.values()))
-        return sum_of_logarithms(linalg.eigvalsh(self.plus_diagonal(ridge).to_dense(), check_finite=False))
+        return _whitened_solve(self, block)
 
 
-@dataclass(frozen=True, eq=False)
-class _Whitened:
-    """A = d^{1/2} (I + Q small Qᵀ) d^{1/2}, see the top of the module."""
-
-    root: Array
-    orthonormal: Array | None
-    small: Array
-
-    @classmethod
-    def of(cls, operator: StructuredOperator, diagonal: Array, *, basis: bool = True) -> _Whitened:
-        root = np.sqrt(diagonal)
-        columns, core = operator._factor
-        scaled = columns / root[:, None]
-        if not basis:
-            triangle = linalg.qr(scaled, mode="r", check_finite=False)[0][: columns.shape[1]]
-            return cls(root, None, _congruence(triangle, core))
-        orthonormal, triangle = linalg.qr(scaled, mode="economic", overwrite_a=True, check_finite=False)
-        return cls(root, orthonormal, _congruence(triangle, core))
-
-    def values(self) -> Array:
-        """The eigenvalues of I + small."""
-        return 1.0 + np.asarray(linalg.eigvalsh(self.small, check_finite=False))
-
-    def solve(self, block: Array) -> Array:
-        """d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b."""
-        whitened = block / self.root[:, None]
-        inside = np.asarray(self.orthonormal).T @ whitened
-        middle = np.eye(len(self.small)) + self.small
-        correction = solve_symmetric(middle, inside) - inside
-        return (whitened + np.asarray(self.orthonormal) @ correction) / self.root[:, None]
+def _whitened_solve(operator: StructuredOperator, block: Array) -> Array:
+    """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
+    root = np.sqrt(operator.own_diagonal)
+    columns, core = operator._factor
+    orthonormal, triangle = linalg.qr(
+        columns / root[:, None], mode="economic", overwrite_a=True, check_finite=False
+    )
+    small = _congruence(triangle, core)
+    whitened = block / root[:, None]
+    inside = orthonormal.T @ whitened
+    correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
+    return np.asarray((whitened + orthonormal @ correction) / root[:, None])
 
 
 def _congruence(triangle: Array, core: Array) -> Array:

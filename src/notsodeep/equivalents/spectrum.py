@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
-from notsodeep.display import Shown, curves
+from notsodeep.display import Shown
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -151,14 +151,6 @@ class LimitingSpectrum(Shown):
             "atoms": self.atoms,
             "mass_error": self.mass_error,
         }
-
-    def _drawing(self) -> str:
-        if not len(self.grid):
-            return ""
-        locations = [location for location, _ in self.atoms]
-        return curves(
-            [("density", self.grid, self.density)], [*locations, *self.isolated], "density of eigenvalues"
-        )
 
 
 def limiting_density(

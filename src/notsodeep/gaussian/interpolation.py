@@ -72,7 +72,7 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
     coefficients = _kept((key, low, high)) if key is not None else None
     for count in COUNTS if coefficients is None else ():
         # What is kept for other calls may cost more than this one alone would pay.
-        if len(points) <= 2 * count and (key is None or count > COUNTS[3]):
+        if key is None and len(points) <= 2 * count:
             break
         series = chebyshev_coefficients(function(LogInterval(low, high).nodes(count)))
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.

@@ -75,13 +75,3 @@ def mehler(phi: Activation, q: ArrayLike, terms: int) -> Array:
     )
     table[:, 0] += phi.offset
     return np.asarray(table)
-
-
-def quadrature_error(phi: Activation, q: ArrayLike) -> Any:
-    """Estimated relative error of the moments at variance q: what halving every panel changes in S.
-
-    Zero for activations with closed forms; about 1e-16 for the other built-in ones.  For a user's callable it includes
-    the accuracy to which the callable was resolved, and holds under the condition that `phi.caveat` states.
-    """
-    flat, form = _variances(q)
-    return phi.shape.quadrature_error(phi.gain**2 * flat).reshape(form)[()]

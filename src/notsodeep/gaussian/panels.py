@@ -22,6 +22,7 @@ from numpy.polynomial.chebyshev import chebder, chebval, chebvander
 from numpy.typing import NDArray
 
 from notsodeep.gaussian import quadrature
+from notsodeep.linalg.chebyshev import chebyshev_nodes, clenshaw
 from notsodeep.validation import Array
 
 Function = Callable[[Array], Array]
@@ -70,7 +71,7 @@ class Panels:
         panel = np.clip(np.searchsorted(self.edges, x) - 1, 0, len(self.edges) - 2)
         left, right = self.edges[panel], self.edges[panel + 1]
         table = np.asarray(chebder(self.coefficients, m=order, axis=1), np.float64)
-        value = _clenshaw(table, panel, (2.0 * x - left - right) / (right - left))
+        value = clenshaw(table.T, (2.0 * x - left - right) / (right - left), panel)
         return np.asarray(value * (2.0 / (right - left)) ** order)
 
     def nodes(self) -> Array:
@@ -189,7 +190,7 @@ class _Resolution:
             return worst
         for x, panel in probe_positions(left, right, self.random):
             local = (2.0 * x - left[panel] - right[panel]) / (right - left)[panel]
-            misfit = np.abs(_clenshaw(series, panel, local) - self.function(x))
+            misfit = np.abs(clenshaw(series.T, local, panel) - self.function(x))
             # The panels of a batch follow one another, each a run of its points.
             runs = np.flatnonzero(np.diff(panel, prepend=-1))
             np.maximum.at(worst, panel[runs], np.maximum.reduceat(misfit, runs))
@@ -225,7 +226,7 @@ class _Resolution:
         sides = (max(centre - reach, below), left - width), (right + width, min(centre + reach, above))
         if any(high - low < 8.0 * width for low, high in sides):
             return centre
-        nodes = np.cos(np.pi * (np.arange(9) + 0.5) / 9.0)
+        nodes = chebyshev_nodes(9)
         places = [(low + high) / 2.0 + (high - low) / 2.0 * nodes for low, high in sides]
         values = [self.function(x) for x in places]
         fits = [np.polynomial.Polynomial.fit(x - centre, y, 4) for x, y in zip(places, values, strict=True)]
@@ -275,14 +276,5 @@ def _uncounted(count: Array) -> Array:
 @lru_cache(maxsize=1)
 def _interpolation() -> tuple[Array, Array]:
     """Chebyshev nodes on [-1, 1] and the matrix from values there to coefficients."""
-    nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    nodes = chebyshev_nodes(DEGREE + 1)
     return nodes, np.asarray(np.linalg.inv(chebvander(nodes, DEGREE)), np.float64)
-
-
-def _clenshaw(table: Array, panel: NDArray[np.intp], local: Array) -> Array:
-    """Σ_k table[panel, k] T_k(local), each point with the coefficients of its own panel."""
-    later = np.zeros_like(local)
-    latest = np.zeros_like(local)
-    for k in range(table.shape[1] - 1, 0, -1):
-        later, latest = 2.0 * local * later - latest + table[panel, k], later
-    return np.asarray(table[panel, 0] + local * later - latest)

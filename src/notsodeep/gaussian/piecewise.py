@@ -13,7 +13,6 @@ from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import (
     TINY,
-    ClosedForm,
     Pieces,
     Shape,
     bell,
@@ -25,7 +24,7 @@ from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)
-class PiecewiseLinear(ClosedForm):
+class PiecewiseLinear(Shape):
     """Continuous, with slopes[i] between knots[i-1] and knots[i], and φ(0) = value."""
 
     knots: tuple[float, ...]

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.shapes import ClosedForm
+from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
 
 
 @dataclass(frozen=True)
-class Polynomial(ClosedForm):
+class Polynomial(Shape):
     """Σ coefficients[j] x^j; its Mehler series is finite."""
 
     coefficients: tuple[float, ...]

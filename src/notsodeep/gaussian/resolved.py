@@ -11,7 +11,7 @@ import numpy as np
 from notsodeep.errors import InputError
 from notsodeep.gaussian import panels, quadrature
 from notsodeep.gaussian.panels import Panels
-from notsodeep.gaussian.shapes import FINER, Shape, in_chunks
+from notsodeep.gaussian.shapes import Shape, in_chunks
 from notsodeep.validation import Array
 
 # How far out a function is looked at when it is made; further where the data need it.
@@ -110,13 +110,6 @@ class Resolved(Shape):
                 f"The activation {self.name!r} grows too fast for pre-activations of standard deviation {scale:.4g}: "
                 "its second moment is beyond double precision. Scale the data down or use a slower activation."
             )
-
-    def _finer_second_moment(self, q: Array) -> Array:
-        edges = self.breakpoints(quadrature.REACH * float(np.sqrt(q.max())))
-        halved = np.sort(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))
-        scales = np.sqrt(np.maximum(q, 1e-300))
-        points, weights = quadrature.split_rule(scales, halved, FINER)
-        return np.asarray((self(scales[:, None] * points) ** 2 * weights).sum(axis=1))
 
     def mehler(self, q: Array, terms: int) -> Array:
         """Rows of nodes differ, so the Hermite functions are summed row by row."""

@@ -21,8 +21,6 @@ MAX_ORDER = 4
 # Rows × nodes held at once by the quadrature.
 CHUNK = 2_000_000
 TINY = 1e-300
-# A Hermite degree whose panels are half as long as those of the moments.
-FINER = 256
 
 
 def in_chunks(function: Callable[[Array], Array], q: Array, nodes: int) -> Array:
@@ -81,11 +79,6 @@ class Shape:
     inaccuracy: float = 0.0
     caveat: str = ""
     quarter: int | None = None
-
-    @property
-    def kinked_pieces(self) -> Pieces | None:
-        """The straight pieces, if they meet away from zero: no fit in one variable serves them."""
-        return None if self.is_homogeneous else self.pieces
 
     def without_level(self) -> tuple[Shape, float]:
         """A shape and a number that add up to this one; the shape may be odd or homogeneous where this one is not."""
@@ -182,15 +175,6 @@ class Shape:
             return np.asarray((values * weights).sum(axis=1))
 
         return in_chunks(block, q, 600)
-
-    def quadrature_error(self, q: Array) -> Array:
-        """How much S(q) changes when every panel of the rule is halved, relative to S, plus the inaccuracy."""
-        finer = self._finer_second_moment(q)
-        return np.asarray(np.abs(finer - self.second_moment(q)) / np.maximum(finer, TINY) + self.inaccuracy)
-
-    def _finer_second_moment(self, q: Array) -> Array:
-        points, weights = quadrature.shared_rule(2.0 * float(np.sqrt(q.max())), self.feature, FINER)
-        return np.asarray((self(np.sqrt(q)[:, None] * points) ** 2 * weights).sum(axis=1))
 
     # --- moments --------------------------------------------------------------------------------------------------
 
@@ -294,11 +278,3 @@ def bell(x: Array) -> Array:
 def hermite(x: Array, degree: int) -> Array:
     """Probabilists' Hermite polynomial He_degree."""
     return np.asarray(special.eval_hermitenorm(degree, x))
-
-
-class ClosedForm(Shape):
-    """A shape whose moments are formulas, free of quadrature."""
-
-    def quadrature_error(self, q: Array) -> Array:
-        """Zero: nothing is integrated numerically."""
-        return np.zeros_like(q)

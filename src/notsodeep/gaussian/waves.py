@@ -9,11 +9,11 @@ import numpy as np
 from scipy import special
 
 from notsodeep.gaussian.backend import TorchForm
-from notsodeep.gaussian.shapes import TINY, ClosedForm
+from notsodeep.gaussian.shapes import TINY, Shape
 from notsodeep.validation import Array
 
 
-class Wave(ClosedForm):
+class Wave(Shape):
     """What sine and cosine share."""
 
     quarter: int

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import GaussianMixture
-from notsodeep.display import Shown, bars
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.learning.arguments import as_labelled_samples, as_width
@@ -116,9 +116,6 @@ class Comparison(Shown):
             "mse": self.mse,
             "n": self.n,
         }
-
-    def _drawing(self) -> str:
-        return bars(list(zip(self.names, self.mse, strict=True)), "mean squared error")
 
 
 def gaussian_kernel(length_scale: float = 1.0) -> Explicit:

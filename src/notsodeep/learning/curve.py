@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.display import Shown, curves
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray, frozen
 
@@ -110,17 +110,6 @@ class LearningCurve(Shown):
         shown["mse"] = np.round(self.mse, 4).tolist()
         shown |= {"width": self.width, "kernel": self.kernel, "model": self.model}
         return shown | {"extrapolated": int(np.sum(self.extrapolated)), "source": self.source}
-
-    def _drawing(self) -> str:
-        values = self.accuracy if self.is_classification else self.mse
-        name = "accuracy" if self.is_classification else "mse"
-        if len(self.n) < 2:
-            return ""
-        place = np.log10(self.n)
-        low, high = self.interval.T
-        return curves(
-            [(name, place, values), ("low", place, low), ("high", place, high)], (), f"{name}, log₁₀ n"
-        )
 
 
 __all__ = ["LearningCurve"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.display import Shown, curves
+from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.kernels import exact_kernel
@@ -99,13 +99,6 @@ class DescentCurve(Shown):
         if not np.isnan(self.test_accuracy).all():
             shown["test_accuracy"] = np.round(self.test_accuracy, 4).tolist()
         return shown | {"lr": self.lr, "kernel": self.kernel, "n": self.n, "model": self.model}
-
-    def _drawing(self) -> str:
-        if len(self.steps) < 2:
-            return ""
-        place = np.log10(1.0 + self.steps)
-        series = [("training", place, self.loss), ("test", place, self.test_loss)]
-        return curves(series, (), "loss, log₁₀ (1 + steps)")
 
 
 def descent_curve(

@@ -56,9 +56,9 @@ class LogInterval:
     high: float  # the logarithm of its upper end
 
     @classmethod
-    def of(cls, numbers: Array, margin: float = 1.0) -> LogInterval:
-        """The interval that holds all of these positive numbers, longer by a factor `margin` at both ends."""
-        return cls(float(np.log(numbers.min() / margin)), float(np.log(numbers.max() * margin)))
+    def of(cls, numbers: Array) -> LogInterval:
+        """The interval that holds all of these positive numbers."""
+        return cls(float(np.log(numbers.min())), float(np.log(numbers.max())))
 
     def place(self, numbers: Array) -> Array:
         """Where in [-1, 1] they are; what is outside counts as the nearer end."""

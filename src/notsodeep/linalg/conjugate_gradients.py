@@ -12,7 +12,6 @@ from scipy import linalg
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.linalg.dense import raise_indefinite
 from notsodeep.linalg.low_rank import ROUNDING, inverse_root
 from notsodeep.validation import Array
 
@@ -70,7 +69,10 @@ class DiagonalPreconditioner:
 
     def __init__(self, diagonal: Array) -> None:
         if np.any(diagonal <= 0.0):
-            raise_indefinite(float(diagonal.min()), "diagonal entry")
+            raise ConvergenceError(
+                f"The matrix is not positive definite: it has the diagonal entry {diagonal.min():.3g}.",
+                "Give a ridge larger than its size.",
+            )
         self._diagonal = diagonal[:, None]
 
     def solve(self, block: Array) -> Array:

@@ -53,19 +53,3 @@ def solve_symmetric(matrix: Array, block: Array) -> Array:
             "Give a ridge: solve(b, ridge=…), larger than 1e-12 times the largest eigenvalue.",
         )
     return np.asarray(solution)
-
-
-def sum_of_logarithms(values: Array) -> float:
-    """The sum of the logarithms of eigenvalues, all of which must be positive."""
-    least = float(values.min(initial=np.inf))
-    if least <= 0.0:
-        raise_indefinite(least, "eigenvalue")
-    return float(np.log(values).sum())
-
-
-def raise_indefinite(least: float, what: str) -> None:
-    """Say that a matrix is not positive definite, and how far it is from being."""
-    raise ConvergenceError(
-        f"The matrix is not positive definite: it has the {what} {least:.3g}.",
-        "Give a ridge larger than its size.",
-    )

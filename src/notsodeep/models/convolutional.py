@@ -17,13 +17,12 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import Explicit, centred_layers, layer_variances, layer_words
+from notsodeep.models.explicit import Explicit, FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import Feedforward, LayerInput
 from notsodeep.models.protocol import Program, Samples, WriteActivation
-from notsodeep.models.variances import largest_layer_variance
 from notsodeep.validation import Array, as_count, as_number, as_real, as_variance, one_of
 
 READOUTS = ("flatten", "pool")
@@ -251,7 +250,7 @@ class ConvDEQ(ImageModel):
 
 
 @dataclass(frozen=True, init=False)
-class ConvExplicit(ImageModel):
+class ConvExplicit(FeedforwardModel, ImageModel):
     """A feed-forward convolutional network whose layers may see the input again, docs/theory.md (10.5).
 
     Args:
@@ -294,24 +293,6 @@ class ConvExplicit(ImageModel):
         self._set_geometry(filter_size, padding, readout)
         object.__setattr__(self, "tolerance", _as_tolerance(tolerance))
 
-    def with_layers(self, layers: Iterable[Activation]) -> ConvExplicit:
-        """The network with the same variances, filter, padding and readout, and other activations."""
-        return ConvExplicit(
-            layers, weights=self.weights, inject=self.inject, bias2=self.bias2, **self._geometry(),
-            tolerance=self.tolerance,
-        )  # fmt: skip
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all weights have variance 1, only the first layer sees the input, and there is no bias."""
-        return all(layer.is_plain for layer in self.inputs)
-
-    @property
-    def inputs(self) -> tuple[LayerInput, ...]:
-        """What enters each layer, (10.5)."""
-        variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
-        return tuple(LayerInput(*layer, self.bias2) for layer in variances)
-
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The layer recursion over the positions of each pair of samples; one position is a row."""
         self._check_kernels(kernels)
@@ -321,23 +302,6 @@ class ConvExplicit(ImageModel):
             return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
         layers, mixing = list(self.inputs), self._mixing(left)
         return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, self.tolerance)
-
-    def centred(self, tau0: float) -> ConvExplicit:
-        """Each layer shifted to mean zero where an input has |x(s)| = tau0 at every position."""
-        return self.with_layers(centred_layers(self.inputs, tau0))
-
-    def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
-        """The variance of what enters each activation, where an input has |x(s)| = tau0 at every position."""
-        return layer_variances(self.inputs, tau0)
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activations of the layers, in order."""
-        return self.layers
-
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation, over all layers and inputs with |x(s)| up to `norm`."""
-        return largest_layer_variance(self.inputs, norm)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again."""

@@ -7,8 +7,8 @@ Explicit(["relu"] * 3, weights=[0.8, 0.2, 0.2], inject=[0.8, 0.8])      # (7.8):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
@@ -24,8 +24,65 @@ from notsodeep.validation import as_variance
 _VARIANCES = ("weights", "inject")
 
 
+class FeedforwardModel:
+    """What networks of layers have in common, whatever their samples are."""
+
+    layers: tuple[Activation, ...]
+    weights: tuple[float, ...]
+    inject: tuple[float, ...]
+    bias2: float
+
+    def with_layers(self, layers: Iterable[Activation]) -> Self:
+        """The same network with other activations."""
+        network: Self = replace(cast(Any, self), layers=tuple(layers))
+        return network
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all weights have variance 1, only the first layer sees the input, and there is no bias: (1.4)."""
+        return all(layer.is_plain for layer in self.inputs)
+
+    @property
+    def inputs(self) -> tuple[LayerInput, ...]:
+        """What enters each layer, (7.9) or, for images, (10.5)."""
+        variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
+        return tuple(LayerInput(*layer, self.bias2) for layer in variances)
+
+    def centred(self, tau0: float) -> Self:
+        """Each layer shifted so that its output has mean zero at the scale of its own input.
+
+        Inputs have norm tau0; images have |x(s)| = tau0 at every position.
+        """
+        square, centred = as_tau(tau0) ** 2, []
+        q = square
+        for layer in self.inputs:
+            q = layer.weight * q + layer.inject * square + layer.constant
+            shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
+            centred.append(shifted)
+            q = float(second_moment(shifted, q))
+        return self.with_layers(centred)
+
+    def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
+        """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
+        square, found = as_tau(tau0) ** 2, []
+        q = square
+        for layer in self.inputs:
+            found.append(layer.weight * q + layer.inject * square + layer.constant)
+            q = float(second_moment(layer.phi, found[-1]))
+        return tuple(found)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activations of the layers, in order."""
+        return self.layers
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return largest_layer_variance(self.inputs, norm)
+
+
 @dataclass(frozen=True, init=False)
-class Explicit(RowModel):
+class Explicit(FeedforwardModel, RowModel):
     """A feed-forward network x^(l) = σ_l(√w_l W_l x^(l-1) + √c_l B_l x + bias)/√m_l, (1.4) and (7.8).
 
     Args:
@@ -63,37 +120,9 @@ class Explicit(RowModel):
         object.__setattr__(self, "inject", _variances(inject, "inject", count - 1, 0.0))
         object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all weights have variance 1, only the first layer sees the input, and there is no bias: (1.4)."""
-        return all(layer.is_plain for layer in self.inputs)
-
-    @property
-    def inputs(self) -> tuple[LayerInput, ...]:
-        """What enters each layer, (7.9)."""
-        variances = zip(self.layers, self.weights, (0.0, *self.inject), strict=True)
-        return tuple(LayerInput(*layer, self.bias2) for layer in variances)
-
-    def with_layers(self, layers: Iterable[Activation]) -> Explicit:
-        """The network with the same variances and other activations."""
-        return Explicit(layers, weights=self.weights, inject=self.inject, bias2=self.bias2)
-
-    def centred(self, tau0: float) -> Explicit:
-        """Each layer shifted so that its output has mean zero at the scale of its own input."""
-        return self.with_layers(centred_layers(self.inputs, tau0))
-
-    def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
-        """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
-        return layer_variances(self.inputs, tau0)
-
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion (3.11), with injection (7.9)."""
         return Feedforward(self.inputs, left, right, any(kernel.is_tangent for kernel in kernels))
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activations of the layers, in order."""
-        return self.layers
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again.
@@ -118,10 +147,6 @@ class Explicit(RowModel):
         layers = [activation_from_dict(layer) for layer in entry["layers"]]
         return cls(layers, **{name: entry[name] for name in given})
 
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
-        return largest_layer_variance(self.inputs, norm)
-
     def __str__(self) -> str:
         bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
         return f"Explicit({', '.join([*layer_words(self.inputs), *bias])})"
@@ -139,28 +164,6 @@ def layer_words(inputs: Sequence[LayerInput]) -> list[str]:
     return words
 
 
-def centred_layers(inputs: Iterable[LayerInput], tau0: float) -> tuple[Activation, ...]:
-    """The activations of layers shifted to mean zero, each at the scale of its own input, for inputs of norm tau0."""
-    square, centred = as_tau(tau0) ** 2, []
-    q = square
-    for layer in inputs:
-        q = layer.weight * q + layer.inject * square + layer.constant
-        shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
-        centred.append(shifted)
-        q = float(second_moment(shifted, q))
-    return tuple(centred)
-
-
-def layer_variances(inputs: Iterable[LayerInput], tau0: float) -> tuple[float, ...]:
-    """The variance of what enters each layer, for inputs of norm tau0."""
-    square, found = as_tau(tau0) ** 2, []
-    q = square
-    for layer in inputs:
-        found.append(layer.weight * q + layer.inject * square + layer.constant)
-        q = float(second_moment(layer.phi, found[-1]))
-    return tuple(found)
-
-
 def _variances(given: Sequence[float] | None, name: str, count: int, default: float) -> tuple[float, ...]:
     """As many variances as there are weights of this kind, none negative."""
     if given is None:
@@ -175,4 +178,4 @@ def _variances(given: Sequence[float] | None, name: str, count: int, default: fl
     return values
 
 
-__all__ = ["Explicit", "centred_layers", "layer_variances", "layer_words"]
+__all__ = ["Explicit", "FeedforwardModel", "layer_words"]

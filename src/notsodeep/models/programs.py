@@ -107,26 +107,6 @@ def _squares(samples: Samples) -> Array:
     return np.concatenate([squares, samples.anchors])
 
 
-class EntrywiseProgram(RowProgram):
-    """A model whose kernels are functions of the inner product of two rows alone.
-
-    Args:
-        left: samples of the rows of the kernel.
-        right: samples of its columns; None for the same.
-        functions: for each kernel, its entries from those of the Gram matrix.
-    """
-
-    def __init__(
-        self, left: Samples, right: Samples | None, functions: Mapping[Kernel, Callable[[Array], Array]]
-    ) -> None:
-        super().__init__(left, right)
-        self.functions = functions
-
-    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
-        """The tile of every kernel."""
-        return EntrywiseTile({name: function(start) for name, function in self.functions.items()})
-
-
 @dataclass(frozen=True)
 class EntrywiseTile:
     """The kernels of one tile in a dictionary."""

@@ -85,17 +85,6 @@ class FeedforwardNet(Net):
         """The hidden weights in order, each (units, units that enter), followed by taps for filters."""
         return [getattr(self, f"weight{layer + 1}") for layer in range(len(self.spec.layers))]
 
-    @property
-    def input_weights(self) -> list[Tensor | None]:
-        """For each layer the weights that read the input again; None where it does not."""
-        names = [
-            "weight1" if self.share_input else f"input{layer + 1}" for layer in range(len(self.spec.layers))
-        ]
-        return [
-            getattr(self, name) if enters.inject else None
-            for name, enters in zip(names, self.spec.inputs, strict=True)
-        ]
-
     def features(self, X: Tensor) -> Tensor:
         """The last layer of every sample, as it is read out, (rows, width)."""
         x = rows = self._rows(X)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from notsodeep.verdicts.findings import SURE, Closeness, Estimate, Gap, Speed, TrainedState
 
-ANSWERS = ("yes", "no", "uncertain")
 # The twin will do if it is behind by no more than a point of accuracy, or by a tenth of the squared error.
 POINT, TENTH = 0.01, 0.10
 # What is known before networks are measured, as standard deviations: kernels that agree to ALIKE leave the gap at

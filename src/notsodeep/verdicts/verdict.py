@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs import Design
 from notsodeep.designs.baselines import plain_layers
-from notsodeep.display import Shown, bars
+from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.moments import second_moment_slope
 from notsodeep.models import DEQ, ConvDEQ, Model
@@ -84,13 +84,6 @@ class Verdict(Shown):
 
     def _facts(self) -> dict[str, Any]:
         return {"answer": self.answer, "reason": self.reason, "command": self.command}
-
-    def _drawing(self) -> str:
-        if not self.gaps:
-            return ""
-        gap = self.gaps[-1]
-        what = "mean squared error" if gap.regression else "predicted accuracy"
-        return bars([("DEQ", gap.deq), ("twin", gap.twin), ("plain layer", gap.plain)], what)
 
 
 def verdict(

@@ -69,11 +69,6 @@ def parts() -> Any:
     return _environment().get_template("parts.html").module
 
 
-def as_paragraph(content: str) -> Markup:
-    """Text as a paragraph; markup as it is."""
-    return content if isinstance(content, Markup) else Markup(parts().paragraph(content))
-
-
 def picture(content: bytes, description: str, caption: str = "") -> Markup:
     """A picture inside the page, as a data URI: scripts in an SVG do not run there.
 
