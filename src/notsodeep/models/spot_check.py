@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from notsodeep.duals.dual import Side
+from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array, IntArray
 
@@ -191,13 +193,11 @@ class SpotCheck:
             self.finite = False
             return
         roots, others = left.root, right.root
-        cosines = covariance * (1.0 / others)[:, None, :]
-        cosines *= (1.0 / roots)[:, :, None]
         ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
         places = [(0, a, b) for a in ends[0] for b in ends[1]]
-        flat = [int(cosines.argmax()), int(cosines.argmin()), (12_345 + 7919 * number) % cosines.size]
+        flat = [*_extremes(covariance, 1.0 / roots, 1.0 / others), (12_345 + 7919 * number) % covariance.size]
         t, i, j = np.concatenate(
-            [np.array(places).T, np.array(np.unravel_index(flat, cosines.shape))], axis=1
+            [np.array(places).T, np.array(np.unravel_index(flat, covariance.shape))], axis=1
         )
         # A pair that was not computed, or has no signal, has the covariance zero.
         kept = covariance[t, i, j] != 0.0
@@ -251,6 +251,28 @@ class SpotCheck:
             differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
         return Differences(differences, rounding)
+
+
+@njit(**OPTIONS)
+def _extremes(covariance, left, right):  # type: ignore[no-untyped-def]
+    """Flat indices of the largest and of the smallest correlation; `left` and `right` have one over the scales."""
+    stack, rows, columns = covariance.shape
+    highest, lowest, top, bottom = -2.0, 2.0, 0, 0
+    for t in range(stack):
+        others = right[t]
+        for i in range(rows):
+            line, own, most, least = covariance[t, i], left[t, i], -2.0, 2.0
+            for j in range(columns):
+                rho = line[j] * own * others[j]
+                most, least = max(most, rho), min(least, rho)
+            begin = (t * rows + i) * columns
+            if most > highest:
+                highest = most
+                top = begin + int(np.argmax(line * others))
+            if least < lowest:
+                lowest = least
+                bottom = begin + int(np.argmin(line * others))
+    return top, bottom
 
 
 @dataclass(frozen=True)
