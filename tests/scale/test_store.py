@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -144,25 +143,6 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
     kernel, computed = counted(samples, tmp_path / "G.zarr")
     assert computed == 2
     assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
-
-
-def test_a_journal_of_an_earlier_version_is_read(samples, expected, tmp_path: Path) -> None:
-    compute(samples, tmp_path / "G.zarr")
-    journal = tmp_path / "G.zarr" / JOURNAL
-    content = journal.read_bytes()
-    earlier = []
-    for line in content.splitlines():
-        entry = json.loads(line)
-        del entry["sha256"]
-        body = json.dumps(entry).encode()
-        earlier.append(hashlib.sha256(body).hexdigest()[:16].encode() + b" " + body + b"\n")
-    journal.write_bytes(b"".join(earlier))
-    assert_close(np.asarray(open_kernel(tmp_path / "G.zarr")), expected, Oracle.IDENTITY)
-    kernel, computed = counted(samples, tmp_path / "G.zarr")
-    assert computed == 0
-    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
-    # A run writes the journal anew, as it is written today.
-    assert journal.read_bytes() == content
 
 
 @pytest.mark.slow

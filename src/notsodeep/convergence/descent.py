@@ -233,7 +233,8 @@ class _Training:
     ) -> None:
         self.X, self.y, self.start, self.settings = X, y, start, settings
         self.path, self.callback, self.report = path, callback, report
-        self.solver = SolverOptions(tolerance=_TOLERANCES[settings.dtype], max_steps=1000)
+        # The theorem is about equilibria that plain iteration reaches.
+        self.solver = SolverOptions("iteration", tolerance=_TOLERANCES[settings.dtype], max_steps=1000)
         self.every = settings.every or max(1, settings.steps // _DEFAULT_ROWS)
         self.searching = settings.lr is None
         self.identity = {} if path is None else self._identity()

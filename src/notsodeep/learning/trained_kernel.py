@@ -55,7 +55,9 @@ class TrainedKernel:
     @classmethod
     def _of(cls, values: Array, vectors: Array, targets: Array, intercept: bool) -> TrainedKernel:
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
-        return cls(np.maximum(values, 0.0), vectors, targets - mean, mean, intercept)
+        # Equal samples have an eigenvalue that is zero but for rounding.
+        least = np.finfo(np.float64).eps * float(values.max(initial=0.0))
+        return cls(np.maximum(values, least), vectors, targets - mean, mean, intercept)
 
     def degrees_of_freedom(self, ridge: float) -> float:
         """tr K(K + λI)⁻¹."""
