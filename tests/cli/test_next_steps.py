@@ -145,3 +145,22 @@ def test_what_certify_advises_is_certified() -> None:
     scale = float(re.search(r"a readout scale of ([\d.e-]+\d)", less.explain()).group(1))  # type: ignore[union-attr]
     again = nsd.convergence.certificate(X, 0.5 * labels * y, 400, 1e-4, readout_scale=scale, **settings)
     assert again.certified
+
+
+def _examples() -> list[tuple[str, list[str]]]:
+    """The command lines that the help of each command shows."""
+    group = typer.main.get_command(app)
+    lines = []
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        for line in re.findall(rf"notsodeep {name}\b([^\n]*)", command.help or ""):
+            lines.append((name, shlex.split(line.strip(" `.:"))))
+    return lines
+
+
+def test_examples_of_the_help_are_understood() -> None:
+    """Each is parsed by its own command; nothing is run."""
+    group, examples = typer.main.get_command(app), _examples()
+    assert len({name for name, _ in examples}) >= 8
+    for name, arguments in examples:
+        command = group.commands[name]  # type: ignore[attr-defined]
+        command.make_context(name, list(arguments)).close()
