@@ -226,4 +226,5 @@ def test_parallel_rows_through_a_smooth_and_a_kinked_layer() -> None:
         variances = np.diag(covariance)
         features, slope = quadrature(phi, variances[:, None], variances, covariance)
         tangent = features + slope * arriving
-    np.testing.assert_allclose(nsd.tangent_kernel(network, X), tangent, rtol=1e-10)
+    apart = np.tril_indices(len(X), -1)
+    np.testing.assert_allclose(nsd.tangent_kernel(network, X)[apart], tangent[apart], rtol=1e-10)
