@@ -228,3 +228,13 @@ def test_parallel_rows_through_a_smooth_and_a_kinked_layer() -> None:
         tangent = features + slope * arriving
     apart = np.tril_indices(len(X), -1)
     np.testing.assert_allclose(nsd.tangent_kernel(network, X)[apart], tangent[apart], rtol=1e-10)
+
+
+@pytest.mark.parametrize("label", BUILT_IN)
+def test_a_row_of_zeros_sends_no_other_to_quadrature(label: str) -> None:
+    """dF'/dc of a sample without signal was not finite, and every pair of the kernel was integrated."""
+    X = rows_of("two features", (-0.3, 0.2), n=30)
+    X[4] = X[11] = 0.0
+    info = check(label, 0.2, X, None, [(0, 1), (11, 4), (4, 7)])
+    assert not info.recomputed
+    assert "quadrature" not in info.ways

@@ -22,6 +22,8 @@ ALLOWED = 1e-14
 LEVELS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # A share of the energy below this is rounding of the sum of the others.
 NOISE = 4e-15
+# One over two scales, at most, where it is squared.
+LARGEST = 1e150
 # Work arrays of a strip: ρ, then ρ or ρ², F, F', F''.
 POWER, VALUE, SLOPE, BEND, PARTS = 1, 2, 3, 4, 5
 
@@ -169,7 +171,8 @@ def series_tiles(  # type: ignore[no-untyped-def]
                 if bends:
                     bent = bend[t, i, begin : begin + width]
                     for j in range(width):
-                        factor = own * others[j]
+                        # A sample without signal has a scale of 1e-100, of which the fourth power would be zero.
+                        factor = min(own * others[j], LARGEST)
                         bent[j] = work[j + BEND * WIDTH] * factor * factor
     return any_left
 
