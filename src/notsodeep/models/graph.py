@@ -175,7 +175,7 @@ class GraphProgram:
 
     @cached_property
     def whole(self) -> DenseTile:
-        """All kernels."""
+        """All kernels of all pairs of nodes, computed when they are first needed."""
         model, samples = self.model, self.nodes.values
         forcing = model.sigma_b2 * self.mix(samples @ samples.T) + model.bias2
         covariance, features, slope, info = self._equilibrium(forcing, self.tangent)

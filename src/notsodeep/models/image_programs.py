@@ -232,7 +232,7 @@ class ImageProgram:
         return self.mixing.pairs(field) if self.pool else self.mixing.diagonal(field)
 
     def product(self, left: Block, right: Block) -> Array:
-        """𝒜(x·x')."""
+        """The averaged inner products 𝒜(x·x') of the inputs at all positions."""
         return self.mixed(np.matmul(left.values.swapaxes(1, 2), right.values))
 
     def total(self, field: Array) -> Array:
