@@ -60,7 +60,7 @@ def measure(name: str, readout: str) -> dict[str, object]:
         seconds = min(seconds, time.process_time() - start)
     entry, limit = 1e3 * seconds / CORES / n**2, LIMITS[readout][name != "relu"]
     return {
-        "readout": f"{readout}, {side}×{side}×3", "φ": name, "n": n, "F by": " and ".join(info.ways),
+        "readout": f"{readout}, {side}×{side}×3", "φ": name, "n": n, "F by": " and ".join(info.methods),
         "ms per entry": f"{entry:.2g}", "limit": f"{limit:g}" + ("" if entry <= limit else ", missed"),
         "steps": info.iterations, "residual": f"{info.residual:.0e}", "error bound": f"{info.error_bound:.0e}",
         "largest difference": f"{info.largest_difference:.0e}",

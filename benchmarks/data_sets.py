@@ -172,7 +172,7 @@ def measure(case: Case, name: str, feedback: float, repeats: int) -> Row:
     row: Row = {
         "data": case.data, "n": len(x), "p": x.shape[1], "activation": name, "σ_a²": feedback,
         "first (s)": first, "CK+NTK (s)": both, "CK+NTK / X Xᵀ": both / product,
-        "ways": ", ".join(info.ways), "stated bound": float(info.error_bound),
+        "ways": ", ".join(info.methods), "stated bound": float(info.error_bound),
     }  # fmt: skip
     try:
         if case.data.startswith("near duplicates") and name in PIECEWISE:

@@ -132,7 +132,7 @@ def outputs_task(net: Net, x: torch.Tensor) -> Task:
         with torch.no_grad():
             return net(x)
 
-    return Task(run, lambda: forget(net))
+    return Task(run, lambda: clear_cache(net))
 
 
 def gradient_task(net: Net, x: torch.Tensor, labels: torch.Tensor) -> Task:
@@ -140,7 +140,7 @@ def gradient_task(net: Net, x: torch.Tensor, labels: torch.Tensor) -> Task:
         net.train()
         torch.nn.functional.cross_entropy(net(x), labels).backward()
 
-    return Task(run, lambda: forget(net))
+    return Task(run, lambda: clear_cache(net))
 
 
 def epoch_task(net: Net, data: list[tuple[torch.Tensor, torch.Tensor]]) -> Task:
@@ -153,7 +153,7 @@ def epoch_task(net: Net, data: list[tuple[torch.Tensor, torch.Tensor]]) -> Task:
             torch.nn.functional.cross_entropy(net(x), labels).backward()
             optimizer.step()
 
-    return Task(run, lambda: forget(net))
+    return Task(run, lambda: clear_cache(net))
 
 
 def product_task(rows: int, inner: int, columns: int) -> Task:
@@ -168,7 +168,7 @@ def product_task(rows: int, inner: int, columns: int) -> Task:
 
 
 @torch.no_grad()
-def forget(net: Net) -> None:
+def clear_cache(net: Net) -> None:
     """Touch every weight, and drop the gradients: what was computed from them before is void."""
     net.zero_grad(set_to_none=True)
     for parameter in net.parameters():

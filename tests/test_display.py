@@ -38,7 +38,7 @@ def _fitted() -> nets.History:
 RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "Design": (lambda: nsd.design(MODEL, 1.0), "exact=True"),
     "LimitingSpectrum": (lambda: nsd.limiting_density(MODEL, MIXTURE, 24), "n=24, p=12"),
-    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "ways=closed form"),
+    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "methods=closed form"),
     "Certificate": (lambda: convergence.certificate(SPHERE[:4], np.ones(4), 50, 0.05), "certified=False"),
     "PopulationGram": (lambda: convergence.population_gram(SPHERE, 0.05), "matrix=array(24×24)"),
     "Coefficients": (lambda: nsd.coefficients(MODEL, 1.0), "kernel=ck"),

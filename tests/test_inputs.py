@@ -74,7 +74,7 @@ OF_SAMPLES = {
     "GaussianMixture": lambda X: nsd.GaussianMixture(X, 1.0).mean_gram,
     "equivalent": lambda X: nsd.equivalent(MODEL, X, form="refined").to_dense(),
     "equivalence_error": lambda X: float(nsd.equivalence_error(MODEL, X, form="refined")),
-    "is_high_dimensional": lambda X: nsd.is_high_dimensional(X).norm_spread,
+    "diagnose": lambda X: nsd.diagnose(X).norm_spread,
     "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
     "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
     "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,
@@ -185,7 +185,7 @@ def test_what_is_no_matrix_of_numbers_is_refused(name, kind):
 
 OF_LABELS = {
     "MixtureStatistics.estimate": lambda y: MixtureStatistics.estimate(distinct(), y).psi,
-    "is_high_dimensional": lambda y: nsd.is_high_dimensional(distinct(), y).predicted_error,
+    "diagnose": lambda y: nsd.diagnose(distinct(), y).predicted_error,
     "DEQKernelClassifier": lambda y: DEQKernelClassifier().fit(distinct(), y).dual_coef_,
 }
 GOOD_LABELS = {

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-News = Callable[[], str]
+Message = Callable[[], str]
 # Called with the number of steps done, of all steps, and a function for the message (called only if it is shown).
-Report = Callable[[int, int, News], None]
+Report = Callable[[int, int, Message], None]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 SECONDS_BEFORE_BAR = 2.0
 
 
-def silent(done: int, total: int, news: News) -> None:
+def silent(done: int, total: int, news: Message) -> None:
     """A progress callback that does nothing."""
 
 
@@ -48,7 +48,7 @@ def progress_bar(title: str) -> Iterator[Report]:
         task = bar.add_task(title, total=None)
         shown_at = 0.0
 
-        def report(done: int, total: int, news: News) -> None:
+        def report(done: int, total: int, news: Message) -> None:
             nonlocal shown_at
             now = time.monotonic()
             # Steps may take microseconds: most of them are not worth a line.
@@ -84,4 +84,4 @@ def shown_late(bar: Progress) -> Iterator[Progress]:
                 bar.stop()
 
 
-__all__ = ["News", "Report", "progress_bar", "reported", "shown_late", "silent"]
+__all__ = ["Message", "Report", "progress_bar", "reported", "shown_late", "silent"]

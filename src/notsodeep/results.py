@@ -20,8 +20,8 @@ class KernelInfo(Shown):
             rounding does to nearly parallel rows of large norm is not in it.
             Of images it bounds the conjugate kernel, relative to √(H_ii H_jj) with the conjugate kernel H of the same
             model with the readout "flatten": pooling leaves less on the diagonal.
-        careful_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
-        ways: how the pairs were computed, docs/theory.md section 3: "closed form" (one kink at zero, sine, cosine,
+        fallback_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.
+        methods: how the pairs were computed, docs/theory.md section 3: "closed form" (one kink at zero, sine, cosine,
             straight pieces), "series" (Mehler's, with the bound (3.15)), "table" (with a measured error), "integral"
             (Price's), "quadrature".
         caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
@@ -35,8 +35,8 @@ class KernelInfo(Shown):
     iterations: int
     residual: float
     error_bound: float
-    careful_pairs: int
-    ways: tuple[str, ...] = ()
+    fallback_pairs: int
+    methods: tuple[str, ...] = ()
     caveat: str = ""
     checked_pairs: int = 0
     largest_difference: float = 0.0
@@ -44,7 +44,7 @@ class KernelInfo(Shown):
 
     def __post_init__(self) -> None:
         # Files bring it back as a list.
-        object.__setattr__(self, "ways", tuple(self.ways))
+        object.__setattr__(self, "methods", tuple(self.methods))
 
     def merge(self, other: KernelInfo) -> KernelInfo:
         """The evidence of two parts of one computation."""
@@ -52,15 +52,15 @@ class KernelInfo(Shown):
             max(self.iterations, other.iterations),
             max(self.residual, other.residual),
             max(self.error_bound, other.error_bound),
-            self.careful_pairs + other.careful_pairs,
-            tuple(sorted({*self.ways, *other.ways})),
+            self.fallback_pairs + other.fallback_pairs,
+            tuple(sorted({*self.methods, *other.methods})),
             " ".join(dict.fromkeys(part for part in (self.caveat, other.caveat) if part)),
             self.checked_pairs + other.checked_pairs,
             max(self.largest_difference, other.largest_difference),
             self.recomputed or other.recomputed,
         )
 
-    def provided(self, caveat: str, inaccuracy: float) -> KernelInfo:
+    def with_caveat(self, caveat: str, inaccuracy: float) -> KernelInfo:
         """The evidence where the activation itself is known with this inaccuracy, under this caveat."""
         return replace(self, error_bound=self.error_bound + inaccuracy, caveat=caveat)
 
@@ -69,8 +69,8 @@ class KernelInfo(Shown):
             "error_bound": self.error_bound,
             "residual": self.residual,
             "iterations": self.iterations,
-            "careful_pairs": self.careful_pairs,
+            "fallback_pairs": self.fallback_pairs,
         }
-        shown |= {"ways": ", ".join(self.ways), "checked_pairs": self.checked_pairs}
+        shown |= {"methods": ", ".join(self.methods), "checked_pairs": self.checked_pairs}
         shown |= {"largest_difference": self.largest_difference, "recomputed": self.recomputed}
         return shown | {"caveat": self.caveat} if self.caveat else shown

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
-from notsodeep.equivalents import equivalence_error, is_high_dimensional
+from notsodeep.equivalents import diagnose, equivalence_error
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 
@@ -21,7 +21,7 @@ def _digits():
 @pytest.mark.slow
 def test_a_mixture_in_high_dimension_is_one():
     X, y = GaussianMixture.paper(1200).sample(800, seed=0)
-    diagnosis = is_high_dimensional(X, y)
+    diagnosis = diagnose(X, y)
     assert diagnosis
     assert diagnosis.recommended == "asymptotic"
     assert diagnosis.largest_correlation < 0.3
@@ -33,7 +33,7 @@ def test_a_mixture_in_high_dimension_is_one():
 @pytest.mark.slow
 def test_digits_are_not(digits):
     X, y = digits
-    diagnosis = is_high_dimensional(X, y)
+    diagnosis = diagnose(X, y)
     assert not diagnosis.verdict
     assert diagnosis.recommended == "refined"
     assert diagnosis.refined_error < 0.05 < diagnosis.checked_error
@@ -45,7 +45,7 @@ def test_digits_are_not(digits):
 
 def test_measurements_are_those_of_all_pairs(digits):
     X, y = digits
-    diagnosis = is_high_dimensional(X, y, subsample=50)
+    diagnosis = diagnose(X, y, subsample=50)
     directions = X / np.linalg.norm(X, axis=1, keepdims=True)
     cosines = (directions @ directions.T)[~np.eye(len(X), dtype=bool)]
     squares = np.sum(X**2, axis=1)
@@ -58,13 +58,13 @@ def test_measurements_are_those_of_all_pairs(digits):
 def test_it_is_repeatable_and_takes_any_model(digits):
     X, y = digits
     model = Explicit(["swish", "relu"])
-    assert is_high_dimensional(X, y, model=model, seed=4) == is_high_dimensional(X, y, model=model, seed=4)
+    assert diagnose(X, y, model=model, seed=4) == diagnose(X, y, model=model, seed=4)
 
 
 @pytest.mark.slow
 def test_parallel_samples_want_the_exact_kernel():
     X = np.random.default_rng(0).standard_normal((200, 2))
-    diagnosis = is_high_dimensional(X, model=DEQ("relu", 0.5), tolerance=0.01)
+    diagnosis = diagnose(X, model=DEQ("relu", 0.5), tolerance=0.01)
     assert diagnosis.recommended == "exact"
     assert "exact kernels" in str(diagnosis)
 
@@ -72,7 +72,7 @@ def test_parallel_samples_want_the_exact_kernel():
 def test_data_without_any_expansion_have_a_diagnosis_too():
     """One column of wine, in mg/l, outweighs all others: cosines are near ±1, and the refined form does not exist."""
     table = load_wine().data
-    diagnosis = is_high_dimensional(Preprocessing.fit(table).apply(table), model=DEQ("relu", 0.2))
+    diagnosis = diagnose(Preprocessing.fit(table).apply(table), model=DEQ("relu", 0.2))
     assert not diagnosis
     assert diagnosis.recommended == "exact"
     assert diagnosis.refined_error == np.inf
@@ -82,7 +82,7 @@ def test_data_without_any_expansion_have_a_diagnosis_too():
 
 def test_data_of_odd_scale_are_remarked(digits):
     X, y = digits
-    assert "scale them" in str(is_high_dimensional(20.0 * X, y, subsample=100))
+    assert "scale them" in str(diagnose(20.0 * X, y, subsample=100))
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_data_of_odd_scale_are_remarked(digits):
 )
 def test_bad_input_is_named(X, y, options, message):
     with pytest.raises(InputError, match=message):
-        is_high_dimensional(X, y, **options)
+        diagnose(X, y, **options)

@@ -77,7 +77,7 @@ def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> No
 def test_each_random_network_is_told() -> None:
     seen: list[tuple[int, int, str]] = []
 
-    def report(done: int, total: int, news: progress.News) -> None:
+    def report(done: int, total: int, news: progress.Message) -> None:
         seen.append((done, total, news()))
 
     kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2, progress=report)

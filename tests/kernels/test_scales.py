@@ -68,7 +68,7 @@ def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
         kernel, info = nsd.tangent_kernel(
             nsd.DEQ(made(oracles.reference(label)), 0.2), rows, return_info=True
         )
-        assert "quadrature" not in info.ways
+        assert "quadrature" not in info.methods
         assert info.error_bound <= RELATIVE
         np.testing.assert_array_equal(kernel, kernel.T)
 
@@ -87,7 +87,7 @@ def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
     generator, phi = np.random.default_rng(5), oracles.reference("hard_tanh")
     X = generator.normal(size=8) / np.sqrt(8) + np.sqrt(gap) * generator.normal(size=(12, 8)) / np.sqrt(8)
     kernel, info = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X, return_info=True)
-    assert "quadrature" not in info.ways
+    assert "quadrature" not in info.methods
     for i, j in ((0, 1), (4, 9)):
         exact = oracles.mp_pair(phi, 0.2, (0.8, 0.0), X[[i, j]]).network
         assert abs(kernel[i, j] - exact) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])

@@ -10,7 +10,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.errors import InputError
 from notsodeep.kernels import random_features
-from notsodeep.learning import best_ridge, compare, gaussian_kernel, learning_curve
+from notsodeep.learning import best_ridge, compare_models, gaussian_kernel, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation
 from notsodeep.learning.rate_trend import RateTrend
 from notsodeep.learning.sample_pool import Pool
@@ -37,7 +37,7 @@ def trained_kernel(n: int, *, intercept: bool = False) -> tuple[TrainedKernel, n
 @pytest.mark.parametrize("intercept", [False, True])
 def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
     trained, kernel, targets = trained_kernel(40, intercept=intercept)
-    found = trained.left_out(0.05).mean
+    found = trained.held_out(0.05).mean
     expected = np.empty_like(targets)
     for i in range(40):
         rest = np.delete(np.arange(40), i)
@@ -81,7 +81,7 @@ def test_labels_by_chance_are_left_out_at_chance():
     hits = []
     for one, codes in zip(rows, labels, strict=True):
         trained = TrainedKernel.of(one @ one.T / 5.0, np.eye(4)[codes], intercept=True)
-        hits.append(np.mean(right(trained.left_out(10.0).mean, codes)))
+        hits.append(np.mean(right(trained.held_out(10.0).mean, codes)))
     assert np.mean(hits) == pytest.approx(0.25, abs=0.02)
 
 
@@ -93,7 +93,7 @@ def test_lengths_of_left_out_samples_are_those_of_new_ones():
     # At the same λ': that of 39 samples differs from that of 40.
     ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
     new = without.at(kernel[:1, 1:] @ without.vectors, kernel[:1, 0], ridge, 30)
-    left = trained.left_out(0.05, 30)
+    left = trained.held_out(0.05, 30)
     assert_close(left.noise.lengths[0], new.noise.lengths[0], Oracle.QUADRATURE)
     assert_close(left.mean[0], new.mean[0], Oracle.QUADRATURE)
 
@@ -274,7 +274,7 @@ def test_best_ridge_has_the_least_left_out_error():
 
 def test_a_factor_of_the_kernel_is_no_difference():
     twice = nsd.Explicit(["relu"], weights=[4.0])
-    found = compare({"relu": RELU, "twice": twice}, (X[:100], Y[:100]))
+    found = compare_models({"relu": RELU, "twice": twice}, (X[:100], Y[:100]))
     assert not found.matters
     assert max(found.behind) == pytest.approx(0.0, abs=1e-3)
 
@@ -284,7 +284,7 @@ def test_a_worse_model_is_found():
     rows = rng.standard_normal((600, 8)) / np.sqrt(8)
     labels = (np.sum(rows**2, axis=1) > 1.0).astype(int)
     # An odd activation has an odd predictor: it cannot see norms.
-    found = compare({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))
+    found = compare_models({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))
     assert found.matters
     assert found.names[0] == "relu"
     assert "matters" in str(found)
@@ -292,7 +292,7 @@ def test_a_worse_model_is_found():
 
 
 def test_a_deq_alone_is_compared_with_its_alternatives():
-    found = compare(nsd.DEQ("relu", 0.2), (X[:100], Y[:100]))
+    found = compare_models(nsd.DEQ("relu", 0.2), (X[:100], Y[:100]))
     assert set(found.names) == {"DEQ", "twin", "plain layer", "Gaussian kernel"}
     # The twin has the kernel of the DEQ.
     assert abs(found.behind[found.names.index("DEQ")] - found.behind[found.names.index("twin")]) < 0.015
@@ -310,20 +310,20 @@ def test_best_ridge_and_compare_refuse_what_they_cannot_use():
     with pytest.raises(nsd.InputError, match="width=5"):
         best_ridge(RELU, (X[:40], Y[:40]), width=5, kernel="ntk")
     with pytest.raises(nsd.InputError, match="labelled samples"):
-        compare([RELU], X[:40])
+        compare_models([RELU], X[:40])
     with pytest.raises(nsd.InputError, match="No model"):
-        compare([], (X[:40], Y[:40]))
+        compare_models([], (X[:40], Y[:40]))
     with pytest.raises(nsd.InputError, match="more than the 40 samples"):
-        compare([RELU], (X[:40], Y[:40]), n=50)
+        compare_models([RELU], (X[:40], Y[:40]), n=50)
     with pytest.raises(nsd.InputError, match="learning_curve of each"):
-        compare([RELU], nsd.GaussianMixture(np.eye(2, 20), 1.0))
+        compare_models([RELU], nsd.GaussianMixture(np.eye(2, 20), 1.0))
     for source in ((X[:40], Y[:40]), nsd.GaussianMixture(np.eye(2, 20), 1.0)):
         with pytest.raises(nsd.InputError, match="network specification"):
             learning_curve("relu", source, 20)
 
 
 def test_one_model_has_nothing_to_be_compared_with():
-    assert compare(RELU, (X[:40], Y[:40])).verdict == "Only Explicit([relu]) was given."
+    assert compare_models(RELU, (X[:40], Y[:40])).verdict == "Only Explicit([relu]) was given."
 
 
 @pytest.mark.parametrize(

@@ -289,8 +289,8 @@ def test_evidence(name: str, way: str) -> None:
         # A handful of pairs is not worth a table.
         samples = images(6 if way == "table" else 2, 1, 3, 3)
         _, info = nsd.conjugate_kernel(model, samples, return_info=True)
-        assert way in info.ways
-        assert set(info.ways) <= {way, "series"}
+        assert way in info.methods
+        assert set(info.methods) <= {way, "series"}
         assert 1 <= info.iterations < 20
         assert info.residual <= 1e-12
         assert info.residual <= info.error_bound < 1e-10

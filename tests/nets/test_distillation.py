@@ -314,7 +314,7 @@ def test_images_and_a_single_output(rows: Tensor) -> None:
 def test_rows_without_an_answer_are_left_out_and_said(rows: Tensor) -> None:
     net, few = barely_solved(rows)
     found = distill(net, few, steps=(1,), epochs=0, until=0.5)
-    assert 0.0 < found.left_out <= 0.2
+    assert 0.0 < found.held_out <= 0.2
     assert "left out" in found.explain()
     with pytest.raises(nsd.ConvergenceError, match="no converged, finite output"):
         distill(net, rows[:200], steps=(1,), epochs=0)

@@ -32,7 +32,7 @@ def assert_same_kernel(model: nsd.Model, X: np.ndarray, kernel: str, block: int)
     compute = kernels.conjugate_kernel if kernel in ("ck", "features") else kernels.tangent_kernel
     found, info = compute(model, X, of=kernel, block=block, return_info=True)
     whole, known = compute(model, X, of=kernel, return_info=True)
-    if "table" in {*info.ways, *known.ways}:
+    if "table" in {*info.methods, *known.methods}:
         root = np.sqrt(whole.diagonal())
         assert np.all(np.abs(found - whole) <= (info.error_bound + known.error_bound) * np.outer(root, root))
     else:
@@ -59,7 +59,7 @@ def test_blocks_have_the_numbers_of_the_whole(name: str, samples: np.ndarray) ->
         info = assert_same_kernel(model, samples, of, block)
         parts = evidence_of_parts(model, samples, of, block)
         # Where few pairs are left to a table they are integrated, each to its own error.
-        alike = info.ways == parts.ways
+        alike = info.methods == parts.methods
         assert (
             info.error_bound == pytest.approx(parts.error_bound, rel=0.5)
             if alike

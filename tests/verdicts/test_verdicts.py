@@ -19,7 +19,7 @@ from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.verdicts import Closeness, Gap, Speed, TrainedState
 from notsodeep.verdicts.findings import SURE
-from notsodeep.verdicts.labelled_gaps import left_out
+from notsodeep.verdicts.labelled_gaps import held_out
 from notsodeep.verdicts.rules import POINT, decide_trained, decide_untrained
 
 FAST = Speed(5.0, 4.0, 256, 1024)
@@ -164,7 +164,7 @@ def test_left_out_errors_are_those_of_training_without_the_sample() -> None:
     assert_close(found.gaps[0].deq, least_left_out_error(kernel, y), Oracle.QUADRATURE)
     features = generator.standard_normal((30, 8))
     trained = TrainedKernel.of_features(features, y[:, None], intercept=True)
-    errors = left_out(trained, Labelled.of(y, 30))
+    errors = held_out(trained, Labelled.of(y, 30))
     assert_close(errors.mean(), least_left_out_error(features @ features.T, y), Oracle.QUADRATURE)
 
 
@@ -193,7 +193,7 @@ def test_a_weak_feedback_on_digits_needs_no_equilibrium() -> None:
     assert [gap.source for gap in found.gaps] == ["kernels", "networks"]
     # What `compare` predicts for the same models, by its own route.
     models = {"DEQ": nsd.DEQ("relu", 0.2), "twin": found.twin.design.network}
-    compared = nsd.compare(models, (X, y))
+    compared = nsd.compare_models(models, (X, y))
     for name, value in zip(compared.names, compared.accuracy, strict=True):
         assert getattr(found.gaps[0], name.lower()) == pytest.approx(value, abs=0.02)
     assert found.closeness.twin < 1e-3

@@ -136,7 +136,7 @@ def _kernel_row(name: str, sigma_a2: float, rows: Any) -> tuple[list[str], dict[
     values = {f"{name} CK": np.linalg.eigvalsh(ck), f"{name} NTK": np.linalg.eigvalsh(ntk)}
     share = np.cumsum(values[f"{name} CK"][::-1]) / np.trace(ck)
     times = [f"{1e3 * (middle - start):.0f} ms", f"{1e3 * (end - middle):.0f} ms"]
-    evidence = [", ".join(info.ways), f"{info.error_bound:.0e}"]
+    evidence = [", ".join(info.methods), f"{info.error_bound:.0e}"]
     summary = [f"{values[f'{name} CK'][-1]:.1f}", str(int(np.searchsorted(share, 0.99)) + 1)]
     return [name, *times, *evidence, *summary], values, ck
 

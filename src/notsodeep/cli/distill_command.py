@@ -242,6 +242,6 @@ def _record(found: Any) -> dict[str, Any]:
         "until": found.until,
         "expected_disagreement": found.expected_disagreement,
         "calibration": None if found.calibration is None else [one._asdict() for one in found.calibration],
-        "left_out": found.left_out,
+        "held_out": found.held_out,
         "front": rows,
     }

@@ -1,7 +1,7 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.diagnosis import Diagnosis, is_high_dimensional
+from notsodeep.equivalents.diagnosis import Diagnosis, diagnose
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.error import (
     KernelDistance,
@@ -23,10 +23,10 @@ __all__ = [
     "SphereCoefficients",
     "StructuredOperator",
     "coefficients",
+    "diagnose",
     "distance_to_exact",
     "equivalence_error",
     "equivalent",
-    "is_high_dimensional",
     "kernel_distance",
     "limiting_density",
     "sphere_coefficients",

@@ -107,7 +107,7 @@ _ADVICE = {
 }
 
 
-def is_high_dimensional(
+def diagnose(
     X: ArrayLike,
     y: ArrayLike | None = None,
     *,

@@ -102,8 +102,8 @@ def _compressed(orthonormal: Array, core: Array, size: float, allowed: float) ->
     weights = orthonormal @ vectors
     bounds = np.abs(values) * np.max(weights**2, axis=0)
     order = np.argsort(-bounds)
-    # left_out[r] bounds every entry of what the terms from r on would have added.
-    left_out = np.append(np.cumsum(bounds[order][::-1])[::-1], 0.0)
-    rank = int(np.argmax(left_out <= allowed))
+    # held_out[r] bounds every entry of what the terms from r on would have added.
+    held_out = np.append(np.cumsum(bounds[order][::-1])[::-1], 0.0)
+    rank = int(np.argmax(held_out <= allowed))
     kept = order[:rank]
-    return Separable(weights[:, kept], values[kept], size, float(left_out[rank]) + 0.1 * allowed)
+    return Separable(weights[:, kept], values[kept], size, float(held_out[rank]) + 0.1 * allowed)

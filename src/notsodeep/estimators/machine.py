@@ -46,9 +46,9 @@ class KernelMachine(BaseEstimator):
     image_shape: tuple[int, ...] | None = None
 
     def _fit_machine(
-        self, X: Array, targets: Array, sample_weight: ArrayLike | None, left_out: IntArray | None = None
+        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
     ) -> Array:
-        """Solve for the dual coefficients; returns the outputs for the rows `left_out`, each without that row itself.
+        """Solve for the dual coefficients; returns the outputs for the rows `held_out`, each without that row itself.
 
         A row of weight w > 1 stands for w equal rows, of which one is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
         (w - 1)/alpha + B_ii/w. The intercept is that of the others; the scaling of the rows is that of all rows.
@@ -60,7 +60,7 @@ class KernelMachine(BaseEstimator):
         self.X_fit_ = self.rows_.transform(X)
         self.intercept_ = mean_target(targets, weights, self.fit_intercept)
         centred = targets - self.intercept_
-        held = np.zeros(0, dtype=np.intp) if left_out is None else left_out
+        held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
         # Unit vectors as further right sides give columns of the inverse, for a small part of the factorisation's cost.
         columns = centred.reshape(len(X), -1)
         outputs, units = columns.shape[1], np.zeros((len(X), len(held)))

@@ -1,6 +1,6 @@
 """Test error before training: learning curves of kernels and of networks (docs/theory.md, section 11)."""
 
-from notsodeep.learning.choices import Comparison, alternatives, best_ridge, compare, gaussian_kernel
+from notsodeep.learning.choices import Comparison, alternatives, best_ridge, compare_models, gaussian_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.descent_curve import DescentCurve, descent_curve
 from notsodeep.learning.effective_ridge import RidgeError, Spectrum, effective_ridge, ridge_error
@@ -14,7 +14,7 @@ __all__ = [
     "Spectrum",
     "alternatives",
     "best_ridge",
-    "compare",
+    "compare_models",
     "descent_curve",
     "effective_ridge",
     "gaussian_kernel",

@@ -145,7 +145,7 @@ def alternatives(deq: DEQ, X: Any) -> dict[str, Model]:
     return {"DEQ": deq, "twin": twin, "plain layer": plain, "Gaussian kernel": gaussian_kernel()}
 
 
-def compare(
+def compare_models(
     models: Mapping[str, Model] | Sequence[Model] | Model,
     source: tuple[Any, ArrayLike],
     n: int | None = None,
@@ -169,7 +169,7 @@ def compare(
     """
     if isinstance(source, GaussianMixture):
         raise InputError(
-            "compare needs labelled samples (X, y), on which the models meet. For a mixture ask for the "
+            "compare_models needs labelled samples (X, y), on which the models meet. For a mixture ask for the "
             "learning_curve of each."
         )
     X, y = as_labelled_samples(source)
@@ -214,4 +214,4 @@ def compare(
     )
 
 
-__all__ = ["Comparison", "alternatives", "best_ridge", "compare", "gaussian_kernel"]
+__all__ = ["Comparison", "alternatives", "best_ridge", "compare_models", "gaussian_kernel"]

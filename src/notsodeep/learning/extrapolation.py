@@ -184,7 +184,7 @@ class _ScoreNoise:
         log_kappa, _ = curves.point(ahead.n, ahead.ridge, ahead.width)
         reached = max(log_kappa, float(curves.log_kappa[0]))
         unreached = curves.at(reached)[1] - curves.at(log_kappa)[1]
-        scores = pool.whole.left_out(pool.whole.ridge_with(float(np.exp(reached)))).mean
+        scores = pool.whole.held_out(pool.whole.ridge_with(float(np.exp(reached)))).mean
         residuals = scores - pool.labelled.targets
         seen = float(np.mean(residuals**2))
         shape = residuals.T @ residuals / seen / pool.size

@@ -248,14 +248,14 @@ class Pool:
             some = slice(start, start + together)
             used = orders[some, :n]
             rows = self.kernel[used]
-            left_out, scores = TrainedKernel.solved(
+            held_out, scores = TrainedKernel.solved(
                 np.take_along_axis(rows, used[:, None], axis=2),
                 rows,
                 targets[used],
                 ridge,
                 intercept=self.intercept,
             )
-            np.put_along_axis(scores, used[:, :, None], left_out, axis=1)
+            np.put_along_axis(scores, used[:, :, None], held_out, axis=1)
             errors[some] = Scores(scores).squared_errors(targets)
             if codes is not None:
                 hits[some] = right(scores, codes)
@@ -264,7 +264,7 @@ class Pool:
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
         """Scores of training samples that are left out and of the others, from the diagonalised matrix."""
         fold = self.fold(n, draw)
-        parts = [(fold.used, fold.trained.left_out(ridge, width))]
+        parts = [(fold.used, fold.trained.held_out(ridge, width))]
         if len(fold.others):
             parts.append((fold.others, fold.trained.at(fold.rotated, fold.diagonal, ridge, width)))
         return parts

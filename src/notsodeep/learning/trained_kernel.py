@@ -87,7 +87,7 @@ class TrainedKernel:
         low = max(ridge, 1e-15 * high)
         return low if excess(low) >= 0.0 else float(brentq(excess, low, high, xtol=1e-15 * high, rtol=1e-12))
 
-    def left_out(self, ridge: float, width: int | None = None) -> Scores:
+    def held_out(self, ridge: float, width: int | None = None) -> Scores:
         """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
 
         The mean that is taken out of the targets is that of the others too, (11.27).

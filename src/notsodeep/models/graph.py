@@ -210,7 +210,7 @@ class GraphProgram:
                     self.model.activation,
                     replace(info, iterations=step, residual=residual, error_bound=error),
                 )
-                return covariance, value, slope, info.provided(phi.caveat, phi.shape.inaccuracy)
+                return covariance, value, slope, info.with_caveat(phi.caveat, phi.shape.inaccuracy)
             moved = self.model.sigma_a2 * self.mix(value) + forcing
             scale = np.sqrt(np.diag(moved))
             if not float(scale.max()) <= limit:

@@ -321,7 +321,7 @@ class ImageEquilibrium(ImageProgram):
         phi, wrong = self.layers[0].phi, evidence.error
         error = self.sensitivity * (residual + wrong) / (1.0 - rate) + wrong
         info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
-        return info.provided(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
+        return info.with_caveat(phi.caveat, phi.shape.inaccuracy / (1.0 - rate))
 
     def _too_steep(self, what: str, rate: float) -> ConvergenceError:
         return ConvergenceError(
@@ -367,7 +367,7 @@ class ImageFeedforward(ImageProgram):
             one = KernelInfo(
                 0, 0.0, info.error_bound + evidence.error, evidence.fallback_pairs, evidence.methods
             )
-            info = info.merge(one.provided(layer.phi.caveat, layer.phi.shape.inaccuracy))
+            info = info.merge(one.with_caveat(layer.phi.caveat, layer.phi.shape.inaccuracy))
         features = self.total(value)
         tangents = features.copy()
         if self.tangent:

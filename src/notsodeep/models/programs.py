@@ -183,7 +183,7 @@ class Layer:
         margin = max(1.0 - rate, 1e-9)
         error = (evidence.error + found.residual + ROUNDING) / margin
         info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
-        return info.provided(self.phi.caveat, self.phi.shape.inaccuracy / margin)
+        return info.with_caveat(self.phi.caveat, self.phi.shape.inaccuracy / margin)
 
     @cached_property
     def steepest(self) -> float:

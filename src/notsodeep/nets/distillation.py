@@ -166,7 +166,7 @@ class _Work:
             len(self.data.choose[0]),
             doubt,
             calibration,
-            answers.left_out,
+            answers.held_out,
         )
 
     def _students(self) -> Iterator[tuple[str, str, StepsNet, str]]:

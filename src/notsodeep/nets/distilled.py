@@ -67,7 +67,7 @@ class Distilled(Shown):
         doubt: estimates where the network is likely to differ from the teacher; `guarded` uses it. None for a single
             output.
         calibration: these estimates beside what happened, on rows that it has not seen; None for a single output.
-        left_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
+        held_out: share of the rows on which the teacher did not converge or was not finite; they were not used.
     """
 
     network: StepsNet
@@ -79,7 +79,7 @@ class Distilled(Shown):
     choosing_rows: int
     doubt: Doubt | None = field(repr=False)
     calibration: tuple[Calibration, ...] | None
-    left_out: float
+    held_out: float
 
     @property
     def certainty(self) -> str:
@@ -138,9 +138,9 @@ class Distilled(Shown):
                 f"It expects to differ from the teacher on {self.expected_disagreement:.2%} of the rows, and did on "
                 f"{1.0 - self.fidelity.agreement:.2%}."
             )
-        if self.left_out:
+        if self.held_out:
             lines.append(
-                f"The teacher had no answer on {self.left_out:.2%} of the rows, which were left out."
+                f"The teacher had no answer on {self.held_out:.2%} of the rows, which were left out."
             )
         width = max(len(one.name) for one in self.front)
         lines.append(f"  {'candidate, the cheapest first':{width}}  ms/1000  agreement  error")

@@ -133,7 +133,7 @@ class EquilibriumNet(Net):
             connection=connection,
         )
         self._lipschitz = spec.activation.lipschitz
-        self.forget()
+        self.clear_cache()
         self.bound = _bound(contractive)
         self._refuse_expanding_start()
 
@@ -213,7 +213,7 @@ class EquilibriumNet(Net):
                 offset if self.readout_bias is None else self.readout_bias.detach().clone(),
             )
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
         self._tracker = NormTracker()
 

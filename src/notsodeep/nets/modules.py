@@ -141,7 +141,7 @@ class Net(nn.Module):
         """All groups of weights with the factors of their gradients, the readout last."""
         raise NotImplementedError
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
 
     def contraction(self) -> float | None:

@@ -94,7 +94,7 @@ class DEQNet(EquilibriumNet):
             self.bias.copy_(weights.bias / sqrt(self.spec.bias2))
         if bool(weights.readout_bias.any()):
             self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
-        self.forget()
+        self.clear_cache()
 
 
 class ExplicitNet(FeedforwardNet):

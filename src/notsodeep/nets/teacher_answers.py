@@ -40,7 +40,7 @@ class Answers:
     good: Tensor
 
     @property
-    def left_out(self) -> float:
+    def held_out(self) -> float:
         """Share of the rows without an answer."""
         return 1.0 - float(self.good.double().mean())
 
@@ -66,9 +66,9 @@ def answers_of(teacher: EquilibriumNet, X: Tensor, batch: int, report: Report) -
         good.append(fine)
         report(start + len(rows), len(X), lambda: "teacher's outputs")
     answers = Answers(torch.cat(outputs), torch.cat(good))
-    if answers.left_out > 0.5:
+    if answers.held_out > 0.5:
         raise ConvergenceError(
-            f"The teacher has no converged, finite output on {answers.left_out:.0%} of the rows.",
+            f"The teacher has no converged, finite output on {answers.held_out:.0%} of the rows.",
             "Give its solver more steps or a looser tolerance, or scale X as in its training.",
         )
     return answers

@@ -190,7 +190,7 @@ class _Training:
         if start is not None:
             module.load_state_dict(start.module)
         # What a network keeps from earlier batches must not show: see `_epoch`.
-        module.forget()
+        module.clear_cache()
         began = synchronised_time(self.device)
         self.objective: Objective = objective_of(module, data, settings.loss)
         computed = module.train_mode == "readout" and not data.has_features
@@ -239,7 +239,7 @@ class _Training:
     def _epoch(self, report: Report) -> Epoch:
         # An epoch depends on the weights it starts from alone. Otherwise the second half of a training would differ in
         # its last bits with whether there was a first.
-        self.module.forget()
+        self.module.clear_cache()
         self.objective.start_epoch()
         tally, began = Tally.empty(self.module), synchronised_time(self.device)
         for step in self._steps():

@@ -28,7 +28,7 @@ class Estimate:
         """The gap is larger than this with 90 % confidence."""
         return self.behind - SURE * self.uncertainty
 
-    def and_also(self, other: Estimate) -> Estimate:
+    def combine(self, other: Estimate) -> Estimate:
         """Two independent normal estimates of one number, weighted by their precisions."""
         share = other.uncertainty**2 / max(self.uncertainty**2 + other.uncertainty**2, 1e-300)
         return Estimate(

@@ -48,7 +48,7 @@ def kernel_gap(models: Mapping[str, Model], samples: Array, labels: Any, kernel:
         trained = TrainedKernel.of(
             exact_kernel(model, samples, kernel=kernel), labelled.targets, intercept=True
         )
-        figures[name] = left_out(trained, labelled)[None]
+        figures[name] = held_out(trained, labelled)[None]
     return _gap("kernels", figures, labelled)
 
 
@@ -95,7 +95,7 @@ def network_gap(
         try:
             for name, one in drawn.items():
                 report(draw, most, partial("network {}: {}".format, draw + 1, name))
-                scores[name] = left_out(_trained_kernel(one, rows, labelled), labelled)
+                scores[name] = held_out(_trained_kernel(one, rows, labelled), labelled)
         except ConvergenceError as error:
             failed += 1
             if failed > most // 2 or (found is None and failed >= 2 * _FEWEST):
@@ -125,7 +125,7 @@ def _trained_kernel(net: Any, rows: torch.Tensor, labelled: Labelled) -> Trained
     return TrainedKernel.of((kernel + kernel.T) / 2.0, labelled.targets, intercept=True)
 
 
-def left_out(trained: TrainedKernel, labelled: Labelled) -> Array:
+def held_out(trained: TrainedKernel, labelled: Labelled) -> Array:
     """What each sample scores when it is left out: 1 or 0 for its class, or its squared error; at the best ridge."""
     residuals = trained.left_out_residuals(float(trained.values.mean()) * _RIDGES)
     best = labelled.targets - residuals[int(np.argmin(np.mean(residuals**2, axis=(1, 2))))]

@@ -45,13 +45,13 @@ def expected_gap(kernels: Gap, closeness: Closeness) -> Estimate:
     wide = kernels.estimate
     # Where labels show a gap, it has no say how close the kernels are.
     if closeness.twin <= ALIKE and closeness.beyond <= BEYOND and kernels.estimate.least <= limit_of(kernels):
-        wide = wide.and_also(Estimate(0.0, spread))
+        wide = wide.combine(Estimate(0.0, spread))
     return Estimate(wide.behind, math.hypot(wide.uncertainty, max(spread, SPREAD * abs(wide.behind))))
 
 
 def gap_of(kernels: Gap, networks: Gap, closeness: Closeness) -> Estimate:
     """The gap of networks of the given width: what kernels lead to expect, and what networks have shown."""
-    return expected_gap(kernels, closeness).and_also(networks.estimate)
+    return expected_gap(kernels, closeness).combine(networks.estimate)
 
 
 def decide_untrained(gaps: Sequence[Gap], closeness: Closeness, speed: Speed) -> Decision:

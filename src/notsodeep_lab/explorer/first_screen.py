@@ -19,7 +19,7 @@ from notsodeep.data import GaussianMixture
 from notsodeep.designs import Design
 from notsodeep.designs.baselines import plain_layers
 from notsodeep.extras import needed
-from notsodeep.learning import Comparison, LearningCurve, compare, learning_curve
+from notsodeep.learning import Comparison, LearningCurve, compare_models, learning_curve
 from notsodeep.validation import Array
 from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, Data
 from notsodeep_lab.explorer.computations import (
@@ -163,7 +163,7 @@ def comparison_of(choice: Choice) -> Comparison | None:
 @lru_cache(maxsize=32)
 def _comparison(choice: Choice) -> Comparison:
     part = part_of(choice)
-    return compare(models_of(choice), part.labelled, kernel=choice.shown_kernel)
+    return compare_models(models_of(choice), part.labelled, kernel=choice.shown_kernel)
 
 
 def _sizes(count: int, beyond: int = 1) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.models import DEQ
-from notsodeep.progress import News, Report
+from notsodeep.progress import Message, Report
 
 if TYPE_CHECKING:
     from notsodeep.nets import Distilled
@@ -134,7 +134,7 @@ class RaceJob:
             name = type(error).__name__
             self.problem = f"The race ended with an error that was not foreseen ({name}). Try other settings."
 
-    def _report(self, done: int, total: int, news: News) -> None:
+    def _report(self, done: int, total: int, news: Message) -> None:
         if self._stop.is_set():
             raise Stopped
         self.share, self.news = done / max(total, 1), news()

@@ -79,11 +79,11 @@ class Spec:
             raise InputError(f"{where} has settings = {settings!r}; needed is a table [settings].")
         _refuse_unknown(where, "settings", settings, {field.name for field in fields(cls)})
         hints = get_type_hints(cls)
-        left_out = [f.name for f in fields(cls) if f.name not in settings and f.default is MISSING]
-        required = [name for name in left_out if type(None) not in get_args(hints[name])]
+        held_out = [f.name for f in fields(cls) if f.name not in settings and f.default is MISSING]
+        required = [name for name in held_out if type(None) not in get_args(hints[name])]
         if required:
             raise InputError(f"{where} lacks the settings {', '.join(required)}.")
-        return cls(**settings, **dict.fromkeys(left_out))
+        return cls(**settings, **dict.fromkeys(held_out))
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ def report(
     """
     results, problems = read_results(root, experiments)
     if not results and not include:
-        left_out = " ".join(problems)
+        held_out = " ".join(problems)
         raise InputError(
-            f"There are no results in {root}. {left_out + ' ' if left_out else ''}Run an experiment first (notsodeep "
+            f"There are no results in {root}. {held_out + ' ' if held_out else ''}Run an experiment first (notsodeep "
             "reproduce --list), name another folder (--root), or include a file of your own (--include)."
         )
     sections = [experiment_section(result, f"result-{number}") for number, result in enumerate(results)]

@@ -29,7 +29,7 @@ from notsodeep.data.datasets import DATA_VARIABLE
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import custom_activation
 from notsodeep.models import DEQ, Model
-from notsodeep.progress import News
+from notsodeep.progress import Message
 from notsodeep_lab.papers.experiment import Task
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.results_folder import PROVENANCE, ROWS, open_store, read_rows
@@ -270,7 +270,7 @@ def test_settings_decide_what_is_needed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_progress_names_the_task_and_ends_at_the_end(tmp_path: Path, jobs: int) -> None:
     told: list[tuple[int, int, str]] = []
 
-    def listen(done: int, total: int, news: News) -> None:
+    def listen(done: int, total: int, news: Message) -> None:
         told.append((done, total, news()))
 
     reproduce(Toy(), spec=SETTINGS, root=tmp_path, jobs=jobs, report=listen)
@@ -346,7 +346,7 @@ def test_ctrl_c_while_a_result_is_handled_ends_the_run(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     told: list[int] = []
 
-    def interrupt(done: int, total: int, news: News) -> None:
+    def interrupt(done: int, total: int, news: Message) -> None:
         told.append(done)
         if done > 0:
             # Here, in the midst of other work, an exception could end up anywhere.
