@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
-from notsodeep_lab.papers.row_statistics import NO_GAP, accuracy_gap, values_of
+from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, values_of
 
 # Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
 # papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
@@ -101,14 +101,14 @@ def _two_claims(rows: list[Row], data: str, activation: str) -> Iterator[Expecta
         f"accuracy of the DEQ − of its designed network, {where}",
         "closely matches",
         str(twin),
-        twin.none,
+        twin.negligible,
         f"yes if half a point or less; by width: {_by_width(rows, widths, 'twin')}",
     )
     yield Expectation(
         f"accuracy of the DEQ − of a plain network, {where}",
         "a noticeable gap",
         str(plain),
-        bool(plain.value > NO_GAP and plain.value - 2.0 * plain.error > abs(twin.value)),
+        bool(plain.value > NEGLIGIBLE_GAP and plain.value - 2.0 * plain.error > abs(twin.value)),
         "yes if more than half a point and, by two standard errors, more than the designed network's; "
         f"by width: {_by_width(rows, widths, 'plain')}",
     )

@@ -13,7 +13,7 @@ from notsodeep.models import DEQ
 from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
-from notsodeep_lab.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
+from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, exponent, mean, values_of
 
 # Limits of the predicted spectra.
 _SPECTRUM_LIMIT = 0.03
@@ -36,7 +36,7 @@ class RefinedSpec(DEQSpec):
     real_sizes: tuple[int, ...]  # numbers of samples of the real data set
 
 
-class Refined(Experiment[RefinedSpec]):
+class RefinedEquivalent(Experiment[RefinedSpec]):
     """How much better the refined equivalent is."""
 
     name = "refined"
@@ -119,7 +119,7 @@ class SpectrumSpec(DEQSpec):
     ratios: tuple[float, ...]  # ratios p/n
 
 
-class Spectrum(Experiment[SpectrumSpec]):
+class SpectrumPrediction(Experiment[SpectrumSpec]):
     """Predicted density and isolated eigenvalues."""
 
     name = "spectrum"
@@ -230,7 +230,7 @@ def _raced(rows: list[Row], activation: str, mode: str) -> Iterator[Expectation]
         f"accuracy of the DEQ − of its twin, {where}",
         None,
         str(gap),
-        gap.none,
+        gap.negligible,
         f"yes if half a point or less; the plain network: {accuracy_gap(rows, 'plain')}",
     )
     if len(deq) > 1:
@@ -238,7 +238,7 @@ def _raced(rows: list[Row], activation: str, mode: str) -> Iterator[Expectation]
             f"same class as the DEQ, {where}",
             None,
             mean(twin, "agreement"),
-            bool(mean(twin, "agreement") >= mean(deq, "agreement") - NO_GAP),
+            bool(mean(twin, "agreement") >= mean(deq, "agreement") - NEGLIGIBLE_GAP),
             f"yes if no less, within half a point, than two DEQs of different seeds, {mean(deq, 'agreement'):.3f}; "
             f"the plain network: {mean(plain, 'agreement'):.3f}",
         )
