@@ -211,10 +211,10 @@ def _refuse_other_spec(path: Path, spec: Spec) -> None:
         return
     remedy = "Remove or restore the file, or start from scratch (--fresh)."
     try:
-        found = type(spec).from_toml(path.read_text(encoding="utf-8"), where=str(path))
+        stored = type(spec).from_toml(path.read_text(encoding="utf-8"), where=str(path))
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{error} The file has been changed. {remedy}") from None
-    if found != spec:
+    if stored != spec:
         raise InputError(
             f"{path} has been changed: its settings do not have the hash {spec.hash()} of its folder. {remedy}"
         )

@@ -41,7 +41,7 @@ class Result:
 
 def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tuple[list[Result], list[str]]:
     """Read all results below a folder in the order of the experiments; messages about unreadable ones come second."""
-    found, problems = [], []
+    all_results, problems = [], []
     for experiment in experiments.values():
         results = []
         for spec in sorted((root / experiment.name).glob(f"*/{SPEC}")):
@@ -53,8 +53,8 @@ def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tupl
                 results.append(Result(experiment, outcome, provenance, size, command, picture))
             except (InputError, KeyError, TypeError, ValueError) as error:
                 problems.append(f"{folder} is skipped: {error}")
-        found += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
-    return found, problems
+        all_results += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
+    return all_results, problems
 
 
 def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str, str]:

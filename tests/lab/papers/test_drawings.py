@@ -37,7 +37,7 @@ def test_the_same_rows_give_the_same_file(ending: str, tmp_path: Path) -> None:
 
 def test_accuracy_is_the_mean_over_seeds_with_its_deviation() -> None:
     rows = [row for row in accuracies() if row["data"] == "mnist"]
-    figure, panels = figures.new_figure(2)
+    _, panels = figures.new_figure(2)
     axes = plot_accuracy(rows, panels[0])
     assert axes is panels[0]
     assert panels[1].get_lines() == []
