@@ -17,7 +17,7 @@ from notsodeep_lab.commands import explore_command as explore
 def started(monkeypatch) -> list[list[str]]:
     """The commands that would have been run."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(explore, "_served", lambda command: commands.append(command) or 0)
+    monkeypatch.setattr(explore, "_run_server", lambda command: commands.append(command) or 0)
     return commands
 
 
@@ -61,7 +61,7 @@ def test_a_taken_port_is_said_and_avoided_when_none_is_named(started):
         port = holder.getsockname()[1]
         found = run("--port", str(port))
         assert isinstance(found.exception, InputError)
-        assert "is taken by another program" in str(found.exception)
+        assert "is in use" in str(found.exception)
         assert explore._free_port("localhost", None) != port
     assert started == []
 
@@ -81,7 +81,7 @@ def test_without_streamlit_it_says_what_to_install(started, monkeypatch):
 
 
 def test_the_exit_code_of_the_server_is_kept(monkeypatch):
-    monkeypatch.setattr(explore, "_served", lambda command: 3)
+    monkeypatch.setattr(explore, "_run_server", lambda command: 3)
     assert run("--no-browser").exit_code == 3
 
 
