@@ -131,8 +131,7 @@ def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") 
 
 @needs_chromium
 def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
-    names = ("index", "theory", "designs", "tutorials/replace", "api/nets", "which", "play", "questions/need")
-    for name in (*names, "notebooks/tour", "notebooks/my_trained_deq"):
+    for name in ("index", "theory", "tutorials/replace", "api/nets", "play", "notebooks/tour"):
         show(browser, site / f"{name}.html", width=390)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
         assert (
@@ -140,38 +139,6 @@ def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -
             == []
         )
     assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-@needs_chromium
-def test_formulas_are_drawn_and_numbers_stand_at_the_right(browser: Any, site: Path) -> None:
-    show(browser, site / "theory.html")
-    box = "document.getElementById('4.6').querySelector(arguments[0]).getBoundingClientRect().toJSON()"
-    formula, room, number = (browser.execute_script(f"return {box}", part) for part in ("math", "div", "a"))
-    whole = browser.execute_script("return document.getElementById('4.6').getBoundingClientRect().toJSON()")
-    assert formula["height"] > 40  # two rows of fractions: as plain text it would be a line
-    assert room["right"] <= number["left"]
-    assert number["right"] == pytest.approx(whole["right"], abs=1.0)
-    sides = browser.execute_script(
-        "const t = [...document.querySelectorAll('math mtd')].map(c => getComputedStyle(c).textAlign);"
-        "return [t.includes('right'), t.includes('left')]"
-    )
-    assert sides == [True, True]
-
-
-@needs_chromium
-def test_light_and_dark(browser: Any, site: Path) -> None:
-    shades = []
-    for scheme in ("light", "dark"):
-        show(browser, site / "start.html", scheme=scheme)
-        style = "getComputedStyle(document.body)"
-        background, text = (
-            browser.execute_script(f"return {style}.{name}.match(/\\d+/g).slice(0, 3).map(Number)")
-            for name in ("backgroundColor", "color")
-        )
-        shades.append((sum(background), sum(text)))
-    (light_paper, light_ink), (dark_paper, dark_ink) = shades
-    assert light_paper > light_ink
-    assert dark_paper < dark_ink
 
 
 @needs_chromium

@@ -32,17 +32,8 @@ def test_it_starts_on_this_machine_and_sends_nothing(started):
     assert "--server.headless=true" in words
     assert "--server.maxUploadSize=7" in words
     assert "--browser.gatherUsageStats=false" in words
+    assert "--server.showEmailPrompt=false" in words
     assert "--client.showErrorDetails=none" in words
-
-
-def test_a_browser_is_opened_unless_told_otherwise(started):
-    assert run().exit_code == 0
-    assert "--server.headless=false" in started[0]
-
-
-@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1"])
-def test_addresses_of_this_machine_need_no_warning(started, address):
-    assert explore.is_local(address)
 
 
 def test_other_addresses_are_warned_of(started):
@@ -51,7 +42,9 @@ def test_other_addresses_are_warned_of(started):
     assert "warning" in found.stderr
     assert "There is no password" in " ".join(found.stderr.split())
     assert not explore.is_local("example.org")
+    assert all(explore.is_local(address) for address in ("localhost", "127.0.0.1", "::1"))
     assert "warning" not in run().stderr
+    assert "--server.headless=false" in started[-1]
 
 
 def test_a_taken_port_is_said_and_avoided_when_none_is_named(started):

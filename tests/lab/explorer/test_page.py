@@ -174,14 +174,6 @@ def test_every_control_moves_the_page(page: AppTest, moves):
         assert words in python(page)
 
 
-def test_parameters_belong_to_their_activation(page: AppTest):
-    page.selectbox(key="activation").set_value("leaky_relu").run()
-    page.number_input(key="parameter_leaky_relu_b").set_value(0.3).run()
-    assert is_whole(page)
-    assert "nsd.activation('leaky_relu', a=1.0, b=0.3)" in python(page)
-    assert "--activation leaky_relu:a=1.0,b=0.3" in command(page)
-
-
 def test_a_family_that_cannot_match_is_reported(page: AppTest):
     page.selectbox(key="activation").set_value("relu")
     page.selectbox(key="family").set_value("hard_tanh")
@@ -192,6 +184,11 @@ def test_a_family_that_cannot_match_is_reported(page: AppTest):
 
 
 def test_a_formula_is_drawn_and_hostile_ones_are_refused(page: AppTest):
+    page.selectbox(key="activation").set_value("leaky_relu").run()
+    page.number_input(key="parameter_leaky_relu_b").set_value(0.3).run()
+    assert is_whole(page)
+    assert "nsd.activation('leaky_relu', a=1.0, b=0.3)" in python(page)
+    assert "--activation leaky_relu:a=1.0,b=0.3" in command(page)
     page.selectbox(key="activation").set_value("formula").run()
     assert is_whole(page)
     assert "expression='x * sigmoid(x)'" in python(page)
@@ -245,15 +242,6 @@ def test_files_are_scaled_and_the_page_says_so(page: AppTest):
     see(page, "export")
     assert any("scale 'auto' centres them" in one.value.replace("\\", "") for one in page.warning)
     assert "--scale none --label-column kind" in command(page)
-
-
-def test_an_equation_without_a_solution_is_reported(page: AppTest, monkeypatch):
-    def refuse(choice):
-        raise ConvergenceError("The *equation* has no solution.", "Lower σ_a².")
-
-    monkeypatch.setattr(computations, "design_of", refuse)
-    see(page, "theory")
-    assert sentence(page) == "The *equation* has no solution. Lower σ_a²."
 
 
 def test_an_unexpected_error_is_a_message_too(page: AppTest, monkeypatch, caplog):

@@ -31,7 +31,6 @@ from notsodeep_lab.papers.drawings import DRAWINGS, draw
 from notsodeep_lab.papers.measures import (
     leaky_layer_for,
     mixture_sample,
-    printed_leaky_layer_for,
 )
 from notsodeep_lab.papers.random_network_rows import average_kernels
 from notsodeep_lab.papers.row_statistics import accuracy_gap, exponent
@@ -309,16 +308,6 @@ def test_one_leaky_layer(kernel: str) -> None:
     assert_close([made.linear, made.diagonal], [target.linear, target.diagonal], Oracle.CLOSED_FORM)
 
 
-def test_one_leaky_layer_as_printed() -> None:
-    model = DEQ("relu", 0.1).centred(1.1)
-    target = coefficients(model, 1.1, "ck_preactivations")
-    slopes = dict(printed_leaky_layer_for(model, 1.1).layers[0].parameters)
-    a, b = slopes["a"], slopes["b"]
-    assert_close((a - b) ** 2, 4 * target.linear**2, Oracle.CLOSED_FORM)
-    left = ((np.pi - 1) * (a**2 + b**2) + a * b) / (2 * np.pi) * 1.1**2 - (a + b) ** 2 / 4 * 1.1**2
-    assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
-
-
 @pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
 def test_a_number_of_the_paper_is_compared_at_the_settings_of_the_paper_only(
     name: str, stated: float
@@ -424,12 +413,6 @@ def test_kernels_of_one_network() -> None:
     assert row["relative"] == pytest.approx(norm(z @ z.T - exact) / norm(exact), rel=1e-5)
 
 
-def test_more_networks_are_closer() -> None:
-    for seed in (0, 1):
-        few, more = (chosen(rows_of("width"), kind="draws", seed=seed, draws=k)[0] for k in (1, 4))
-        assert more["relative"] < few["relative"]
-
-
 @pytest.mark.parametrize("name", ["iclr-3", "icml-accuracy", "twins"])
 def test_accuracy_and_agreement_fit_together(name: str) -> None:
     rows = [row for row in rows_of(name) if row["kind"] in ("accuracy", "race")]
@@ -450,13 +433,6 @@ def test_wider_networks_are_more_accurate() -> None:
             np.mean([row["accuracy"] for row in chosen(rows, model=model, width=width)]) for width in (8, 32)
         )
         assert wide > narrow
-
-
-def test_twin_and_plain_network_have_the_same_depth() -> None:
-    depths = {(row["activation"], row["model"]): row["layers"] for row in rows_of("icml-accuracy")}
-    assert depths["tanh", "twin"] == depths["tanh", "plain"] == 1
-    assert depths["relu", "twin"] == depths["relu", "plain"] == 2
-    assert {row["layers"] for row in rows_of("iclr-3")} == {1}
 
 
 # --- gradient descent ---------------------------------------------------------------------------------

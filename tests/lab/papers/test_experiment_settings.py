@@ -85,13 +85,6 @@ def test_a_new_version_has_another_hash_and_refuses_the_old_file() -> None:
         type(newer).from_toml(PLAIN.to_toml())
 
 
-def test_a_number_means_the_same_however_it_is_written() -> None:
-    loose = Settings("a", True, 1, 1, ["x"], [[1, 2]], shape=[1, 2])  # type: ignore[arg-type]
-    strict = Settings("a", True, 1, 1.0, ("x",), ((1, 2.0),))
-    assert repr(loose) == repr(strict)
-    assert loose.hash() == strict.hash()
-
-
 @dataclass(frozen=True)
 class A(Spec):
     s: str = "µ"
@@ -101,6 +94,7 @@ class A(Spec):
 def test_the_hash_depends_on_the_content_alone() -> None:
     # sha256 of ["A",1,{"s":"\u00b5","x":[0.1,2.0]}]: results folders would lose their names if it changed.
     assert A().hash() == "9566a2c5c774"
+    assert A(x=[0.1, 2.0]).hash() == "9566a2c5c774"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def test_hostile_text_is_text(browser: Any, page: Path) -> None:
     assert all(words in text for words in HOSTILE[:4])
 
 
-@pytest.mark.parametrize("width", [320, 768])
-def test_the_page_does_not_scroll_sideways(browser: Any, page: Path, width: int) -> None:
+def test_the_page_fits_a_phone(browser: Any, page: Path) -> None:
+    width = 320
     show(browser, page, width=width)
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert ask(browser, "innerWidth") == width
@@ -99,9 +99,3 @@ def test_dark_mode_is_dark_and_figures_stay_on_white(browser: Any, page: Path) -
     assert sum(paper) < 200 < 600 < sum(ink)
     behind = ask(browser, "getComputedStyle(document.querySelector('figure .scroll')).backgroundColor")
     assert behind == "rgb(255, 255, 255)"
-
-
-def test_print_is_black_on_white_also_from_the_dark(browser: Any, page: Path) -> None:
-    show(browser, page, scheme="dark", media="print")
-    assert colours(browser) == ([255, 255, 255], [0, 0, 0])
-    assert ask(browser, "getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
