@@ -84,7 +84,7 @@ class RaceJob:
     """A race in a background thread.
 
     The page reads `state`, `share`, `message`, `result` and `problem` at any time; `stop()` ends the race at its next
-    batch. Races run one at a time, so that they do not disturb each other's timings.
+    batch. Races run one at a time, which keeps their timings comparable.
     """
 
     _one_at_a_time = threading.Lock()

@@ -105,9 +105,8 @@ class MixtureDraw:
         core = scalars.norm * np.outer(deviation, deviation)
         core[:-1, :-1] += scalars.trace * known.T
         informative = np.column_stack([known.one_hot / np.sqrt(known.p), known.psi])
-        low_rank = informative @ core @ informative.T
-        linear: Array = scalars.linear * self.X @ self.X.T + scalars.identity * np.eye(len(self.X))
-        return linear + low_rank
+        full = scalars.linear * self.X @ self.X.T + scalars.identity * np.eye(len(self.X))
+        return np.asarray(full + informative @ core @ informative.T, dtype=np.float64)
 
 
 Distance = Callable[[MixtureDraw], Array]

@@ -35,7 +35,7 @@ class SpectraSpec(Spec):
     n: int  # number of samples of the mixture
     p: int  # dimension
     seeds: int  # number of draws of the mixture
-    real: str  # real data set, of which classes 6 and 8 are used
+    real: str  # real data set (classes 6 and 8)
     real_n: int | None  # number of samples of it; all if None
     width: int  # width of the random networks of the Monte-Carlo kernels
     draws: int  # number of these networks on the mixture

@@ -94,7 +94,7 @@ class IcmlMatchingSpec(DEQSpec):
 
     n: int  # number of samples of the mixture
     p: int  # dimension
-    real: str  # real data set, of which classes 6 and 8 are used
+    real: str  # real data set (classes 6 and 8)
     real_n: int | None  # number of samples of it; all if None
 
 

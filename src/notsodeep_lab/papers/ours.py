@@ -32,7 +32,7 @@ class RefinedSpec(DEQSpec):
     kernels: tuple[str, ...]  # which kernels
     forms: tuple[str, ...]  # equivalents, see `kernel_rows.FORMS`
     sizes: tuple[int, ...]  # numbers of samples of the mixture
-    real: str  # real data set, of which classes 6 and 8 are used
+    real: str  # real data set (classes 6 and 8)
     real_sizes: tuple[int, ...]  # numbers of samples of it
 
 
@@ -265,7 +265,7 @@ def _median(rows: list[Row], field: str) -> float:
 class WidthSpec(DEQSpec):
     """Kernels of random networks compared with their limits."""
 
-    data: str  # data set, of which classes 6 and 8 are used
+    data: str  # data set (classes 6 and 8)
     n: int  # number of samples
     widths: tuple[int, ...]  # widths of single networks
     draws_width: int  # width of the averaged networks

@@ -7,7 +7,7 @@
 
 A line is appended atomically and flushed to disk before its task counts as finished, so an interrupted run loses at
 most the tasks in progress. Lines that are truncated, altered or from other settings or models are set aside, and their
-tasks run again.
+tasks are repeated.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Store:
             replace_file(path, b"".join(record.encoded() for record in reading.records.values()))
             self.notes.append(
                 f"{ROWS} had {reading.unusable} lines that are damaged or from other settings or models. The old "
-                f"file is kept as {aside.name}; {len(reading.records)} tasks are reused, the others run again."
+                f"file is kept as {aside.name}; {len(reading.records)} tasks are reused, the others are repeated."
             )
         return reading.records
 
