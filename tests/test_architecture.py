@@ -256,45 +256,26 @@ BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
 
 
 def texts_without_encoding(modules: dict[str, Module]) -> list[str]:
-    """Text is UTF-8 wherever it is read: without a word, Python takes what the system prefers."""
+    """Text is UTF-8 wherever it is read or written: the default of Python depends on the system."""
     return [
         f"{module.dotted}:{node.lineno} reads or writes text without an encoding"
         for module in modules.values()
         for node in module.nodes
-        if isinstance(node, ast.Call) and _takes_text(node) and not _has_keyword(node, "encoding")
+        if isinstance(node, ast.Call)
+        and _takes_text(node)
+        and not any(keyword.arg == "encoding" for keyword in node.keywords)
     ]
 
 
 def _takes_text(call: ast.Call) -> bool:
-    function = call.func
-    if any(
-        keyword.arg in ("text", "universal_newlines")
-        and isinstance(keyword.value, ast.Constant)
-        and keyword.value.value is True
-        for keyword in call.keywords
-    ):
-        return True
-    if isinstance(function, ast.Name):
-        return function.id == "open" and not _is_binary(call, 1)
-    if not isinstance(function, ast.Attribute):
-        return False
-    if function.attr == "open":
-        owner = function.value.id if isinstance(function.value, ast.Name) else ""
-        return owner not in BINARY_OPENERS and not _is_binary(call, 0)
-    if function.attr in ("NamedTemporaryFile", "TemporaryFile"):
-        return _has_keyword(call, "mode") and not _is_binary(call, 0)
-    return function.attr in ("read_text", "write_text", "TextIOWrapper", "fdopen")
-
-
-def _is_binary(call: ast.Call, place: int) -> bool:
-    modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] or call.args[
-        place : place + 1
-    ]
-    return any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in modes)
-
-
-def _has_keyword(call: ast.Call, name: str) -> bool:
-    return any(keyword.arg == name for keyword in call.keywords)
+    constants = [ast.unparse(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+    name = ast.unparse(call.func)
+    if any(keyword.arg == "text" for keyword in call.keywords):
+        return "True" in constants
+    if name.rsplit(".", 1)[-1] != "open":
+        return name.endswith((".read_text", ".write_text", ".TextIOWrapper", ".fdopen"))
+    binary = any(re.fullmatch(r"'[rwax+]*b[rwax+]*'", constant) for constant in constants)
+    return name.split(".")[0] not in BINARY_OPENERS and not binary
 
 
 def ways_around_the_face(modules: dict[str, Module]) -> list[str]:

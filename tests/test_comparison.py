@@ -115,35 +115,6 @@ def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
     assert places == sorted(places)
 
 
-def made_up_network(ours: list[float], peer: list[float]) -> dict[str, Any]:
-    """One network as peers/torchdeq/compare.py records it, of which the page reads a part."""
-    accuracy = {"residual": 1e-7, "gradient error": 1e-7}
-    return {
-        "activation": "tanh",
-        "m": 64,
-        "target": 1e-6,
-        "ours": accuracy,
-        "theirs": {"fixed_point_iter": accuracy},
-        "ours, same tolerance": accuracy,
-        "theirs, same tolerance": {"fixed_point_iter": accuracy},
-        "phantom": {"1": 0.3, "5": 0.003},
-        "seconds": {mode: {"ours": ours, "fixed_point_iter": peer} for mode in ("forward", "training")},
-        "megabytes": {
-            f"{mode}, {side}": 4.0 for mode in ("forward", "training") for side in ("ours", "peer")
-        },
-    }
-
-
-def test_a_network_that_is_slower_is_marked_in_its_section(peers: Any) -> None:
-    pages = peers("pages")
-    slower = pages.networks_text([made_up_network([3.0, 3.1, 3.2], [1.0, 1.1, 1.2])])
-    assert slower.count("**slower than TorchDEQ, from zero (2.8×)**") == 2  # outputs, and the gradient
-    faster = pages.networks_text([made_up_network([1.0], [2.0])])
-    assert "loses none" in faster
-    missing = pages.networks_text([{"activation": "tanh", "m": 64, "not measured": "no environment"}])
-    assert "not measured: no environment" in missing
-
-
 def test_questions_are_answered_by_running(peers: Any) -> None:
     questions = peers("questions")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import chromium, needs_chromium
+from chromium import chromium, needs_chromium, show
 
 import notsodeep
 
@@ -121,18 +121,10 @@ def browser() -> Iterator[Any]:
         yield driver
 
 
-def show(browser: Any, page: Path, *, width: int = 1200, scheme: str = "light") -> None:
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(page.as_uri())
-
-
 @needs_chromium
 def test_pages_fit_a_phone_and_the_console_is_silent(browser: Any, site: Path) -> None:
     for name in ("index", "theory", "tutorials/replace", "api/nets", "play", "notebooks/tour"):
-        show(browser, site / f"{name}.html", width=390)
+        show(browser, (site / f"{name}.html").as_uri(), width=390)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
         assert (
             browser.execute_script("return [...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
@@ -148,7 +140,7 @@ def test_play_in_the_site_light_and_dark(browser: Any, site: Path) -> None:
 
     colours = []
     for scheme in ("light", "dark"):
-        show(browser, site / "play.html", scheme=scheme)
+        show(browser, (site / "play.html").as_uri(), scheme=scheme)
         WebDriverWait(browser, 60).until(lambda page: page.execute_script("return playground.dataset.ready"))
         line, text = "#play-curve .play-plot .play-line.deq", "#play-curve .play-plot text"
         found = browser.execute_script(
@@ -169,7 +161,7 @@ def test_search_works_without_a_server(browser: Any, site: Path) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    show(browser, site / "index.html")
+    show(browser, (site / "index.html").as_uri())
     field = WebDriverWait(browser, 30).until(
         lambda page: page.find_element(By.CSS_SELECTOR, ".md-search__input")
     )

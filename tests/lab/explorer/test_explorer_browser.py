@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import chromium, needs_chromium
+from chromium import ask, chromium, needs_chromium, show
 from socket_recorder import asked_for, foreign, recorded
 
 pytest.importorskip("streamlit")
@@ -51,8 +51,7 @@ def server(addresses: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 @pytest.fixture(scope="module")
 def browser(server: tuple[Any, int]) -> Iterator[Any]:
     with chromium() as driver:
-        show(driver, 1300)
-        driver.get(f"http://localhost:{server[1]}")
+        show(driver, f"http://localhost:{server[1]}", width=1300)
         wait_for(lambda: is_whole(driver))
         yield driver
 
@@ -70,17 +69,6 @@ def answers(address: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def show(browser: Any, width: int, scheme: str = "light") -> None:
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
-
-
-def ask(browser: Any, expression: str) -> Any:
-    return browser.execute_script(f"return {expression}")
 
 
 def count(browser: Any, selector: str) -> int:
@@ -222,8 +210,7 @@ def test_a_hostile_formula_is_refused_and_markup_stays_text(browser: Any) -> Non
 
 def test_the_page_fits_a_phone_and_the_dark_theme(browser: Any, server: tuple[Any, int]) -> None:
     width = 375
-    show(browser, width, "dark")
-    browser.get(f"http://localhost:{server[1]}")
+    show(browser, f"http://localhost:{server[1]}", width=width, scheme="dark")
     wait_for(lambda: ask(browser, "innerWidth") == width and is_whole(browser))
     main = "document.querySelector('[data-testid=\"stMain\"]')"
     assert ask(browser, "document.documentElement.scrollWidth") <= width
