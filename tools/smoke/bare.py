@@ -1,4 +1,4 @@
-"""The package without extras: what works, and what each missing extra is asked for by name."""
+"""Smoke test without extras: the core works, and every missing extra is reported by name."""
 
 from __future__ import annotations
 

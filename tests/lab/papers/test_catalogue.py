@@ -341,22 +341,6 @@ def test_twins_beside_deqs(name: str) -> None:
         assert twin["relative"] < other["relative"]
 
 
-def test_activations_are_those_of_the_design() -> None:
-    rows = chosen(rows_of("icml-matching"), kind="activation", data="mixture", activation="relu")
-    assert [row["layer"] for row in rows] == [0, 1, 2]
-    tau0 = mixture_sample(40, 50, 0).tau0
-    model = DEQ("relu", 0.2).centred(tau0)
-    scale = np.sqrt(model.preactivation_variance(tau0))
-    t = np.linspace(-3.5 * scale, 3.5 * scale, 201)
-    assert rows[0]["scale"] == pytest.approx(scale)
-    assert rows[0]["t"] == sixth_digit(t.tolist())
-    assert rows[0]["value"] == sixth_digit(model.activation(t).tolist())
-    assert rows[1]["scale"] == pytest.approx(tau0)
-    t, value = np.array(rows[2]["t"]), np.array(rows[2]["value"])
-    weights = np.exp(-((t / rows[2]["scale"]) ** 2) / 2)
-    assert abs(weights @ value) < 2e-3 * (weights @ np.abs(value))
-
-
 def test_kernels_on_the_sphere() -> None:
     """Λ by bisection, pair by pair, and the quadratic layer by the moments of a polynomial."""
 

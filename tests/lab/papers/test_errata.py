@@ -60,12 +60,6 @@ def test_each_slip_in_the_explicit_recursion(reading: str, scalar: str) -> None:
     assert_decided(errata.scalar_row(errata.two_relu_layers(1.0), "ck", formula, scalar, scalar))
 
 
-def test_one_layer_does_not_show_the_slips() -> None:
-    layer = Explicit(["relu"]).centred(1.0)
-    found = errata.EXPLICIT_READINGS["as printed"](layer, 1.0)
-    assert_close(found.as_array(), coefficients(layer, 1.0).as_array(), Oracle.IDENTITY)
-
-
 def test_leaky_relu_layers_are_centred_at_the_scale_of_their_input() -> None:
     means, errors = errata.icml_centring(errata.Size((50, 100), 1, ()))
     for row in means:
@@ -121,12 +115,6 @@ def test_the_ratio_of_two_quadratic_layers(seed: int) -> None:
     found = errata.quadratic_ratio(Explicit(layers).centred(tau0), tau0)
     assert_close(found, 4.0 * (1.0 + quotient) / (2.0 + quotient), Oracle.QUADRATURE)
     assert 2.0 <= found < 4.0
-
-
-def test_the_second_derivative_has_a_mean() -> None:
-    relu, cosine, tanh = (row["E[φ''(ξ)]"] for row in errata.mean_curvatures())
-    assert_close([relu, cosine], [1 / np.sqrt(2 * np.pi), -np.exp(-0.5)], Oracle.CLOSED_FORM)
-    assert tanh == 0.0
 
 
 def test_the_variance_of_leaky_relu() -> None:

@@ -100,10 +100,13 @@ def test_values_that_are_not_json_are_refused_with_the_task(value: Any) -> None:
 
 
 # --- settings ----------------------------------------------------------------------------------------
-def test_a_missing_settings_file_is_written_again(folder: Path) -> None:
+def test_missing_settings_are_written_again_and_leftovers_of_a_killed_run_removed(folder: Path) -> None:
     (folder / SPEC).unlink()
+    for ending in ("toml", "json", "jsonl"):
+        (folder / f".abc123.{ending}").write_text("half")
     assert_complete(folder)
     assert ToySpec.from_toml((folder / SPEC).read_text()) == SETTINGS
+    assert {path.name for path in folder.iterdir()} == {ROWS, SPEC, LOCK}
 
 
 @pytest.mark.parametrize("change", ["seeds = 1→seeds = 2", "[settings]→[setting]", "version = 1→\xff"])
@@ -206,13 +209,6 @@ def test_reading_does_not_write(folder: Path) -> None:
     assert (reading.sound, reading.unusable) == (False, 1)
     assert set(reading.records) == {task.key for task in TASKS[:2]}
     assert (folder / ROWS).read_bytes() == content
-
-
-def test_leftovers_of_a_killed_run_are_removed(folder: Path) -> None:
-    for ending in ("toml", "json", "jsonl"):
-        (folder / f".abc123.{ending}").write_text("half")
-    assert_complete(folder)
-    assert {path.name for path in folder.iterdir()} == {ROWS, SPEC, LOCK}
 
 
 def test_unreadable_provenance_counts_as_none(folder: Path) -> None:

@@ -71,15 +71,6 @@ def test_rows_are_those_of_the_experiment_and_progress_is_reported(tmp_path: Pat
     assert reported[-1][2] == ""
 
 
-def test_size_and_seeds_choose_the_settings(tmp_path: Path) -> None:
-    quick = reproduce(Toy(), root=tmp_path)
-    full = reproduce(Toy(), "full", root=tmp_path, seeds=1)
-    assert quick.spec == SETTINGS
-    assert full.spec == ToySpec(seeds=1)
-    assert quick.folder != full.folder
-    assert without_seconds(full.rows) == expected_rows(ToySpec(seeds=1))
-
-
 def test_rows_come_in_the_order_of_tasks_not_of_their_ends(tmp_path: Path) -> None:
     folder = tmp_path / "toy" / SETTINGS.hash()
     with open_store(folder, SETTINGS, TASKS, models=Toy().fingerprint(SETTINGS)) as store:
@@ -100,6 +91,8 @@ def test_a_second_run_reuses_everything_and_a_fresh_one_nothing(tmp_path: Path) 
     assert second.reused == 6
     assert files(first.folder) == before
     other = replace(SETTINGS, length=4)
+    assert reproduce(Toy(), root=tmp_path).folder == first.folder  # the quick size
+    assert reproduce(Toy(), "full", root=tmp_path, seeds=1).spec == ToySpec(seeds=1)
     changed = reproduce(Toy(), spec=other, root=tmp_path)
     assert changed.folder != first.folder
     assert without_seconds(changed.rows) == expected_rows(other)
@@ -316,11 +309,3 @@ def test_mistakes_are_refused_before_anything_is_written(
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a results folder"):
         read_outcome(Toy(), tmp_path)
-
-
-def test_rows_that_are_not_json_name_their_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = Toy()
-    monkeypatch.setattr(toy, "run", lambda spec, task, data_dir: [{"x": float("nan")}])
-    with pytest.raises(InputError, match=r"size=1 seed=0.*finite"):
-        reproduce(toy, spec=SETTINGS, root=tmp_path)
-    assert not (tmp_path / "toy" / SETTINGS.hash() / ROWS).exists()

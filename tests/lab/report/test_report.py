@@ -203,14 +203,6 @@ def test_a_picture_that_is_none_is_left_out(tmp_path: Path) -> None:
         picture(b"GIF89a", "a picture")
 
 
-def test_a_large_drawing_goes_in_as_a_bitmap(tmp_path: Path) -> None:
-    outcome = run_plain(tmp_path)
-    with (outcome.folder / "figure.svg").open("ab") as file:
-        file.write(b" " * 1_000_000)
-    sources = [value for name, value in page_of(tmp_path).attributes if name == "src"]
-    assert [str(source)[:22] for source in sources] == ["data:image/png;base64,"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_figure_of_one_column_is_known_from_one_of_a_page(ending: str, tmp_path: Path) -> None:
