@@ -229,7 +229,7 @@ def reference(label: str) -> Reference:
 
 
 def at_zero(phi: Reference) -> float:
-    """phi(0)."""
+    """The value of the activation at 0."""
     return float(phi.np_value(np.zeros(1))[0])
 
 

@@ -409,7 +409,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def complete(case: Row | None) -> bool:
-    """Whether a case is complete; incomplete ones run again."""
+    """Whether a case is complete; incomplete ones are repeated."""
     return case is not None and not any(
         row.get(NOT_MEASURED) or isinstance(row.get("answers"), str) for row in case["rows"]
     )

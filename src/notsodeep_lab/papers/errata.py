@@ -70,9 +70,9 @@ class Errata(Experiment[ErrataSpec]):
 
 def _measures() -> dict[str, Callable[..., Any]]:
     """The computations by the name of the erratum."""
-    from notsodeep_lab.papers import errata_convergence, errata_formulas
+    from notsodeep_lab.papers import errata_convergence, errata_formulas, errata_tangent
 
-    return errata_formulas.MEASURES | errata_convergence.MEASURES
+    return errata_formulas.MEASURES | errata_tangent.MEASURES | errata_convergence.MEASURES
 
 
 def _rounded(value: Any) -> Any:

@@ -10,7 +10,8 @@ from scipy.sparse.linalg import svds
 
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
-from notsodeep_lab.papers.errata_formulas import NORMALISED_RELU, Array, Size, Tables, arc_cosine
+from notsodeep_lab.papers.errata_formulas import Array, Size, Tables
+from notsodeep_lab.papers.errata_tangent import NORMALISED_RELU, arc_cosine
 from notsodeep_lab.papers.experiment import Row
 
 

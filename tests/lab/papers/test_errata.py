@@ -15,6 +15,7 @@ from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep_lab.papers import errata_convergence as convergence
 from notsodeep_lab.papers import errata_formulas as errata
+from notsodeep_lab.papers import errata_tangent as tangent
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = errata.Size((100, 200), 1, (100, 200))
@@ -146,21 +147,21 @@ def test_the_input_needs_no_width() -> None:
 @pytest.mark.parametrize("c", [-0.7, 0.0, 0.4])
 def test_the_last_factor_of_the_double_sum(c: float) -> None:
     pair = np.array([[1.0, 0.0], [c, np.sqrt(1.0 - c**2)]])
-    exact = tangent_kernel(DEQ(errata.NORMALISED_RELU, 0.2), pair, of="preactivations")[0, 1]
-    assert_close(errata.double_sum(c, 0.2, 60, last_factor=False), exact, Oracle.QUADRATURE)
-    assert abs(errata.double_sum(c, 0.2, 60, last_factor=True)) < 0.25 * abs(exact)
+    exact = tangent_kernel(DEQ(tangent.NORMALISED_RELU, 0.2), pair, of="preactivations")[0, 1]
+    assert_close(tangent.double_sum(c, 0.2, 60, last_factor=False), exact, Oracle.QUADRATURE)
+    assert abs(tangent.double_sum(c, 0.2, 60, last_factor=True)) < 0.25 * abs(exact)
 
 
 @pytest.mark.slow
 def test_which_kernel_is_the_tangent_kernel_of_the_network() -> None:
-    network, *others = errata.tangent_reading(errata.Size((), 0, (200,)))[0]
+    network, *others = tangent.tangent_reading(errata.Size((), 0, (200,)))[0]
     values = [[value for value in row.values() if isinstance(value, float)] for row in (network, *others)]
     assert max(values[0]) < 0.1
     assert min(min(row) for row in values[1:]) > 0.25
 
 
 def test_the_slope_on_the_sphere_is_positive() -> None:
-    for row in errata.hld_slope(QUICK)[0]:
+    for row in tangent.hld_slope(QUICK)[0]:
         assert_decided(row)
         assert row["printed"] < 0.0 < row["right"]
 
@@ -210,7 +211,7 @@ def test_the_printed_step_needs_twice_the_third_inequality(factor: float) -> Non
 
 def test_the_document_has_a_table_for_every_erratum() -> None:
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-    for key in errata.MEASURES | convergence.MEASURES:
+    for key in errata.MEASURES | tangent.MEASURES | convergence.MEASURES:
         start, end = f"<!-- numbers: {key} -->", f"<!-- end: {key} -->"
         assert text.count(start) == text.count(end) == 1
         assert "|---|" in text.split(start)[1].split(end)[0]
