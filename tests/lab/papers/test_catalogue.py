@@ -31,6 +31,7 @@ from notsodeep_lab.papers.drawings import DRAWINGS, draw
 from notsodeep_lab.papers.measures import (
     leaky_layer_for,
     mixture_sample,
+    printed_leaky_layer_for,
 )
 from notsodeep_lab.papers.random_network_rows import average_kernels
 from notsodeep_lab.papers.row_statistics import accuracy_gap, exponent
@@ -268,7 +269,7 @@ def test_spectra_of_the_first_figure() -> None:
         assert [one["main"] for one in own].count(True) == 1
 
 
-def test_other_scalings_are_other_numbers() -> None:
+def test_other_scalings_give_other_numbers() -> None:
     own = chosen(
         rows_of("iclr-1"), kind="distance", data="digits", kernel="preactivations", second="equivalent"
     )
@@ -301,11 +302,21 @@ def test_random_networks_tend_to_the_exact_kernel() -> None:
 
 @pytest.mark.parametrize("kernel", ["features", "preactivations"])
 def test_one_leaky_layer(kernel: str) -> None:
-    """Corollary 2 put right: two scalars are matched."""
+    """Corollary 2 with corrected equations: two scalars match."""
     model = DEQ("relu", 0.1).centred(1.1)
     target = coefficients(model, 1.1, {"features": "ck", "preactivations": "ck_preactivations"}[kernel])
     made = coefficients(leaky_layer_for(model, 1.1, kernel), 1.1, "ck")
     assert_close([made.linear, made.diagonal], [target.linear, target.diagonal], Oracle.CLOSED_FORM)
+
+
+def test_one_leaky_layer_as_printed() -> None:
+    model = DEQ("relu", 0.1).centred(1.1)
+    target = coefficients(model, 1.1, "ck_preactivations")
+    slopes = dict(printed_leaky_layer_for(model, 1.1).layers[0].parameters)
+    a, b = slopes["a"], slopes["b"]
+    assert_close((a - b) ** 2, 4 * target.linear**2, Oracle.CLOSED_FORM)
+    left = ((np.pi - 1) * (a**2 + b**2) + a * b) / (2 * np.pi) * 1.1**2 - (a + b) ** 2 / 4 * 1.1**2
+    assert_close(left, target.diagonal - target.linear * 1.1**2, Oracle.QUADRATURE)
 
 
 @pytest.mark.parametrize(("name", "stated"), [("iclr-1", 0.12), ("iclr-2", 0.23)])
@@ -323,7 +334,7 @@ def test_a_number_of_the_paper_is_compared_at_the_settings_of_the_paper_only(
 
 
 @pytest.mark.parametrize("name", ["iclr-2", "icml-matching"])
-def test_twins_beside_deqs(name: str) -> None:
+def test_twins_are_closer_than_plain_networks(name: str) -> None:
     rows = rows_of(name)
     for twin in chosen(rows, kind="distance", second="twin", main=True, seed=0):
         same = {"data": twin["data"], "activation": twin.get("activation")}
