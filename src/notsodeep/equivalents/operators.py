@@ -175,13 +175,13 @@ class StructuredOperator(SymmetricOperator):
         constant = self.own_diagonal[0]
         if not self.is_thin or np.any(self.own_diagonal != constant):
             return np.asarray(linalg.eigvalsh(self.to_dense(), overwrite_a=True, check_finite=False))
-        columns, core = self._factor
+        columns, core = self.factor
         triangle = linalg.qr(columns, mode="r", check_finite=False)[0][: columns.shape[1]]
         small = linalg.eigvalsh(_congruence(triangle, core), check_finite=False)
         return np.sort(np.concatenate([constant + small, np.full(self.n - len(small), constant)]))
 
     @cached_property
-    def _factor(self) -> tuple[Array, Array]:
+    def factor(self) -> tuple[Array, Array]:
         """The columns F of all terms and their block-diagonal core S."""
         if not self.terms:
             return np.zeros((self.n, 0)), np.zeros((0, 0))
@@ -226,7 +226,7 @@ class StructuredOperator(SymmetricOperator):
 
     def _solved_through_columns(self, block: Array) -> Array:
         """By Woodbury's identity, refined once; orthogonalised first where the residual shows that it lost digits."""
-        columns, core = self._factor
+        columns, core = self.factor
         diagonal = self.own_diagonal[:, None]
         middle = woodbury_core(columns.T @ (columns / diagonal), core)
 
@@ -245,7 +245,7 @@ class StructuredOperator(SymmetricOperator):
 def _whitened_solve(operator: StructuredOperator, block: Array) -> Array:
     """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
     root = np.sqrt(operator.own_diagonal)
-    columns, core = operator._factor
+    columns, core = operator.factor
     orthonormal, triangle = linalg.qr(
         columns / root[:, None], mode="economic", overwrite_a=True, check_finite=False
     )
