@@ -6,7 +6,6 @@
 Where a family cannot match, `exact` is false and `explain` says why and what to try.
 """
 
-from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.distances import TwinDistances, twin_distances
 from notsodeep.designs.evidence import Distance, HeldOut
@@ -27,12 +26,10 @@ __all__ = [
     "InjectedFamily",
     "NetworkFamily",
     "Solution",
-    "SphereDesign",
     "Task",
     "TwinDistances",
     "activation_from_dict",
     "activation_to_dict",
     "design",
-    "sphere_design",
     "twin_distances",
 ]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
-from notsodeep.designs import SphereDesign, design, sphere_design
-from notsodeep.equivalents import equivalent, kernel_distance, limiting_density, sphere_equivalent
+from notsodeep.designs import design
+from notsodeep.equivalents import equivalent, kernel_distance, limiting_density
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
@@ -37,6 +37,7 @@ from notsodeep_lab.papers.measures import (
     spectrum_row,
 )
 from notsodeep_lab.papers.row_statistics import kolmogorov, six_digits
+from notsodeep_lab.papers.sphere_twin import sphere_design, sphere_equivalent
 
 # The refined form keeps the square of the Gram matrix as it is up to here, and in sketched form beyond.
 _EXACT_SQUARE = 2000
@@ -197,13 +198,13 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
     """HLD's Corollary 1: a √2·ReLU DEQ and its quadratic layer on the unit sphere."""
     kernel, exact_kernel_of = _SPHERE[which]
     X = UnitSphere(d).sample(n, seed)
-    made = sphere_design(sigma_a2, d, which)
+    model, network = sphere_design(sigma_a2, d, which)
     record: Row = {"data": "sphere", "n": n, "p": d, "seed": seed}
-    whole = exact_kernel_of(made.model, X, of="preactivations")
-    found = exact_kernel_of(made.network, X)
+    whole = exact_kernel_of(model, X, of="preactivations")
+    found = exact_kernel_of(network, X)
     ways: dict[str, tuple[str, Matrix]] = {
         "twin": ("one quadratic layer", found),
-        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, kernel_name(kernel))),
+        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(model, X, kernel_name(kernel))),
     }
     for source, (label, matrix) in ways.items():
         yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
@@ -211,13 +212,13 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
             yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
     if drawn:
         yield spectrum_row(record, kernel, "deq", "DEQ, √2·ReLU", eigenvalues(whole))
-        yield from _quadratic_rows(kernel, made)
+        yield from _quadratic_rows(kernel, model, network)
 
 
-def _quadratic_rows(kernel: str, made: SphereDesign) -> Iterator[Row]:
-    layer = made.network.layers[0]
+def _quadratic_rows(kernel: str, deq: DEQ, network: Explicit) -> Iterator[Row]:
+    layer = network.layers[0]
     constant, linear, quadratic = dict(layer.parameters)["coefficients"]
-    deq, scale = made.model, sqrt(made.model.preactivation_variance(1.0))
+    scale = sqrt(deq.preactivation_variance(1.0))
     yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
     yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
 
