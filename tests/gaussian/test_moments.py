@@ -27,8 +27,6 @@ def natural_size(exact: oracles.Moments, q: float, k: int) -> float:
     """Against what a mean that is zero by symmetry is judged: its neighbours in k, which are not."""
     if k == 0:
         return math.sqrt(exact.second)
-    if k == 4:
-        return abs(float(exact.mean[3])) / max(1.0, math.sqrt(q))
     return math.sqrt(abs(float(exact.mean[k - 1]) * float(exact.mean[k + 1])))
 
 
@@ -49,7 +47,7 @@ def check_mean(phi: Reference, exact: oracles.Moments, q: float, k: int) -> None
 def test_moments(phi: Reference, q: float) -> None:
     """One test per variance, because the oracle gives all moments at one variance together."""
     exact = oracles.mp_moments(phi, q, TERMS)
-    for k in range(5):
+    for k in range(3):
         check_mean(phi, exact, q, k)
     for function, field in (
         (moments.second_moment, "second"),
@@ -83,7 +81,7 @@ def test_scaled_and_shifted_moments(phi: Reference) -> None:
     a, g, b, q = -1.3, 0.7, 0.4, 2.5
     psi = made(phi).scaled(amplitude=a, gain=g).shifted(b)
     exact = oracles.mp_moments(phi, g * g * q)
-    for k in (1, 2, 3):
+    for k in (1, 2):
         expected = a * g**k * float(exact.mean[k])
         size = RELATIVE * max(abs(expected), 1e-3)
         assert moments.mean_derivative(psi, q, k) == pytest.approx(expected, rel=RELATIVE, abs=size)
@@ -99,12 +97,10 @@ def test_scaled_and_shifted_moments(phi: Reference) -> None:
 
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_the_heat_equation(phi: Reference) -> None:
-    """dM_k/dq = M_{k+2}/2 ties moments of different orders and variances together."""
+    """dM_0/dq = M_2/2 ties moments of different orders and variances together."""
     q = np.array([0.5, 2.0])
-    for k in (0, 1, 2):
-        slope = oracles.central_difference(lambda t, k=k: moments.mean_derivative(made(phi), t, k), q)
-        half = moments.mean_derivative(made(phi), q, k + 2) / 2
-        assert_close(half, slope, Oracle.FINITE_DIFFERENCE, scale=1.0)
+    slope = oracles.central_difference(lambda t: moments.mean_derivative(made(phi), t, 0), q)
+    assert_close(moments.mean_derivative(made(phi), q, 2) / 2, slope, Oracle.FINITE_DIFFERENCE, scale=1.0)
 
 
 def test_scalars_in_scalars_out_and_rows_in_rows_out() -> None:
@@ -134,7 +130,7 @@ def test_impossible_variances_are_refused(q: float) -> None:
         moments.second_moment(activation("tanh"), q)
 
 
-@pytest.mark.parametrize("k", [-1, 5])
+@pytest.mark.parametrize("k", [-1, 3])
 def test_orders_out_of_range_are_refused(k: int) -> None:
     with pytest.raises(InputError):
         moments.mean_derivative(activation("tanh"), 1.0, k)

@@ -64,7 +64,7 @@ def sphere_design(sigma_a2: float, dimension: int, kernel: str) -> tuple[DEQ, Ex
     Args:
         sigma_a2: variance of the recurrent weights; the input weights have 1 - sigma_a2.
         dimension: the number of features.
-        kernel: "ck" for docs/theory.md (8.8), "ntk" for (8.9); of the DEQ, as in the paper, that of the pre-activations.
+        kernel: "ck" for docs/theory.md (8.8), "ntk" for (8.9); of the DEQ that of the pre-activations.
     """
     model = DEQ(activation("relu", amplitude=math.sqrt(2.0)), sigma_a2)
     target = sphere_coefficients(model, dimension, f"{kernel}_preactivations")
