@@ -198,7 +198,9 @@ def test_jumps_are_those_of_the_branches() -> None:
     bent = formula("relu(cos(x) - 0.3)")
     roots = np.array(bent.kinks)
     assert len(roots) > 10
-    assert_close(np.abs(bent.shape.jumps(1)), np.full(len(roots), np.sqrt(1.0 - 0.09)), Oracle.CUSTOM_CALLABLE)
+    assert_close(
+        np.abs(bent.shape.jumps(1)), np.full(len(roots), np.sqrt(1.0 - 0.09)), Oracle.CUSTOM_CALLABLE
+    )
 
 
 def test_kinked_moments_against_quadrature_by_scipy() -> None:

@@ -119,7 +119,7 @@ def _shape_classes() -> set[str]:
 @pytest.mark.slow
 def test_no_algorithm_tells_shapes_apart_by_their_class() -> None:
     shapes = _shape_classes()
-    assert {"PiecewiseLinear", "Tanh", "Custom", "Formula", "Sine"} <= shapes
+    assert {"PiecewiseLinear", "Tanh", "Custom", "Formula", "Wave"} <= shapes
     asked = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

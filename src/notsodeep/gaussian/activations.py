@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
-from notsodeep.gaussian.activation_names import understood
+from notsodeep.gaussian.activation_names import resolve_name
 from notsodeep.gaussian.polynomial import Polynomial
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
-from notsodeep.gaussian.waves import Cosine, Sine
+from notsodeep.gaussian.waves import cosine, sine
 from notsodeep.validation import Array
 
 
@@ -151,8 +151,8 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": Sine,
-    "cos": Cosine,
+    "sin": sine,
+    "cos": cosine,
     "polynomial": Polynomial,
     "formula": _formula,
 }
@@ -196,7 +196,7 @@ def activation(name: Any, **parameters: Any) -> Activation:
         if parameters:
             raise InputError("Parameters go with a name; use .scaled() and .shifted() on an Activation.")
         return name
-    name, implied = understood(name, BUILDERS)
+    name, implied = resolve_name(name, BUILDERS)
     parameters = implied | parameters
     # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
     parameters = {key: one.item() if isinstance(one, np.generic) else one for key, one in parameters.items()}

@@ -150,7 +150,9 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return self._combine(node, lambda u, xp: -u, self.read(operand, depth + 1))
             case ast.BinOp(left=left, op=operator, right=right):
-                return self._operation(operator, self.read(left, depth + 1), self.read(right, depth + 1), node)
+                return self._operation(
+                    operator, self.read(left, depth + 1), self.read(right, depth + 1), node
+                )
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(name, [self.read(argument, depth + 1) for argument in arguments], node)
             case ast.Call(func=ast.Constant() | ast.BinOp() | ast.Call()):
@@ -326,9 +328,7 @@ class Formula(Custom):
     def torch_form(self, torch: Any) -> TorchForm:
         """The formula on tensors; its slope by autograd."""
         xp = torch_backend(torch)
-        return TorchForm(
-            lambda x: self._term(x, xp), torch.func.grad(lambda x: self._term(x, xp).sum())
-        )
+        return TorchForm(lambda x: self._term(x, xp), torch.func.grad(lambda x: self._term(x, xp).sum()))
 
     def lipschitz(self) -> float:
         """sup |φ'|, infinite if the slope goes on growing far out."""
