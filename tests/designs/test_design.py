@@ -13,7 +13,15 @@ from scipy import optimize
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.designs import FAMILIES, Design, InjectedFamily, NetworkFamily, Solution, Task, design
+from notsodeep.designs import (
+    FAMILIES,
+    Design,
+    DesignTask,
+    FamilySolution,
+    InjectedFamily,
+    NetworkFamily,
+    design,
+)
 from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.expansion import expand
@@ -68,7 +76,7 @@ def test_the_papers_tangent_kernel_of_odd_activations_is_matched(name: str) -> N
 def test_closed_forms_meet_the_equations_before_any_least_squares(layers: int, kernel: str) -> None:
     """Least squares would repair a wrong factor of a closed form: here they do not get the chance."""
     family = FAMILIES["polynomial"][layers - 1]
-    task = Task(DEQ("gelu", 0.3), 1.2, kernel)
+    task = DesignTask(DEQ("gelu", 0.3), 1.2, kernel)
     found = list(family.closed_forms(task.equations, family.kind, layers))  # type: ignore[attr-defined]
     assert found
     for candidate in found:
@@ -294,14 +302,13 @@ class OwnActivation(NetworkFamily):
     name: str = "own_activation"
     layers: int = 1
 
-    def solve(self, task: Task, *, thorough: bool) -> Solution:
+    def solve(self, task: DesignTask, *, thorough: bool) -> FamilySolution:
         def network(scales: np.ndarray) -> Explicit:
             return Explicit([task.model.activation.scaled(*scales)]).centred(task.tau0)
 
         found = optimize.root(lambda scales: task.residuals(network(scales))[:2], np.ones(2), tol=1e-14)
         made = network(found.x)
-        residual, drift = float(np.abs(task.residuals(made)).max()), task.response.drift(made)
-        return Solution(self, made, residual, drift, "two unknowns")
+        return FamilySolution(self, made, float(np.abs(task.residuals(made)).max()), "two unknowns")
 
 
 def test_a_family_from_outside_of_the_package_is_one_class() -> None:

@@ -12,7 +12,7 @@ import notsodeep as nsd
 from notsodeep.data import PatchMoments, load
 from notsodeep.designs import Design, InjectedFamily, design
 from notsodeep.designs.injected import (
-    Fit,
+    InjectedFit,
     cut_start,
     has_linear_part,
     network_at,
@@ -84,9 +84,9 @@ def test_three_layers_have_both_kernels_on_images_they_have_not_seen(
     assert evidence is not None
     assert (evidence.kernels, evidence.samples) == (("ck", "ntk"), 8)
     for fitted, cut, plain in zip(evidence.fitted, evidence.cut, evidence.plain, strict=True):
-        assert fitted.plain <= 1e-3
-        assert fitted.plain < cut.plain
-        assert fitted.scaled < min(cut.scaled, plain.scaled)
+        assert fitted.relative <= 1e-3
+        assert fitted.relative < cut.relative
+        assert fitted.up_to_factor < min(cut.up_to_factor, plain.up_to_factor)
 
 
 @pytest.mark.parametrize(("name", "kernel"), [("relu", "ntk"), ("swish", "ck"), ("sin", "both")])
@@ -97,8 +97,8 @@ def test_two_layers(name: str, kernel: str, digits: np.ndarray) -> None:
     evidence = made.held_out
     assert evidence is not None
     for which, fitted, cut in zip(evidence.kernels, evidence.fitted, evidence.cut, strict=True):
-        assert fitted.plain <= 5e-3
-        assert fitted.plain < cut.plain
+        assert fitted.relative <= 5e-3
+        assert fitted.relative < cut.relative
         others = digits[-12:]
         wanted, found = (exact_kernel(one, others, kernel=which) for one in (model, made.network))
         assert from_norm(wanted, found) <= 5e-3
@@ -116,7 +116,7 @@ def test_slopes_of_both_signs_get_a_linear_part_in_the_first_layer(layers: int, 
     assert linear[-1] > 0.2
     assert all(layer.name == "abs" for layer in rest)
     assert made.held_out is not None
-    assert max(distance.plain for distance in made.held_out.fitted) <= {2: 5e-3, 3: 1e-3}[layers]
+    assert max(distance.relative for distance in made.held_out.fitted) <= {2: 5e-3, 3: 1e-3}[layers]
     assert Design.from_json(made.to_json()).network == made.network
 
 
@@ -125,7 +125,10 @@ def test_without_images_the_linear_part_is_taken_where_it_is_closer(layers: int)
     """|x| of rows around τ0: the network is the closer of the two, with a linear part and without."""
     model = ConvDEQ("abs", 0.3)
     made = design(model, 1.0, "both", "injected", layers=layers)
-    fit, start = Fit(model, reference_target(model.dense, 1.0, "both"), None), cut_start(model, layers)
+    fit, start = (
+        InjectedFit(model, reference_target(model.dense, 1.0, "both"), None),
+        cut_start(model, layers),
+    )
     without, with_linear = (
         fit.distance(fit.closest(one)) for one in (start, np.append(start, math.log(0.1)))
     )
@@ -182,11 +185,11 @@ def test_one_position_and_one_tap_are_rows(digits: np.ndarray) -> None:
     rows = digits.reshape(60, 64)[:20] / 8.0
     images, model = rows[:, :, None, None], ConvDEQ("tanh", 0.4, filter_size=1)
     targets = samples_target(model, images, "ntk"), samples_target(model.dense, rows, "ntk")
-    for values, of_rows in zip(*(target.wanted for target in targets), strict=True):
+    for values, of_rows in zip(*(target.values for target in targets), strict=True):
         assert_close(values, of_rows, Oracle.QUADRATURE)
     # Of rows the least squares are only the first part of a fit.
     logs = [
-        Fit(one, target, None).closest(cut_start(one, 2))
+        InjectedFit(one, target, None).closest(cut_start(one, 2))
         for one, target in zip((model, model.dense), targets, strict=True)
     ]
     np.testing.assert_allclose(logs[0], logs[1], rtol=1e-6)
@@ -198,7 +201,7 @@ def test_a_bias_stays(digits: np.ndarray) -> None:
     evidence = made.held_out
     assert made.network.bias2 == 0.2
     assert evidence is not None
-    assert all(ours.plain < cut.plain for ours, cut in zip(evidence.fitted, evidence.cut, strict=True))
+    assert all(ours.relative < cut.relative for ours, cut in zip(evidence.fitted, evidence.cut, strict=True))
 
 
 def test_a_centred_model_has_centred_layers(digits: np.ndarray) -> None:
@@ -227,7 +230,7 @@ def test_distances_of_images(digits: np.ndarray) -> None:
     made = design(ConvDEQ("relu", 0.3), 1.0, "ck", "injected", layers=2)
     found = nsd.twin_distances(made, digits[:20])
     assert found.twin.up_to_factor < 0.1 * min(one.up_to_factor for one in found.plain.values())
-    assert found.is_worth_it
+    assert found.is_clearly_closer
 
 
 def test_auto_takes_the_family_that_has_networks_for_images() -> None:

@@ -1,4 +1,4 @@
-"""How far a designed network and a plain one are from the model on given samples: as they are, and up to a factor."""
+"""Kernel errors of a designed network and of plain ones on given samples: as they are, and up to a factor."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from notsodeep.validation import Array
 
 # Of a model, samples in rows and the name of a kernel.
 ExactKernel = Callable[[Any, Array, str], Array]
-# Where the nearest plain network is less than this many times as far away, a design is worth little.
-_WORTH = 1.5
+# A design is clearly closer if the nearest plain network is at least this many times as far away.
+_CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
@@ -51,31 +51,33 @@ class TwinDistances:
         return nearest / max(self.twin.up_to_factor, 1e-300)
 
     @property
-    def is_worth_it(self) -> bool:
+    def is_clearly_closer(self) -> bool:
         """Whether the design is clearly closer than plain layers, each with its best factor."""
-        return self.gain >= _WORTH
+        return self.gain >= _CLEARLY
 
     def __str__(self) -> str:
         where = f"On these {self.samples} samples"
         if self.agree is not None:
             numbers = "agree" if self.agree else "do not all agree"
             where = f"The four numbers {numbers}; on these {self.samples} rows"
-        layers = (f"{depth} layer{'s' * (depth > 1)} {found}" for depth, found in self.plain.items())
-        closeness, value = ("closer", "nothing") if self.gain < 1.0 / _WORTH else ("about as close", "little")
+        layers = (f"{depth} layer{'s' * (depth > 1)} {error}" for depth, error in self.plain.items())
+        closeness, value = (
+            ("closer", "nothing") if self.gain < 1.0 / _CLEARLY else ("about as close", "little")
+        )
         gain = float(f"{self.gain:.2g}")
-        worth = (
+        comparison = (
             f"The design is {gain:,g} times closer than the nearest of these, each with its best factor."
-            if self.is_worth_it
+            if self.is_clearly_closer
             else f"Up to a factor a plain network is {closeness}: here the design is worth {value}."
         )
         return (
             f"{where} the {self.kernel.upper()} kernels differ by {self.twin}.\n"
-            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{worth}"
+            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
-        networks = {"twin": self.twin} | {f"plain_{depth}": found for depth, found in self.plain.items()}
+        networks = {"twin": self.twin} | {f"plain_{depth}": error for depth, error in self.plain.items()}
         return {
             "kernel": self.kernel,
             "samples": self.samples,
@@ -120,10 +122,9 @@ def twin_distances(
 
         def matrix(network: Model, done: int, name: str) -> Array:
             report(done, len(compared) + 2, lambda: name)
-            found = (
-                exact_kernel(network, rows, kernel=which) if exact is None else exact(network, rows, which)
-            )
-            return np.asarray(found)
+            if exact is not None:
+                return np.asarray(exact(network, rows, which))
+            return np.asarray(exact_kernel(network, rows, kernel=which))
 
         target = matrix(model, 0, "of the model")
         twin, plain = kernel_distance(target, matrix(made.network, 1, "of the design")), {}

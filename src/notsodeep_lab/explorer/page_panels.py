@@ -90,7 +90,7 @@ def _show_image_design(choice: Choice) -> None:
 def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> None:
     """The verdict in words, the activations, and the scalars wanted and reached."""
     made, found = computations.design_of(choice), computations.distances_of(choice)
-    good = (made.exact or made.misfit is not None) and found.is_worth_it
+    good = (made.exact or made.misfit is not None) and found.is_clearly_closer
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("Is there a shallow twin?", anchor=False)

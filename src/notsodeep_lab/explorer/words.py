@@ -32,7 +32,7 @@ def verdict(made: Design, found: TwinDistances) -> str:
     layers = len(made.network.layers)
     network = f"{layers} hidden layer{'s' * (layers > 1)}"
     if made.misfit is not None:
-        answer = "Yes" if found.is_worth_it else "Yes, but a plain network would do"
+        answer = "Yes" if found.is_clearly_closer else "Yes, but a plain network would do"
         return (
             f"{answer}: {network} with the DEQ's own activation that see the input again (an injected network); on "
             f"these samples the kernels differ by {found.twin}."
@@ -42,7 +42,7 @@ def verdict(made: Design, found: TwinDistances) -> str:
             f"Not quite: the closest network of this family, {network}, misses the four numbers of the "
             f"{KERNEL_WORDS[made.kernel]} by {made.residual:.2g}; on these samples the kernels differ by {found.twin}."
         )
-    answer = "Yes" if found.is_worth_it else "Yes, but a plain network would do"
+    answer = "Yes" if found.is_clearly_closer else "Yes, but a plain network would do"
     return (
         f"{answer}: {network}. The four numbers of the {KERNEL_WORDS[made.kernel]} agree; on these samples the kernels "
         f"differ by {found.twin}."
