@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from tolerances import Oracle, assert_close
@@ -14,15 +12,11 @@ from notsodeep.designs import Design, InjectedFamily, design
 from notsodeep.designs.injected import (
     InjectedFit,
     cut_start,
-    has_linear_part,
-    network_at,
-    reference_target,
     samples_target,
 )
 from notsodeep.designs.pair_kernels import PairKernels
 from notsodeep.designs.sample_pairs import chosen_pairs
 from notsodeep.errors import InputError
-from notsodeep.gaussian import activation
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import ConvDEQ, ConvExplicit
 
@@ -104,54 +98,6 @@ def test_two_layers(name: str, kernel: str, digits: np.ndarray) -> None:
         assert from_norm(wanted, found) <= 5e-3
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-def test_slopes_of_both_signs_get_a_linear_part_in_the_first_layer(layers: int, digits: np.ndarray) -> None:
-    """|x| lets loop gains change sign, (10.13): without the linear part two layers leave 1 to 2 % of the NTK."""
-    model = ConvDEQ("abs", 0.3)
-    made = design(model, X=digits, kernel="both", layers=layers, family="injected")
-    first, *rest = made.network.layers
-    steps = np.array([-2.0, -1.0, 1.0, 2.0])
-    linear = first(steps) - np.abs(steps)
-    assert_close(linear / steps, np.full(4, linear[-1] / 2.0), Oracle.CLOSED_FORM)
-    assert linear[-1] > 0.2
-    assert all(layer.name == "abs" for layer in rest)
-    assert made.held_out is not None
-    assert max(distance.relative for distance in made.held_out.fitted) <= {2: 5e-3, 3: 1e-3}[layers]
-    assert Design.from_json(made.to_json()).network == made.network
-
-
-@pytest.mark.parametrize("layers", [2, 3])
-def test_without_images_the_linear_part_is_taken_where_it_is_closer(layers: int) -> None:
-    """|x| of rows around τ0: the network is the closer of the two, with a linear part and without."""
-    model = ConvDEQ("abs", 0.3)
-    made = design(model, 1.0, "both", "injected", layers=layers)
-    fit, start = (
-        InjectedFit(model, reference_target(model.dense, 1.0, "both"), None),
-        cut_start(model, layers),
-    )
-    without, with_linear = (
-        fit.distance(fit.closest(one)) for one in (start, np.append(start, math.log(0.1)))
-    )
-    assert_close(made.misfit, min(without, with_linear), Oracle.CLOSED_FORM)
-    assert (made.network.layers[0].name == "abs") == (without < with_linear)
-
-
-@pytest.mark.parametrize("readout", ["flatten", "pool"])
-def test_quick_kernels_know_the_linear_part(readout: str, digits: np.ndarray) -> None:
-    images = digits[:4, :, 2:6, 1:6]
-    model = ConvDEQ(activation("leaky_relu", a=1.0, b=-0.6), 0.3, readout=readout)
-    assert has_linear_part(model, 2)
-    assert not has_linear_part(ConvDEQ("relu", 0.3), 2)
-    assert not has_linear_part(model, 1)
-    logs = np.log([1.3, *WEIGHTS, *INJECT, 0.2])
-    network = network_at(model, logs, None)
-    chosen = chosen_pairs(model, images)
-    quick = PairKernels(model.activation, chosen.pairs, None)
-    found = quick.kernels(np.array(WEIGHTS), np.array(INJECT), 0.2)
-    for values, matrix in zip(found, both_kernels(network, images), strict=True):
-        assert_close(1.3 * values, matrix[chosen.rows, chosen.columns], Oracle.CUSTOM_CALLABLE)
-
-
 def test_moments_of_patches_do_in_the_place_of_images(digits: np.ndarray) -> None:
     """Gaussian images with the moments of 5×5 patches: the network made for them serves the digits."""
     model = ConvDEQ("relu", 0.3)
@@ -221,7 +167,7 @@ def test_a_design_comes_back_from_its_text(digits: np.ndarray) -> None:
         family="injected",
     )
     assert Design.from_json(made.to_json()) == made
-    with pytest.raises(InputError, match="images"):
+    with pytest.raises(InputError, match="filter_size"):
         Design.from_json(made.to_json().replace('"filter_size"', '"filters"'))
     assert [curve.label[:3] for curve in made.curves()] == ["DEQ", "lay"]
 

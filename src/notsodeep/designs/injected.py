@@ -3,8 +3,7 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`). Where the activation
-has slopes of both signs (abs) there is one number more: a linear part of the first layer, (10.13).
+a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
 from notsodeep.designs.pair_kernels import Numbers, PairKernels
 from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.validation import Array
@@ -39,8 +37,6 @@ COSINES = {-0.4: 0.5, -0.2: 1.0, 0.0: 1.0, 0.2: 1.0, 0.4: 0.5, 0.7: 0.2}
 _MATRIX = 300
 # The smallest variance that a fit starts from: its logarithm is what moves.
 _SMALLEST = 1e-6
-# What the linear part of a first layer adds to F' where a fit starts.
-_LINEAR_START = 0.1
 
 
 # --- what a network is to match ---------------------------------------------------------------------------------------
@@ -121,7 +117,7 @@ def samples_target(model: Model, samples: Array, kernel: str) -> KernelTarget:
 
 
 class InjectedFit:
-    """Least squares for the logarithms of (output scale, weights, inject, linear part if any), from a start.
+    """Least squares for the logarithms of (output scale, weights, inject), from a start.
 
     Args:
         model: the model, whose activation and bias the networks have.
@@ -170,47 +166,20 @@ class InjectedFit:
         return rescaled
 
 
-def has_linear_part(model: DEQ | ConvDEQ, layers: int) -> bool:
-    """Whether the first layer may have a linear part, (10.13): slopes of both signs let loop gains change sign."""
-    shape = model.activation.shape
-    if not (layers > 1 and shape.is_homogeneous and shape.pieces):
-        return False
-    return min(shape.pieces.slopes) < 0.0 < max(shape.pieces.slopes)
-
-
 def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
     """The DEQ cut after as many steps: w_1 = σ_b², then w_l = σ_a² and c_l = σ_b²."""
     recurrent, injected = max(model.sigma_a2, _SMALLEST), model.sigma_b2
     return np.log([1.0, injected, *[recurrent] * (layers - 1), *[injected] * (layers - 1)])
 
 
-def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
-    """Where fits start: these logarithms and, if the first layer may have a linear part, the same with one."""
-    layers = len(logs) // 2
-    if len(logs) % 2 or not has_linear_part(model, layers):
-        return [logs]
-    return [logs, np.append(logs, math.log(_LINEAR_START))]
-
-
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
     numbers = Numbers.of(logs)
     layers = [model.activation] * len(numbers.weights)
-    if numbers.linear:
-        layers[0] = _with_linear_part(model.activation, numbers.linear)
     plain = model.network(layers, weights=numbers.weights.tolist(), inject=numbers.inject.tolist())
     shifted = plain if centre is None else plain.centred(centre)
     *hidden, last = shifted.layers
     return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers.output))])
-
-
-def _with_linear_part(phi: Activation, more: float) -> Activation:
-    """φ(x) + t x for a φ of two rays, with t > 0 such that F' is larger by `more`: t² + (sum of the slopes) t."""
-    below, at_zero, above = phi(np.array([-1.0, 0.0, 1.0])).tolist()
-    right, left = above - at_zero, at_zero - below
-    mean = 0.5 * (left + right)
-    slope = math.sqrt(mean**2 + more) - mean
-    return activation("leaky_relu", a=right + slope, b=left + slope).shifted(at_zero)
 
 
 # --- the family -------------------------------------------------------------------------------------------------------
@@ -242,8 +211,7 @@ class InjectedFamily(NetworkFamily):
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
         fit = InjectedFit(model, target, centre)
-        starts = starts_from(model, cut_start(model, self.layers))
-        logs = min(map(fit.closest, starts), key=fit.distance)
+        logs = fit.closest(cut_start(model, self.layers))
         return self._solution(model, centre, logs, fit.distance(logs))
 
     def _checked(self, task: DesignTask) -> tuple[DEQ | ConvDEQ, float | None]:
@@ -283,10 +251,7 @@ class InjectedSolution(FamilySolution):
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
         fit = InjectedFit(model, samples_target(model, samples, task.kernel), self.centre)
-        begins = starts_from(model, min(self.logs, cut_start(model, family.layers), key=fit.distance))
-        # Of images a fit takes seconds, and the linear part is always of use.
-        tried = [fit.closest(one) for one in (begins if isinstance(model, DEQ) else begins[-1:])]
-        logs = min(tried, key=fit.distance)
+        logs = fit.closest(min(self.logs, cut_start(model, family.layers), key=fit.distance))
         if not isinstance(model, DEQ):
             return family._solution(model, self.centre, logs, fit.distance(logs))
         # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.

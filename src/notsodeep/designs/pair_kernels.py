@@ -67,24 +67,17 @@ class Numbers:
     Attributes:
         output: the scale g of the output, as a variance.
         weights, inject: w_l and c_l.
-        linear: what the linear part of the first layer adds to F'; 0 without one.
     """
 
     output: float
     weights: Array
     inject: Array
-    linear: float
 
     @classmethod
     def of(cls, logs: Array) -> Numbers:
-        """The numbers with these logarithms: 2L of them, and one more for a linear part."""
+        """The 2L numbers with these logarithms."""
         numbers, layers = np.exp(logs), len(logs) // 2
-        return cls(
-            float(numbers[0]),
-            numbers[1 : layers + 1],
-            numbers[layers + 1 : 2 * layers],
-            float(numbers[-1]) if len(numbers) % 2 else 0.0,
-        )
+        return cls(float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 :])
 
 
 class PairKernels:
@@ -108,11 +101,8 @@ class PairKernels:
         self._closed = exact and shape.pair_moments(flat, flat, 0.5 * flat) is not None
         self._range, self._series = LogInterval(0.0, 0.0), np.empty((0, 0))
 
-    def kernels(self, weights: Array, inject: Array, linear: float = 0.0) -> tuple[Array, Array]:
-        """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1.
-
-        `linear` is what a linear part of the first layer adds to F' (and times Λ to F), docs/theory.md (10.13).
-        """
+    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
+        """Conjugate and tangent kernel: first the pairs, then the samples with themselves. Output scale 1."""
         diagonal = energy = self._squares
         tangent = features = self.pairs.cross
         for number, (weight, again) in enumerate(zip(weights, (0.0, *inject), strict=True)):
@@ -123,15 +113,12 @@ class PairKernels:
                 self._enter(one, self.pairs.cross, weight, again, number) for one in (features, tangent)
             )
             features, slopes, energy, steepness = self._layer(q, c)
-            if linear and number == 0:
-                features, slopes = features + linear * c, slopes + linear
-                energy, steepness = energy + linear * q, steepness + linear
             tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
         return self.pairs.read(features, energy[:-1]), self.pairs.read(tangent, diagonal[:-1])
 
     def named(self, names: Sequence[str], numbers: Numbers) -> list[Array]:
         """The kernels with these names of the network with these numbers."""
-        both = self.kernels(numbers.weights, numbers.inject, numbers.linear)
+        both = self.kernels(numbers.weights, numbers.inject)
         return [numbers.output * both[0 if name == "ck" else 1] for name in names]
 
     def _enter(self, signal: Array, inputs: Array, weight: float, again: float, number: int) -> Array:

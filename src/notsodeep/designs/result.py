@@ -288,12 +288,8 @@ def _headline(design: Design) -> str:
     model = design.model
     what = f"The network {design.family} for the {_KERNEL_WORDS[design.kernel]} of {model or 'the model'}"
     if design.misfit is not None:
-        first = design.network.layers[0]
-        own = isinstance(model, DEQ | ConvDEQ) and first.shape == model.activation.shape
-        # (10.13)
-        linear_part = "" if own else " (with a linear part in the first layer)"
         return (
-            f"{what} keeps the activation of the DEQ{linear_part} and sees the input again in every layer. "
+            f"{what} keeps the activation of the DEQ and sees the input again in every layer. "
             f"Its kernels are within {design.misfit:.1e} of the DEQ's (root mean square over {_where(design)[1]})."
         )
     if design.exact:

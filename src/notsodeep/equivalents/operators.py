@@ -29,7 +29,6 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
-from notsodeep.linalg.low_rank import woodbury_core
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.validation import Array, as_real, as_right_sides
 
@@ -204,9 +203,9 @@ class StructuredOperator(SymmetricOperator):
         return self.plus_diagonal(ridge)._solved(right.reshape(self.n, -1)).reshape(right.shape)
 
     def _solved(self, block: Array) -> Array:
-        through_columns = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
+        thin = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
         few = max(COLUMN_LIMIT, _COLUMNS_PER_SIDE * block.shape[1])
-        if through_columns and (self.n <= DENSE_LIMIT or self.columns <= few):
+        if thin and (self.n <= DENSE_LIMIT or self.columns <= few):
             return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
             return solve_symmetric(self.to_dense(), block)
@@ -220,40 +219,20 @@ class StructuredOperator(SymmetricOperator):
                 verified=False,
             ).x
         except ConvergenceError:
-            if not through_columns:
+            if not thin:
                 raise
             return self._solved_through_columns(block)
 
     def _solved_through_columns(self, block: Array) -> Array:
-        """By Woodbury's identity, refined once; orthogonalised first where the residual shows that it lost digits."""
+        """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
+        root = np.sqrt(self.own_diagonal)
         columns, core = self.factor
-        diagonal = self.own_diagonal[:, None]
-        middle = woodbury_core(columns.T @ (columns / diagonal), core)
-
-        def inverse(right: Array) -> Array:
-            first = right / diagonal
-            return np.asarray(first - columns @ (middle @ (columns.T @ first)) / diagonal)
-
-        answer = inverse(block)
-        answer = answer + inverse(block - self._matmat(answer))
-        left = np.linalg.norm(block - self._matmat(answer))
-        if left <= _RECURSION * np.linalg.norm(block):
-            return answer
-        return _whitened_solve(self, block)
-
-
-def _whitened_solve(operator: StructuredOperator, block: Array) -> Array:
-    """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
-    root = np.sqrt(operator.own_diagonal)
-    columns, core = operator.factor
-    orthonormal, triangle = linalg.qr(
-        columns / root[:, None], mode="economic", overwrite_a=True, check_finite=False
-    )
-    small = _congruence(triangle, core)
-    whitened = block / root[:, None]
-    inside = orthonormal.T @ whitened
-    correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
-    return np.asarray((whitened + orthonormal @ correction) / root[:, None])
+        orthonormal, triangle = linalg.qr(columns / root[:, None], mode="economic", check_finite=False)
+        small = _congruence(triangle, core)
+        whitened = block / root[:, None]
+        inside = orthonormal.T @ whitened
+        correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
+        return np.asarray((whitened + orthonormal @ correction) / root[:, None])
 
 
 def _congruence(triangle: Array, core: Array) -> Array:
