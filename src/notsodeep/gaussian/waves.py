@@ -48,7 +48,7 @@ class Wave(Shape):
         return np.asarray(signs * np.exp(-0.5 * q[:, None] + k * log_root - 0.5 * special.gammaln(k + 1.0)))
 
     def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-        """F and F': e^{-(q1+q2)/2} sinh c and e^{-(q1+q2)/2} cosh c for the sine, the other way for the cosine, (3.22)."""
+        """F and F': e^{-(q1+q2)/2} times sinh c and cosh c for the sine, cosh c and sinh c for the cosine, (3.22)."""
         size = np.abs(c)
         # √q1√q2 - |c| and (√q1 - √q2)² add up to the exponent without cancelling large numbers.
         exponent = -0.5 * (np.sqrt(q1) - np.sqrt(q2)) ** 2 - (np.sqrt(q1) * np.sqrt(q2) - size)
