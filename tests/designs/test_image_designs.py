@@ -7,8 +7,8 @@ import pytest
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.data import PatchMoments, load
-from notsodeep.designs import Design, InjectedFamily, design
+from notsodeep.data import load
+from notsodeep.designs import Design, design
 from notsodeep.designs.injected import (
     InjectedFit,
     cut_start,
@@ -98,16 +98,6 @@ def test_two_layers(name: str, kernel: str, digits: np.ndarray) -> None:
         assert from_norm(wanted, found) <= 5e-3
 
 
-def test_moments_of_patches_do_in_the_place_of_images(digits: np.ndarray) -> None:
-    """Gaussian images with the moments of 5×5 patches: the network made for them serves the digits."""
-    model = ConvDEQ("relu", 0.3)
-    images = PatchMoments.of(digits).images(24, 8)
-    made = design(model, X=images, kernel="both", layers=3, family="injected", samples=12)
-    for which in ("ck", "ntk"):
-        wanted, found = (exact_kernel(one, digits[:15], kernel=which) for one in (model, made.network))
-        assert from_norm(wanted, found) <= 1e-3
-
-
 def test_without_images_it_is_the_design_of_rows() -> None:
     """A convolution treats images of one colour as rows, and says that it saw no others."""
     rows = design(nsd.DEQ("swish", 0.3), 1.2, "both", "injected", layers=2)
@@ -172,19 +162,6 @@ def test_a_design_comes_back_from_its_text(digits: np.ndarray) -> None:
     assert [curve.label[:3] for curve in made.curves()] == ["DEQ", "lay"]
 
 
-def test_distances_of_images(digits: np.ndarray) -> None:
-    made = design(ConvDEQ("relu", 0.3), 1.0, "ck", "injected", layers=2)
-    found = nsd.twin_distances(made, digits[:20])
-    assert found.twin.up_to_factor < 0.1 * min(one.up_to_factor for one in found.plain.values())
-    assert found.is_clearly_closer
-
-
-def test_auto_takes_the_family_that_has_networks_for_images() -> None:
-    made = design(ConvDEQ("relu", 0.3), 1.0)
-    assert made.family == "3 × injected"
-    assert isinstance(made.network, ConvExplicit)
-
-
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
@@ -200,11 +177,3 @@ def test_auto_takes_the_family_that_has_networks_for_images() -> None:
 def test_what_cannot_be_is_refused(model: ConvDEQ, options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         design(model, **{"tau0": 1.0, **options})  # type: ignore[arg-type]
-
-
-def test_another_layer_is_closer(digits: np.ndarray) -> None:
-    one, two, three = (
-        design(ConvDEQ("relu", 0.6), X=digits, kernel="ntk", family=InjectedFamily(layers), samples=6).misfit
-        for layers in (1, 2, 3)
-    )
-    assert three < 0.2 * two < 0.04 * one

@@ -36,19 +36,6 @@ def test_derivatives(phi: Reference, order: int) -> None:
     assert_close(actual, expected, Oracle.CLOSED_FORM, scale=1.0)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_each_derivative_is_the_difference_of_the_one_before(phi: Reference, order: int) -> None:
-    made = activation(phi.name, **phi.parameters)
-    x = POINTS[np.abs(POINTS) < 5]
-
-    def before(t: np.ndarray) -> np.ndarray:
-        return made(t) if order == 1 else made.derivative(t, order=order - 1)
-
-    difference = oracles.central_difference(before, x)
-    assert_close(made.derivative(x, order=order), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_scaling_and_shifting_mean_what_they_say(phi: Reference) -> None:
     made = activation(phi.name, **phi.parameters)

@@ -19,7 +19,6 @@ from notsodeep.linalg.block_lanczos import (
     operator_norm,
 )
 from notsodeep.linalg.chebyshev import (
-    LogInterval,
     chebyshev_basis,
     chebyshev_coefficients,
     chebyshev_nodes,
@@ -58,16 +57,6 @@ def test_clenshaw():
     assert_close(clenshaw(series, points, panel), expected, Oracle.CLOSED_FORM)
     assert_close(clenshaw(series[:, panel], points), expected, Oracle.CLOSED_FORM)
     assert_close(clenshaw(series[:1, 0], points), np.full(40, series[0, 0]), Oracle.IDENTITY)
-
-
-def test_an_interval_of_logarithms():
-    axis = LogInterval.of(np.array([0.25, 2.0, 16.0]))
-    np.testing.assert_allclose(np.exp([axis.low, axis.high]), [0.25, 16.0])
-    np.testing.assert_allclose(
-        axis.place(np.array([0.25, 2.0, 16.0, 100.0])), [-1.0, 0.0, 1.0, 1.0], atol=1e-15
-    )
-    np.testing.assert_allclose(axis.place(axis.nodes(7)), chebyshev_nodes(7), atol=1e-14)
-    np.testing.assert_array_equal(LogInterval.of(np.full(3, 2.0)).place(np.full(3, 2.0)), np.zeros(3))
 
 
 @pytest.mark.parametrize(
