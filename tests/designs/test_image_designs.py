@@ -14,8 +14,7 @@ from notsodeep.designs.injected import (
     cut_start,
     samples_target,
 )
-from notsodeep.designs.pair_kernels import PairKernels
-from notsodeep.designs.sample_pairs import chosen_pairs
+from notsodeep.designs.pair_kernels import PairKernels, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import ConvDEQ, ConvExplicit

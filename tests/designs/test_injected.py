@@ -10,8 +10,7 @@ import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.designs import Design, design
 from notsodeep.designs.injected import reference_target, values_at
-from notsodeep.designs.pair_kernels import PairKernels
-from notsodeep.designs.sample_pairs import Pairs
+from notsodeep.designs.pair_kernels import PairKernels, Pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ, Explicit

@@ -12,7 +12,7 @@ from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 from notsodeep.equivalents import StructuredOperator, coefficients, equivalence_error, equivalent
 from notsodeep.equivalents.equivalent import informative_term
 from notsodeep.equivalents.error import distance_to_exact
-from notsodeep.equivalents.terms import gram
+from notsodeep.equivalents.operators import gram
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mehler
 from notsodeep.kernels import exact_kernel

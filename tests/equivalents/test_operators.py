@@ -11,8 +11,7 @@ from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from tolerances import Oracle, assert_close
 
-from notsodeep.equivalents.operators import StructuredOperator
-from notsodeep.equivalents.terms import GramTerm, gram, low_rank
+from notsodeep.equivalents.operators import GramTerm, StructuredOperator, gram, low_rank
 from notsodeep.errors import ConvergenceError, InputError
 
 N, P = 40, 12

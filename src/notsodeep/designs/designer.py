@@ -71,29 +71,29 @@ def design(
     infeasible: str = "return",
     progress: bool | Report = False,
 ) -> Design:
-    """The explicit network with the kernel of the model: its scalars, docs/theory.md (7.1) and (7.2), or (7.11).
+    """Design the explicit network with the kernel of a model: its scalars, docs/theory.md (7.1), (7.2), or (7.11).
 
     Args:
         model: a `DEQ` (it is centred first, except for family="injected"), an `Explicit` to be replaced by another, or
             a `ConvDEQ`, whose design is a `ConvExplicit`.
-        tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, of which the
+        tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, whose
             root mean square norm is taken; that of X if not given.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
         family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
             "polynomial", "quadratic", or "injected", the DEQ's own activation in one to three layers that see the
-            input again; or a `NetworkFamily` of one's own. A ConvDEQ has "injected", which "auto" takes.
+            input again; or your own `NetworkFamily`. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
         X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
-        samples: how many of X to fit to; as many others tell how well it went. By default 150 rows or 20 images.
-        evidence: measure how close an injected network is on the samples that it was not fitted to, beside others; this
-            takes as long as the fit.
-        infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
+        samples: number of samples of X to fit to; equally many others are held out. By default 150 rows or 20 images.
+        evidence: measure the kernel errors of an injected network on the held-out samples; this takes as long as the
+            fit.
+        infeasible: "return" the best approximation, or "raise" an error, where no family is exact.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
-    So does "auto"; but where no family or only polynomials meet the equations, it weighs an injected network of the
-    same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
+    "auto" does the same; but where no family or only polynomials meet the equations, it weighs an injected network of
+    the same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
     the polynomials. With X it judges by the exact kernels on rows: a papers' design that is within 0.1 % of the
     model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
     which is fitted. `explain` has both distances and both costs.
@@ -134,7 +134,7 @@ def design(
 
 
 def _norm(model: Model, tau0: Any) -> float:
-    """A number as it is; of samples their root mean square norm, of images over all positions."""
+    """tau0 itself, or the root mean square norm of samples, of images over all positions."""
     if tau0 is None:
         raise InputError("Give tau0, the norm of a typical input, or samples as X.")
     if np.ndim(tau0) < 2:
@@ -156,7 +156,7 @@ def _options(
             raise InputError(f"family={family!r} chooses the number of layers; name a family to fix it.")
         taking = [option for option in every if isinstance(model, option.takes)]
         able = [option for option in taking if option.matches_both or kernel != "both"]
-        # A model that none of the papers' families takes has the others.
+        # A model that the papers' families do not support has the others.
         able = [option for option in able if option.in_auto] or (able if family == "auto" else every)
         options = sorted(able, key=lambda option: (option.last_resort, option.layers))
     elif isinstance(family, str) and family in FAMILIES:
@@ -173,7 +173,7 @@ def _options(
         names = ", ".join(sorted({repr(option.name) for option in every if isinstance(model, option.takes)}))
         raise InputError(
             f"family={getattr(family, 'name', family)!r} matches scalars of rows in high dimension, which a ConvDEQ "
-            f"does not have. What has networks for it: family={names}."
+            f"does not have. Supported: family={names}."
         )
     if kernel == "both" and not (options and all(option.matches_both for option in options)):
         raise InputError(

@@ -27,13 +27,14 @@ _CLEARLY = 1.5
 
 @dataclass(frozen=True)
 class TwinDistances:
-    """Distances of exact kernels, at infinite width, from that of the model.
+    """Kernel errors, at infinite width, of a designed network and of plain ones against the model.
 
     Attributes:
         kernel: which kernel, "ck", "ntk" or "ntk_paper".
         samples: number of samples.
-        twin: of the designed network.
-        plain: of the model's own activation in plain layers, by their number: one, and as many as the design has.
+        twin: kernel error of the designed network.
+        plain: kernel errors of the model's own activation in plain layers, by their number: one layer, and the number
+            of layers of the design.
         agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`); None for a design
             without such numbers, as that of images.
     """
@@ -108,7 +109,7 @@ def twin_distances(
         made: the design.
         X: samples, rows or images, scaled as the network will see them.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
-        depths: numbers of plain layers to compare with; one and as many as the design has if not given.
+        depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
         exact: computes kernels; for callers that keep them.
         progress: True for a bar on stderr when it takes longer than two seconds.
     """

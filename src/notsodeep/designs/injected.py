@@ -3,7 +3,7 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`).
+a millisecond, of images in some tens.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from scipy import optimize
 
 from notsodeep.designs.baselines import is_centred
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
-from notsodeep.designs.pair_kernels import Numbers, PairKernels
-from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
+from notsodeep.designs.pair_kernels import Numbers, PairKernels, Pairs, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
@@ -84,7 +83,7 @@ def reference_target(model: Model, tau0: float, kernel: str) -> KernelTarget:
     first, second = (np.repeat(part, len(cosines)) for part in np.triu_indices(len(squares)))
     repeats = len(first) // len(cosines)
     cross = np.tile(cosines, repeats) * np.sqrt(squares[first] * squares[second])
-    # Two different norms stand in a matrix twice.
+    # Two different norms occur in a matrix twice.
     entries = np.tile(list(COSINES.values()), repeats) * np.where(first == second, 1.0, 2.0)
     alone = np.full(len(squares), 1.0 / (_MATRIX * len(squares)))
     shares = np.concatenate([entries / entries.sum(), alone])
@@ -205,7 +204,7 @@ class InjectedFamily(NetworkFamily):
     def solve(self, task: DesignTask, *, thorough: bool) -> InjectedSolution:
         """The network closest to the model at a few norms and angles around τ0.
 
-        For images these are images of one colour, of which a convolution makes what a layer makes of rows.
+        For images these are images of one colour, which a convolution treats as a layer treats rows.
         """
         model, centre = self._checked(task)
         rows = model.dense if isinstance(model, ConvDEQ) else model

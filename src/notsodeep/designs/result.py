@@ -262,7 +262,7 @@ class Design(Shown):
 
 INJECTED_IN_WORDS = (
     "An injected network is a few ordinary layers with the DEQ's own activation, in which every layer looks at the "
-    "input again; only the sizes of its random weights are designed, so that it has the DEQ's kernel."
+    "input again; only the sizes of its random weights are designed, to give it the DEQ's kernel."
 )
 
 

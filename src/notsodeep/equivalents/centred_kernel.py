@@ -29,7 +29,7 @@ _NORMS, _REACH = 9, 0.25
 def _differentiation() -> Array:
     """Weights of the values at the Chebyshev nodes in the derivative of the polynomial through them at zero."""
     nodes = chebyshev_nodes(_NORMS)
-    return np.linalg.inv(polynomial.polyvander(nodes, _NORMS - 1))[1]
+    return np.asarray(np.linalg.inv(polynomial.polyvander(nodes, _NORMS - 1))[1])
 
 
 def centred_kernel_coefficients(
@@ -54,9 +54,11 @@ def centred_kernel_coefficients(
     norm = float(weights @ expand(model, squares, squares, kernel, 1, 0.0)[0] @ weights)
     diagonal = float(exact_diagonal(model, at_tau, kernel)[0]) - constant
     # τ_* and α₄ of `Coefficients`: of the pre-activations of a DEQ, and of the output of an explicit network.
-    implicit = isinstance(model, DEQ)
-    slope = float(weights @ exact_diagonal(model, squares, "ck_preactivations" if implicit else "ck"))
-    q = model.preactivation_variance(tau0) if implicit else model.preactivation_variances(tau0)[-1]
+    if isinstance(model, DEQ):
+        q, variances = model.preactivation_variance(tau0), "ck_preactivations"
+    else:
+        q, variances = model.preactivation_variances(tau0)[-1], "ck"
+    slope = float(weights @ exact_diagonal(model, squares, variances))
     return Coefficients(linear, norm, trace, diagonal, tau0, kernel, sqrt(q), slope), constant
 
 

@@ -72,7 +72,7 @@ class Coefficients(Shown):
 
     @property
     def identity(self) -> float:
-        """γ² - τ0² α₁, what stands in front of the identity in (4.7)."""
+        """γ² - τ0² α₁, the factor of the identity in (4.7)."""
         return self.diagonal - self.tau0**2 * self.linear
 
     def _facts(self) -> dict[str, Any]:

@@ -56,18 +56,18 @@ class LimitingSpectrum(Shown):
         edges: the intervals of the bulk, shape (number, 2).
         isolated: eigenvalues outside the bulk in ascending order, each as often as it occurs; in the limit they
             carry no mass. One nearer to an edge than the bulk's outermost eigenvalue is expected to be is counted to
-            the bulk: at this n the two cannot be told apart.
+            the bulk: at this n the two are indistinguishable.
         alignment: squared projections of their eigenvectors on the normalised indicators of the classes,
             shape (number, K). A row sums to the squared projection on the space of the classes. Of
             eigenvalues closer than their fluctuations, of order n^{-1/2}, only the sum means anything.
-        counts: how many of the n eigenvalues stand in each interval of the bulk, without the isolated ones.
-        atom_counts: how many stand at each atom.
+        counts: number of the n eigenvalues in each interval of the bulk, without the isolated ones.
+        atom_counts: number of eigenvalues at each atom.
         scalars: the coefficients of the kernel.
         n: the number of samples.
         p: the dimension.
         residual: the largest residual of the equations at the points where they were solved.
         mass_error: how far the integrals of the density are from the masses that the equation counts.
-        origin: where z = 0 of the noise stands on the scale of the kernel, docs/theory.md (6.4).
+        origin: the eigenvalue of the kernel that belongs to z = 0 of the noise, docs/theory.md (6.4).
         stretch: the length of a unit of z there.
     """
 
@@ -124,7 +124,7 @@ class LimitingSpectrum(Shown):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the density, the atoms and the isolated eigenvalues; returns the matplotlib axes."""
-        # By name: figures stand above this module and need matplotlib.
+        # By name: `figures` imports this module, and needs matplotlib.
         return import_module("notsodeep.figures").plot_spectrum(self, ax=ax)
 
     def describe(self) -> str:
@@ -291,7 +291,7 @@ def _grid(bulk: Bulk, points: int) -> Array:
 def _populations(
     perturbation: Perturbation, gaps: list[SpectralGap], bulks: list[Bulk], rank: int
 ) -> tuple[int, tuple[int, ...]]:
-    """How many eigenvalues of the whole kernel stand at the atom and in each bulk, counted in the gaps."""
+    """The numbers of eigenvalues of the whole kernel at the atom and in each bulk, counted in the gaps."""
     n = perturbation.noise.n
     below = [[n - gap.above + perturbation.shift(end.g) for end in perturbation.ends(gap)] for gap in gaps]
     if len(below) == len(bulks):

@@ -167,9 +167,10 @@ class _Reader:
 
     def _combine(self, node: ast.AST, operation: Callable[..., Any], *parts: Term) -> Term:
         """An operation on terms; on constants alone it is computed at once."""
-        if all(isinstance(part, float) for part in parts):
+        constants = [np.float64(part) for part in parts if isinstance(part, float)]
+        if len(constants) == len(parts):
             with np.errstate(all="ignore"):
-                return self._number(float(operation(*map(np.float64, parts), NUMPY)), node)
+                return self._number(float(operation(*constants, NUMPY)), node)
         return lambda x, xp: operation(*(p if isinstance(p, float) else p(x, xp) for p in parts), xp)
 
     def _name(self, name: str, node: ast.AST) -> Term:

@@ -3,8 +3,8 @@
 The line is cut into panels.  On a panel the function must be a polynomial of degree 15 to 13 digits, or the panel is
 halved.  Three checks keep a feature of the function from hiding:
 
-- besides the panel itself, windows across its two edges are fitted: a kink that stands on an edge of the panels, or
-  closer to it than the outermost node, stands well inside one of these windows;
+- besides the panel itself, windows across its two edges are fitted: a kink on an edge of the panels, or
+  closer to it than the outermost node, is well inside one of these windows;
 - a panel that fits is called at many more points, one at random in each of the intervals into which `probe_positions`
   cuts it: a bump between the nodes is found if it is wider than these intervals;
 - halving a panel divides the misfit of a smooth function by thousands, that of a kink by two.  A kink so small that

@@ -152,7 +152,7 @@ def _run(
         history.append(float(relative.max()))
         active &= relative > aim
         if not active.any():
-            break  # before a preconditioning that nobody would use
+            break  # before a preconditioning that is not needed
         preconditioned = preconditioner.solve(residual[:, active])
         fresh = np.einsum("ij,ij->j", residual[:, active], preconditioned)
         direction[:, active] = preconditioned + fresh / energy[active] * direction[:, active]
@@ -193,7 +193,7 @@ class Nystrom:
 
 
 class LowRankInverse:
-    """(diag(d) + F S Fᵀ + ridge·I)⁻¹ with no eigenvalue below the ridge, so that it is positive definite always.
+    """(diag(d) + F S Fᵀ + ridge·I)⁻¹ with no eigenvalue below the ridge: always positive definite.
 
     Args:
         diagonal: d, shape (n,).

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.operators import StructuredOperator
-from notsodeep.equivalents.terms import low_rank
+from notsodeep.equivalents.operators import StructuredOperator, low_rank
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
@@ -276,4 +275,5 @@ def _preconditioner(
         raise InputError(
             "A preconditioner with exact entrywise powers is n × n. Use square='mixture' or 'sketch'."
         )
-    return LowRankInverse(choice.own_diagonal, *choice.factor, ridge)
+    columns, core = choice.factor
+    return LowRankInverse(choice.own_diagonal, columns, core, ridge)

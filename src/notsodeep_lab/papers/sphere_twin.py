@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from notsodeep.equivalents.expansion import exact_diagonal, expand
-from notsodeep.equivalents.operators import StructuredOperator
-from notsodeep.equivalents.terms import gram, low_rank
+from notsodeep.equivalents.operators import StructuredOperator, gram, low_rank
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import Array
