@@ -93,8 +93,8 @@ def design(
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
     "auto" does the same; but where no family or only polynomials meet the equations, it weighs an injected network of
-    the same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
-    the polynomials. With X it judges by the exact kernels on rows: a papers' design that is within 0.1 % of the
+    the same depth against the best of them and returns the one whose kernels are closer around τ0 (with
+    infeasible="raise" the polynomials). With X it compares exact kernels on rows: a papers' design within 0.1 % of the
     model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
     which is fitted. `explain` has both distances and both costs.
 
