@@ -233,6 +233,26 @@ def test_isotropic_mixtures_of_all_kinds(
     assert np.all(np.diff(spectrum.edges.ravel()) > 0)
 
 
+def test_the_square_of_inner_products_alone_is_a_semicircle() -> None:
+    """x² - 1 on a sphere: α₃ c_ij² with α₃ = 2, of variance 2 α₃²/p² off the diagonal."""
+    n, p = 80, 100
+    model = Explicit([activation("polynomial", coefficients=[-1.0, 0.0, 1.0])])
+    (low, high), *_ = limiting_density(model, UnitSphere(p), n, form="refined").edges
+    assert high - low == pytest.approx(4.0 * np.sqrt(2.0 * n) * 2.0 / p, rel=1e-6)
+
+
+def test_the_spike_of_the_norms_is_a_root() -> None:
+    """One isotropic class: α₂ ψψᵀ stands out at 1 + (2n/p) α₂ g(z) = 0 with Marchenko and Pastur's g."""
+    n, p = 300, 200
+    model = Explicit([activation("polynomial", coefficients=[-1.0, 0.5, 1.0])])
+    spectrum = limiting_density(model, one_class(p), n)
+    scalars = spectrum.scalars
+    g = -p * scalars.linear / (2.0 * n * scalars.norm)
+    z = -1.0 / g + 1.0 / (1.0 + n / p * g)
+    expected = scalars.linear * z + scalars.identity
+    assert np.abs(spectrum.isolated / expected - 1.0).min() < 1e-8
+
+
 @pytest.mark.parametrize("mean", [1.0, 1.02, 1.1])
 def test_an_eigenvalue_that_noise_alone_may_have_is_no_isolated_one(mean: float) -> None:
     """Just above the transition (or at it) the spike is nearer to the edge than the bulk's outermost eigenvalue."""
