@@ -45,19 +45,6 @@ def test_quick_kernels_are_the_exact_ones(name: str, centre: float | None, digit
         assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
 
 
-def test_pairs_in_a_plane_have_the_kernels_of_rows() -> None:
-    target = reference_target(DEQ("gelu", 0.4), 0.8, "both")
-    network = Explicit(["gelu", "relu"], weights=[0.7, 0.4], inject=[0.6])
-    q, c = target.pairs.squares, target.pairs.cross
-    rows = np.stack([np.sqrt(q[target.pairs.first]), np.zeros(len(c))], axis=1)
-    along = c / rows[:, 0]
-    others = np.stack([along, np.sqrt(q[target.pairs.second] - along**2)], axis=1)
-    for number in (0, 7, len(c) - 1):
-        pair = np.stack([rows[number], others[number]])
-        wanted = exact_kernel(network, pair, kernel="ntk")[0, 1]
-        assert_close(values_at(network, target.pairs, "ntk")[number], wanted, Oracle.QUADRATURE)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sigma_a2"), [("relu", 0.5), ("tanh", 0.5), ("gelu", 0.2)])
 def test_three_layers_have_both_kernels_on_rows_they_have_not_seen(
@@ -102,15 +89,6 @@ def test_a_centred_model_has_scalars_and_centred_layers() -> None:
         made.network.centred(1.0).layers[0].offset, made.network.layers[0].offset, Oracle.CLOSED_FORM
     )
     assert max(made.residuals.values()) < 5e-3
-
-
-@pytest.mark.slow
-def test_callables_and_formulas_are_welcome() -> None:
-    formula = nsd.activation("formula", expression="x * sigmoid(2 * x)")
-    function = nsd.custom_activation(lambda x: x / (1.0 + np.exp(-2.0 * x)))
-    made = [design(DEQ(phi, 0.3), 1.0, "both", "injected", layers=2) for phi in (formula, function)]
-    assert made[0].residual < 3e-3
-    np.testing.assert_allclose(made[0].network.weights, made[1].network.weights, rtol=1e-4)
 
 
 def test_without_feedback_one_layer_is_all_there_is() -> None:

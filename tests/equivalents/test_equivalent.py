@@ -224,20 +224,6 @@ def test_starting_at_the_mean_correlation_serves_data_that_are_not_centred():
     assert at_mean < 0.1 * at_zero
 
 
-def test_memory_is_that_of_the_data(sample):
-    """No n × n array unless asked for: the parts have as many columns as features, times a few."""
-    X, stats = sample
-    for operator in (
-        equivalent(DEQ("tanh", 0.2), X, stats),
-        equivalent(DEQ("tanh", 0.2), X, stats, form="refined", order=3),
-        equivalent(DEQ("relu", 0.2), X, stats, form="refined", order=3),
-    ):
-        assert operator.dense is None
-        for term in operator.terms:
-            held = term.weights if hasattr(term, "weights") else term.basis
-            assert held.shape[1] <= 20
-
-
 @pytest.mark.slow
 def test_rows_of_zeros_and_of_any_length_are_taken():
     X = np.random.default_rng(0).standard_normal((60, 40)) / np.sqrt(40)

@@ -383,32 +383,11 @@ class TestPrediction:
         np.testing.assert_allclose(refined.edges[0], exact[[0, -2]], rtol=0.02)
         np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("slope", [0.0, 1e-9, 0.01, 0.3, 1.0])
-    def test_refined_with_less_and_less_of_a_linear_part(self, slope: float) -> None:
-        """One layer x² - q + slope·x, for which M_1 = slope: no step where XXᵀ ceases to set the unit."""
-        gmm = GaussianMixture.paper(400, mean=3.0, gap=2.0)
-        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
-        model = Explicit([activation("polynomial", coefficients=[-q, slope, 1.0])])
-        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
-        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.04
-
     def test_refined_refuses_a_kernel_of_third_order(self) -> None:
         """x³ - 3x at norm 1: M_1 = M_2 = 0."""
         model = Explicit([activation("polynomial", coefficients=[0.0, -3.0, 0.0, 1.0])])
         with pytest.raises(InputError, match="third order"):
             limiting_density(model, UnitSphere(100), 80, form="refined")
-
-    @pytest.mark.slow
-    def test_refined_tends_to_asymptotic(self) -> None:
-        tops = []
-        for p in (400, 40_000):
-            gmm, n = GaussianMixture.paper(p, mean=3.0, gap=1.0), p
-            model = centred("relu", gmm, n)
-            forms = [limiting_density(model, gmm, n, form=form) for form in ("asymptotic", "refined")]
-            tops.append([one.edges[-1, 1] for one in forms])
-        distances = [abs(refined / asymptotic - 1) for asymptotic, refined in tops]
-        assert distances[1] < 0.2 * distances[0]
 
 
 class TestQuantiles:
@@ -459,21 +438,3 @@ class TestBadInput:
             limiting_density(GRAM, np.eye(3), 40)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="number"):
             limiting_density(GRAM, gmm, 40).quantiles(0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "swish"])
-@pytest.mark.parametrize("n", [150, 400])
-def test_on_a_sphere_norms_do_not_vary(name: str, n: int) -> None:
-    """The edges of the bulk against drawn samples; a Gaussian class, whose norms vary, has a lower one."""
-    p = 250
-    model = DEQ(name, 0.2).centred(1.0)
-    exact = np.linalg.eigvalsh(conjugate_kernel(model, UnitSphere(p).sample(n, seed=0)))
-    sphere = limiting_density(model, UnitSphere(p), n, form="refined")
-    gaussian = limiting_density(model, GaussianMixture(np.zeros((1, p)), 1.0), n, form="refined")
-    # Edges fluctuate by n^(-2/3) of the width of the bulk.
-    room = n ** (-2 / 3) * (sphere.edges.max() - sphere.edges.min())
-    assert abs(sphere.edges.min() - exact[0]) < abs(gaussian.edges.min() - exact[0])
-    assert abs(sphere.edges.min() - exact[0]) < room
-    assert abs(sphere.edges.max() - exact[-1]) < 3.0 * room
-    assert len(sphere.isolated) == 0

@@ -19,7 +19,6 @@ from tolerances import Oracle, assert_close, tolerance
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import activation, custom_activation, moments
-from notsodeep.gaussian.bivariate import dual
 
 RELATIVE = tolerance(Oracle.CUSTOM_CALLABLE).rtol
 VARIANCES = (1e-4, 0.09, 1.0, 16.0, 100.0)
@@ -69,17 +68,6 @@ def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) ->
         np.testing.assert_allclose(
             moments.mehler(made, q, 20).ravel(), expected_row, rtol=0, atol=RELATIVE * size
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", SMOOTH, ids=str)
-def test_smooth_callables_in_two_dimensions(phi: Reference) -> None:
-    made = custom_activation(phi.np_value)
-    for q1, q2, rho in ((1.0, 1.0, 0.5), (0.04, 25.0, 0.99), (4.0, 4.0, -1.0), (9.0, 1.0, 0.999999)):
-        value, slope = dual(made, np.array([q1]), np.array([q2]), np.array([rho * math.sqrt(q1 * q2)]))
-        exact = oracles.brute_dual(phi, q1, q2, rho, nodes=20)
-        assert value[0] == pytest.approx(exact.value, rel=RELATIVE, abs=RELATIVE)
-        assert slope[0] == pytest.approx(exact.slope, rel=RELATIVE, abs=RELATIVE)
 
 
 @pytest.mark.parametrize("name", ["relu", "hard_tanh", "elu", "softsign"])

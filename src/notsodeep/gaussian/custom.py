@@ -59,7 +59,7 @@ class Custom(Shape):
     ) -> None:
         self.function, self.derivative, self.tensor_function = function, derivative, torch
         self.kinks = tuple(sorted(kinks))
-        self.name: str = name or getattr(function, "__name__", "custom")
+        self.name = str(name or getattr(function, "__name__", "custom"))
         self._panels = lru_cache(maxsize=16)(self._resolved_up_to)
         self._panels(FIRST_LOOK)
         self._check_continuity()
