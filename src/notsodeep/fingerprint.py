@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep.gaussian.activations import Activation, rebuilt
+from notsodeep.gaussian.custom import FIRST_LOOK
 from notsodeep.gaussian.quadrature import REACH
-from notsodeep.gaussian.resolved import FIRST_LOOK
 from notsodeep.gaussian.serial import activation_to_dict, affine_to_dict
 from notsodeep.models.protocol import HasActivations, Model
 from notsodeep.validation import Array

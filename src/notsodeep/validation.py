@@ -165,23 +165,6 @@ def check_row_shape(
         )
 
 
-def common_norm(rows: Array, advice: str) -> float:
-    """The norm that all rows share, as on a sphere.
-
-    Args:
-        rows: samples in rows.
-        advice: what to do where they share none, for the error.
-    """
-    norms = np.linalg.norm(rows, axis=1)
-    radius = float(norms.mean())
-    if np.ptp(norms) > SAME_NORM * radius:
-        raise InputError(
-            f"The norms of the rows lie between {norms.min():.6g} and {norms.max():.6g}; on a sphere they are equal. "
-            f"{advice}"
-        )
-    return radius
-
-
 def squared_norms(rows: Array) -> Array:
     """||x_i||² for each row."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows))

@@ -180,7 +180,7 @@ def test_design_measures_on_drawn_samples() -> None:
     done = run("design", *drawn, "--activation", "tanh", "--save", "twin.json")
     assert done.exit_code == 0, done.output
     # An injected network is fitted to half of them.
-    assert "on 25 other samples" in done.stdout
+    assert "on 25 held-out samples" in " ".join(done.stdout.split())
     assert Design.load(Path("twin.json")).tau0 == pytest.approx(nsd.MixtureStatistics.of(mixture, X, y).tau0)
     assert "on these 30 rows" in run("design", "--data", "sphere", "--samples", "30", "--p", "20").stdout
 

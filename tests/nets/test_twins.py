@@ -108,7 +108,7 @@ def test_a_model_with_a_mean_gets_the_injected_twin(X):
     twin, found = explicit_twin(net, X, evidence=False)
     assert found.model == net.spec
     assert "injected" in found.family
-    assert max(one.scaled for one in found.held_out.fitted) < 1e-3
+    assert max(one.up_to_factor for one in found.held_out.fitted) < 1e-3
     # All layers read the input by one matrix, as the DEQ does: 80 inputs are multiplied once.
     assert twin.share_input
     assert [name for name, one in twin.named_parameters() if one.shape[-1] == 80] == ["weight1"]
@@ -148,7 +148,7 @@ def test_an_injected_twin_is_fitted_and_takes_the_activation_as_it_is(
     twin, found = explicit_twin(net, X, family="injected", evidence=False)
     assert found.model == net.spec
     assert found.held_out is not None
-    assert found.held_out.fitted[0].plain < 5e-3
+    assert found.held_out.fitted[0].relative < 5e-3
     assert twin(torch.tensor(X)).shape == (80, 2)
     assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
 

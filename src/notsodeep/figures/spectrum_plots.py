@@ -60,21 +60,9 @@ def plot_spectrum(
     """Predicted density (line), atoms and isolated eigenvalues (markers), over a histogram of exact eigenvalues."""
     axes = panel(ax)
     axes.set_title(title)
-    if not len(spectrum.edges):
-        return _draw_atom(axes, spectrum, eigenvalues)
     return draw_prediction(
         axes, spectrum.grid, spectrum.density, spectrum.edges, spectrum.isolated, eigenvalues
     )
-
-
-def _draw_atom(axes: Axes, spectrum: LimitingSpectrum, eigenvalues: Array | None) -> Axes:
-    """A spectrum without a bulk, as of even activations: all eigenvalues at one place but the isolated ones."""
-    place = spectrum.atoms[0][0]
-    values = np.array([place]) if eigenvalues is None else np.sort(eigenvalues)
-    rest = values[: max(1, len(values) - len(spectrum.isolated))]
-    axes.axvline(place, color=COLOURS[0], label="predicted, no data")
-    edges = np.array([min(place, float(rest.min())), max(place, float(rest.max()))])
-    return draw_prediction(axes, np.empty(0), np.empty(0), edges, spectrum.isolated, eigenvalues)
 
 
 def draw_prediction(
