@@ -8,7 +8,7 @@ of the designed twin, `DEQFeatures`.
 """
 
 from notsodeep.estimators.features import DEQFeatures
-from notsodeep.estimators.process import DEQKernel
+from notsodeep.estimators.gaussian_process import DEQKernel
 from notsodeep.estimators.ridge import DEQKernelClassifier, DEQKernelRidge
 from notsodeep.estimators.scaling import RowScaler
 

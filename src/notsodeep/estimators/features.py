@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.designs import design
 from notsodeep.errors import InputError
-from notsodeep.estimators.machine import KERNELS
+from notsodeep.estimators.ridge import KERNELS
 from notsodeep.estimators.scaling import RowScaler, checked_rows
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit

@@ -2,28 +2,172 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from scipy import optimize, special
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import label_binarize
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
 
-from notsodeep.errors import InputError
-from notsodeep.estimators.machine import KernelMachine
-from notsodeep.estimators.probabilities import probabilities, temperature
-from notsodeep.estimators.scaling import checked_rows_and_labels, checked_rows_and_targets, checked_weights
-from notsodeep.validation import Array
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.estimators.scaling import (
+    RowScaler,
+    checked_rows,
+    checked_rows_and_labels,
+    checked_rows_and_targets,
+    checked_weights,
+)
+from notsodeep.gaussian.activations import Activation
+from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.dense import solve_definite
+from notsodeep.linalg.leave_one_out import leave_one_out_residuals
+from notsodeep.models import DEQ, Model, as_model
+from notsodeep.validation import Array, IntArray, as_number, one_of
 
+KERNELS = ("ck", "ntk")
+# Entries of a kernel held at once while predicting: 128 MB.
+_BLOCK = 1 << 24
+# A factorisation with a smaller reciprocal condition number has no correct digits.
+_SINGULAR = 1e-15
 # Training rows that are left out in turn to fit the temperature of the probabilities.
 _CALIBRATION_ROWS = 500
+# Range of log T; beyond it the probabilities of scores around ±1 are 0 and 1, or all equal, to three digits.
+_LOG_TEMPERATURES = (-4.0, 7.0)
+
+
+@dataclass(eq=False, repr=False)
+class KernelMachine(BaseEstimator):
+    """f(x) = intercept + k(x, X)(K + alpha I)⁻¹(t - intercept); the parameters are those of `DEQKernelRidge`."""
+
+    _: KW_ONLY
+    kernel: str = "ntk"
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_b2: float | None = None
+    bias2: float = 0.0
+    alpha: float = 1e-2
+    fit_intercept: bool = True
+    center: bool = True
+    scale: float | str | None = "auto"
+    model: Model | None = None
+    image_shape: tuple[int, ...] | None = None
+
+    def _fit_machine(
+        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
+    ) -> Array:
+        """Solve for the dual coefficients; return leave-one-out outputs for the rows `held_out`.
+
+        A row of weight w > 1 counts as w equal rows, one of which is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
+        (w - 1)/alpha + B_ii/w. The intercept is recomputed without the row, the scaling of the rows is not.
+        """
+        alpha = as_number(self.alpha, "alpha")
+        self._prepare()
+        weights = checked_weights(sample_weight, X)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
+        self.X_fit_ = self.rows_.transform(X)
+        mean: Any = np.average(targets, axis=0, weights=weights)
+        self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
+        centred = targets - self.intercept_
+        held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
+        # Unit vectors as further right sides give columns of the inverse, for a small part of the factorisation's cost.
+        columns = centred.reshape(len(X), -1)
+        outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
+        units[held, np.arange(len(held))] = 1.0
+        right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
+        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
+        self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
+        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
+        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
+        own = np.minimum(mass, 1.0)
+        residuals = leave_one_out_residuals(
+            columns[held],
+            solution[held, :outputs],
+            diagonal,
+            solution[held, outputs : outputs + 1] if self.fit_intercept else None,
+            ((len(X) if weights is None else float(weights.sum())) - own) / own,
+        )
+        return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
+
+    def _prepare(self) -> None:
+        """Check the parameters of the kernel before any work starts."""
+        self.kernel_ = one_of(self.kernel, KERNELS, "kernel")
+        if self.model is None:
+            self.model_: Model = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        else:
+            self.model_ = as_model(self.model)
+
+    def _between(self, X: Array, Y: Array | None = None) -> Array:
+        """Compute the kernel between scaled rows."""
+        first, second = (None if rows is None else self._as_images(rows) for rows in (X, Y))
+        return exact_kernel(self.model_, first, second, kernel=self.kernel_)
+
+    def _flattened(self, X: Any, *, fit: bool = False) -> Any:
+        """Flatten images to rows; with `fit` remember their shape."""
+        shape = tuple(getattr(X, "shape", ()))[1:]
+        images = self.model is not None and len(shape) > 1
+        if fit:
+            given = self.image_shape
+            self.image_shape_ = tuple(map(int, given)) if given is not None else shape if images else None
+        if not images:
+            return X
+        if shape != self.image_shape_:
+            raise InputError(f"Images of the shape {self.image_shape_} are needed; X has images of {shape}.")
+        return X.reshape(len(X), -1)
+
+    def _as_images(self, rows: Array) -> Array:
+        """Give scaled rows the shape of the samples; with scale="auto" |x(s)|² = 1 on average over positions."""
+        shape = getattr(self, "image_shape_", None)
+        if shape is None:
+            return rows
+        if int(np.prod(shape)) != rows.shape[1]:
+            raise InputError(
+                f"X has {rows.shape[1]} features, and image_shape {shape} needs {int(np.prod(shape))}."
+            )
+        root = np.sqrt(np.prod(shape[1:])) if self.scale == "auto" else 1.0
+        return rows.reshape(-1, *shape) * root
+
+    def _machine_output(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self.rows_.transform(checked_rows(self, self._flattened(X)))
+        output = np.empty((len(rows), *self.dual_coef_.shape[1:]))
+        # Only a bounded part of the kernel is in memory at once.
+        for part in gen_batches(len(rows), max(1, _BLOCK // len(self.X_fit_))):
+            output[part] = self._between(rows[part], self.X_fit_) @ self.dual_coef_
+        return np.asarray(output + self.intercept_)
+
+
+def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | None = None) -> Array:
+    """Solve (K + alpha W⁻¹) c = t for symmetric K, which is overwritten; rows of weight zero do not count.
+
+    Computed as √W (√W K √W + alpha I)⁻¹ √W t, which is stable as a weight vanishes.
+    """
+    right = np.array(targets)
+    if weights is not None:
+        root = np.sqrt(weights)
+        kernel *= root[:, None]
+        kernel *= root
+        right *= root.reshape(-1, *[1] * (right.ndim - 1))
+    np.fill_diagonal(kernel, kernel.diagonal() + alpha)
+    solution, rcond = solve_definite(kernel, right, overwrite=True)
+    if solution is None or not rcond > _SINGULAR:
+        raise ConvergenceError(
+            f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
+            "Raise alpha: 1e-8 is enough for rows that occur twice.",
+        )
+    return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
     """Kernel ridge regression with the exact kernel of an infinitely wide DEQ.
 
-    The kernels are docs/theory.md (3.8) for "ntk" and (3.3) for "ck". As alpha → 0 the first is the DEQ after training
-    all of its weights (from an output of zero), the second after training its readout alone.
+    The kernels are docs/theory.md (3.8) for "ntk" and (3.3) for "ck". As alpha → 0, "ntk" predicts what the DEQ
+    predicts after training all of its weights (from an output of zero), "ck" after training its readout alone.
 
     Args:
         kernel: "ntk" or "ck".
@@ -60,18 +204,17 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """The regression function at new rows."""
+        """Evaluate the regression function at new rows."""
         return self._machine_output(X)
 
 
 class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     """Classification with the exact kernel of an infinitely wide DEQ.
 
-    By least squares on targets ±1, one class against the rest, as `RidgeClassifier` does it: all classes share one
-    factorisation and nothing is iterated. Probabilities are the scores over one temperature, through a softmax; the
-    temperature is fitted to the scores that training rows get when they are left out, which the factorisation gives
-    as well. They order as the scores do. For a model of probabilities give scikit-learn's `GaussianProcessClassifier` a
-    `DEQKernel`.
+    Fits targets ±1 by least squares, one class against the rest, as `RidgeClassifier` does: all classes share one
+    factorisation. Probabilities are a softmax of the scores divided by one temperature, which is fitted to the
+    leave-one-out scores of the training rows; they are ordered like the scores. For a probabilistic model use
+    scikit-learn's `GaussianProcessClassifier` with a `DEQKernel`.
 
     The parameters, and the attributes not listed, are those of `DEQKernelRidge`.
 
@@ -103,21 +246,57 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Scores: (n,), positive for `classes_[1]`, with two classes; else (n, classes), the largest wins."""
+        """Compute the scores: (n,), positive for `classes_[1]`, with two classes, else (n, classes)."""
         return self._machine_output(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score."""
+        """Return the label with the highest score for each row."""
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """The probability of each class, (n, classes), in the order of `classes_`; the largest is that of `predict`."""
+        """Estimate the probability of each class, (n, classes), in the order of `classes_`."""
         return probabilities(self.decision_function(X) / self.temperature_)
 
 
 def _spread_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `_CALIBRATION_ROWS` of these, evenly spaced."""
+    """Select at most `_CALIBRATION_ROWS` of these, evenly spaced."""
     places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
     return np.asarray(rows[np.round(places).astype(np.intp)])
+
+
+# --- probabilities --------------------------------------------------------------------------------------------------
+
+
+def probabilities(scores: Array) -> Array:
+    """Apply a softmax to scores (n, classes), or to one score (n,) for two classes, positive for the second."""
+    if scores.ndim == 1:
+        second = special.expit(scores)
+        return np.column_stack([1.0 - second, second])
+    return np.asarray(special.softmax(scores, axis=1))
+
+
+def temperature(scores: Array, index: IntArray, weights: Array | None) -> float:
+    """Find the T that maximises the likelihood of the labels under the softmax of scores/T.
+
+    One positive number for all classes keeps the order of the scores. Labels are smoothed by Laplace's rule, one in
+    (number of rows + classes), so that perfect separation does not make the classifier certain.
+
+    Args:
+        scores: leave-one-out scores, (n,) for two classes, (n, classes) for more.
+        index: the class of each row.
+        weights: weights of the rows; all 1 if None.
+    """
+    both = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
+    rows, classes = both.shape
+    mass = np.ones(rows) if weights is None else weights
+    doubt = 1.0 / (mass.sum() + classes)
+    target = np.full((rows, classes), doubt)
+    target[np.arange(rows), index] += 1.0 - classes * doubt
+
+    def loss(log_temperature: float) -> float:
+        logarithms = special.log_softmax(both * np.exp(-log_temperature), axis=1)
+        return -float(mass @ np.sum(target * logarithms, axis=1))
+
+    return float(np.exp(optimize.minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded").x))
