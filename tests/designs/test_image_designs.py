@@ -9,7 +9,7 @@ import pytest
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.data import PatchMoments, load
+from notsodeep.data import load
 from notsodeep.designs import Design, InjectedFamily, design
 from notsodeep.designs.injected import (
     Fit,
@@ -147,16 +147,6 @@ def test_quick_kernels_know_the_linear_part(readout: str, digits: np.ndarray) ->
     found = quick.kernels(np.array(WEIGHTS), np.array(INJECT), 0.2)
     for values, matrix in zip(found, both_kernels(network, images), strict=True):
         assert_close(1.3 * values, matrix[chosen.rows, chosen.columns], Oracle.CUSTOM_CALLABLE)
-
-
-def test_moments_of_patches_do_in_the_place_of_images(digits: np.ndarray) -> None:
-    """Gaussian images with the moments of 5×5 patches: the network made for them serves the digits."""
-    model = ConvDEQ("relu", 0.3)
-    images = PatchMoments.of(digits).images(24, 8)
-    made = design(model, X=images, kernel="both", layers=3, family="injected", samples=12)
-    for which in ("ck", "ntk"):
-        wanted, found = (exact_kernel(one, digits[:15], kernel=which) for one in (model, made.network))
-        assert from_norm(wanted, found) <= 1e-3
 
 
 def test_without_images_it_is_the_design_of_rows() -> None:

@@ -23,13 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.class_moments import (
-    ClassMoments,
-    ScatterMoments,
-    class_moments,
-    covariance_product,
-    covariance_square,
-)
+from notsodeep.data.class_moments import ClassMoments, covariance_product, covariance_square
 from notsodeep.data.mixtures import GaussianMixture
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
@@ -53,7 +47,7 @@ _NO_VARIANCE = 1e-26
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassStatistics(Shown):
-    """What is known of the classes, without the samples themselves.
+    """Statistics of the classes of a mixture, without those of single samples.
 
     Attributes:
         tau0: τ0, the root of the mean variance tr C°/p.
@@ -80,7 +74,7 @@ class ClassStatistics(Shown):
 
     @classmethod
     def of_mixture(cls, mixture: GaussianMixture, sizes: ArrayLike) -> ClassStatistics:
-        """Exact, for class sizes n_a; no data needed."""
+        """Compute exact statistics from a mixture and the class sizes n_a, without data."""
         counts = _checked_sizes(sizes, mixture.classes)
         every = range(mixture.classes)
         return _class_statistics(
@@ -118,7 +112,7 @@ class ClassStatistics(Shown):
         return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
 
     def for_rows(self, chunks: Iterable[tuple[ArrayLike, ArrayLike]]) -> MixtureStatistics:
-        """These statistics with labels and ψ of all samples, in the order in which the chunks come."""
+        """Add the labels and ψ of all samples, given in chunks, to these statistics."""
         labels, psi = [], []
         for X, y in chunks:
             samples = as_rows(X, columns=self.p)
@@ -128,8 +122,8 @@ class ClassStatistics(Shown):
         counts = np.bincount(codes, minlength=len(self.sizes))
         if not np.array_equal(counts, self.sizes):
             raise InputError(
-                f"The chunks hold {counts.tolist()} samples per class where the statistics were made from "
-                f"{self.sizes.tolist()}; go through the same samples both times."
+                f"The chunks have {counts.tolist()} samples per class; the statistics were computed from "
+                f"{self.sizes.tolist()}. Use the same samples both times."
             )
         return self._with_rows(codes, np.concatenate(psi))
 
@@ -151,7 +145,7 @@ class ClassStatistics(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixtureStatistics(ClassStatistics):
-    """`ClassStatistics` together with what belongs to each sample.
+    """Statistics of a mixture together with the label and ψ of every sample.
 
     Attributes:
         labels: the class of each sample as a code 0 … K-1, shape (n,): J of the theory without its zeros.
@@ -163,7 +157,7 @@ class MixtureStatistics(ClassStatistics):
 
     @classmethod
     def of(cls, mixture: GaussianMixture, X: ArrayLike, y: ArrayLike) -> MixtureStatistics:
-        """Exact: traces, products and means of the mixture itself; y holds its classes 0 … K-1."""
+        """Compute exact statistics from the mixture that X was drawn from; y holds its classes 0 … K-1."""
         samples = as_rows(X, columns=mixture.p)
         codes = label_codes(y, np.arange(mixture.classes), len(samples))
         sizes = np.bincount(codes, minlength=mixture.classes)
@@ -172,16 +166,15 @@ class MixtureStatistics(ClassStatistics):
 
     @classmethod
     def estimate(cls, X: ArrayLike, y: ArrayLike | None = None) -> MixtureStatistics:
-        """From labelled samples alone: τ0², t and T without bias for any p/n, and ψ by leave-one-out.
+        """Estimate the statistics from labelled samples: τ0², t and T without bias for any p/n, ψ by leave-one-out.
 
-        `y=None` says on purpose that all samples are of one class. Each class needs four samples. Of each
-        class the smaller of its samples and its p × p scatter matrix is used: the cost is O(n² p) for classes
+        With `y=None` all samples belong to one class. Each class needs four samples. The cost is O(n² p) for classes
         smaller than p, O(n p²) for larger ones, and the memory that of the data.
         """
         samples = as_rows(X)
         classes, codes = _coded(y, len(samples))
         _refuse_small_classes(np.bincount(codes), classes)
-        moments = [class_moments(samples[codes == a]) for a in range(len(classes))]
+        moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
         known = _estimated(moments, classes)
         return known._with_rows(codes, known._psi(samples, codes))
 
@@ -192,47 +185,39 @@ class MixtureStatistics(ClassStatistics):
 
 
 class StatisticsAccumulator:
-    """Statistics of data that come in chunks: one pass, the numbers (to rounding) of all data at once.
+    """Accumulate statistics over chunks of data in one pass; equal, up to rounding, to those of all data at once.
 
-    Keeps a p × p matrix per class. Accumulators of different parts of the data merge in any order.
+    Keeps at most a p × p matrix per class.
 
     Args:
         p: the dimension of the data.
-        classes: every label that will come.
+        classes: every label that occurs in the data.
     """
 
     def __init__(self, p: int, classes: Sequence[Any] | NDArray[Any]) -> None:
         self.p = as_count(p, "p")
         self.classes_ = np.unique(as_labels(classes, len(classes), "classes"))
         if self.classes_.size == 0:
-            raise InputError("classes is empty: name every label that will come.")
-        self._moments = [ScatterMoments.empty(self.p) for _ in self.classes_]
+            raise InputError("classes is empty: list every label that occurs in the data.")
+        self._moments: dict[int, ClassMoments] = {}
 
     def update(self, X: ArrayLike, y: ArrayLike) -> None:
-        """Take in one chunk."""
+        """Add one chunk of samples and labels."""
         samples = as_rows(X, columns=self.p)
         codes = label_codes(y, self.classes_, len(samples))
-        for a in np.unique(codes):
-            self._moments[a] = self._moments[a].merge(ScatterMoments.of(samples[codes == a]))
-
-    def merge(self, other: StatisticsAccumulator) -> StatisticsAccumulator:
-        """A new accumulator that has seen the chunks of both."""
-        if self.p != other.p or not np.array_equal(self.classes_, other.classes_):
-            raise InputError(
-                f"Two accumulators merge when p and classes agree; here p is {self.p} and {other.p}, "
-                f"the classes {self.classes_.tolist()} and {other.classes_.tolist()}."
-            )
-        merged = StatisticsAccumulator(self.p, self.classes_)
-        merged._moments = [mine.merge(its) for mine, its in zip(self._moments, other._moments, strict=True)]
-        return merged
+        for a in np.unique(codes).tolist():
+            found = ClassMoments.of(samples[codes == a])
+            self._moments[a] = self._moments[a].merge(found) if a in self._moments else found
 
     def finish(self) -> ClassStatistics:
-        """The statistics of the classes; `.for_rows(chunks)` on them gives ψ.
+        """Return the statistics of the classes; `.for_rows(chunks)` on them adds ψ.
 
         ψ_i needs the class mean of all data, known only now: a second pass, but of O(np) operations.
         """
-        _refuse_small_classes(np.array([m.count for m in self._moments]), self.classes_)
-        return _estimated(self._moments, self.classes_)
+        every = range(len(self.classes_))
+        counts = [self._moments[a].count if a in self._moments else 0 for a in every]
+        _refuse_small_classes(np.array(counts), self.classes_)
+        return _estimated([self._moments[a] for a in every], self.classes_)
 
 
 def _class_statistics(
@@ -287,8 +272,8 @@ def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
     classes, codes = np.unique(as_labels(y, n), return_inverse=True)
     if len(classes) < 2:
         raise InputError(
-            f"y holds the one class {classes[0]!r}; a mixture needs two or more. "
-            "To treat all samples as one class on purpose, leave y out."
+            f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
+            "To treat all samples as one class, leave y out."
         )
     return classes, codes.astype(np.intp)
 
@@ -316,5 +301,5 @@ def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], cla
     if constant.any():
         raise InputError(
             f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
-            "Check that the features were read rightly, or drop the class."
+            "Check the features, or drop the class."
         )
