@@ -132,7 +132,10 @@ def test_damaged_idx_files_are_named_with_what_is_wrong(folder, damage, message)
         (lambda path: path.write_bytes(b""), "not a complete npz file"),
         (lambda path: path.write_bytes(b"text"), "not a complete npz file"),
         (lambda path: np.savez(path, x_train=np.zeros((2, 4))), r"missing are \['y_train'\]"),
-        (lambda path: np.savez(path, x_train=np.zeros((2, 4)), y_train=np.zeros(3)), "one for each is needed"),
+        (
+            lambda path: np.savez(path, x_train=np.zeros((2, 4)), y_train=np.zeros(3)),
+            "one for each is needed",
+        ),
         (
             lambda path: np.savez(path, x_train=np.array([{}, None]), y_train=np.zeros(2)),
             "allow_pickle=False",

@@ -36,7 +36,9 @@ def scaled(X, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kernel"), list(zip(CASES, ["ck", "ntk", "ntk", "ck"], strict=True)), ids=str)
+@pytest.mark.parametrize(
+    ("case", "kernel"), list(zip(CASES, ["ck", "ntk", "ntk", "ck"], strict=True)), ids=str
+)
 def test_predictions_are_those_of_a_dense_solve(kernel, case):
     X, y = data()
     new, _ = data(n=11, seed=1)
@@ -144,7 +146,8 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
 
 
 @pytest.mark.parametrize(
-    ("classes", "weighted", "intercept"), [(2, False, True), (2, True, False), (3, True, True), (3, False, False)]
+    ("classes", "weighted", "intercept"),
+    [(2, False, True), (2, True, False), (3, True, True), (3, False, False)],
 )
 def test_scores_of_rows_left_out_are_those_of_a_fit_without_them(
     classes: int, weighted: bool, intercept: bool

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from notsodeep.cli import scenario
 from notsodeep.cli.scenario import SMALLEST
-from notsodeep.data import Table, load
+from notsodeep.data import TableData, load
 from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation, default_parameters
@@ -63,7 +63,7 @@ class Data(scenario.Data):
         """Whether samples come from a file of the user's."""
         return self.source == "file"
 
-    def _read(self) -> Table:
+    def _read(self) -> TableData:
         """The first rows of the file, or digits; all of them if there are fewer than n."""
         if self.upload is not None:
             table = self.upload.table

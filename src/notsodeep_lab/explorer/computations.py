@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from notsodeep.cli import scenario
-from notsodeep.cli.scenario import ErrorPoint, Law, Prediction, Samples
+from notsodeep.cli.scenario import ErrorPoint, Law, PreparedSamples, SpectrumPrediction
 from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.models import DEQ, ConvDEQ
@@ -32,18 +32,18 @@ ROWS_COMPARED = 400
 
 
 @lru_cache(maxsize=8)
-def samples_of(data: Data) -> Samples:
+def samples_of(data: Data) -> PreparedSamples:
     """The samples of a choice of data."""
     return data.samples()
 
 
 @lru_cache(maxsize=4)
-def images_of(data: Data) -> Samples:
+def images_of(data: Data) -> PreparedSamples:
     """The samples as images, made small."""
     return small_images(data)
 
 
-def samples_for(choice: Choice) -> Samples:
+def samples_for(choice: Choice) -> PreparedSamples:
     """The samples as the chosen network takes them: rows or images."""
     return images_of(choice.data) if choice.images else samples_of(choice.data)
 
@@ -102,12 +102,12 @@ def kernel_of(model: Any, data: Data, kernel: str) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum(Prediction):
+class Spectrum(SpectrumPrediction):
     """Eigenvalues of the DEQ's kernel, and what was predicted of them.
 
     Attributes:
         exact: eigenvalues of the exact kernel, in ascending order.
-        distance: of the prediction to them, see `Prediction.distance_to`.
+        distance: of the prediction to them, see `SpectrumPrediction.distance_to`.
     """
 
     exact: Array
@@ -131,7 +131,9 @@ def _spectrum(model: DEQ, data: Data, kernel: str) -> Spectrum:
     samples = samples_of(data)
     started = _started(model, samples.law, len(samples.rows), kernel)
     found = (
-        scenario.predict(model, samples, kernel) if started is None else Prediction(started.result(), None)
+        scenario.predict(model, samples, kernel)
+        if started is None
+        else SpectrumPrediction(started.result(), None)
     )
     return Spectrum(found.limit, found.equivalent, exact, found.distance_to(exact))
 
