@@ -190,6 +190,6 @@ def test_half_an_append_is_taken_back(monkeypatch, tmp_path):
         return write(file, view[:2])
 
     monkeypatch.setattr(files.os, "write", full)
-    with pytest.raises(InputError, match="Make room"), explained_errors(tmp_path):
+    with pytest.raises(InputError, match="Free some space"), explained_errors(tmp_path):
         atomic_append(path, b"three\n")
     assert path.read_bytes() == b"one\ntwo\n"

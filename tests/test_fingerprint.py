@@ -123,8 +123,6 @@ def test_numbers_count_by_their_value_not_by_how_they_came() -> None:
 
 NEAR = {
     "a wide clip": (DEQ(activation("hard_tanh", c=7), 0.2), DEQ(activation("hard_tanh", c=9), 0.2)),
-    "the ninth digit": (DEQ("tanh", 0.2), DEQ("tanh", 0.200000001)),
-    "a bias": (DEQ("tanh", 0.2), DEQ("tanh", 0.2, bias2=1e-12)),
     "a shift": (DEQ("tanh", 0.2), DEQ(activation("tanh").shifted(1e-15), 0.2)),
     "a constant of a formula": (
         DEQ(activation("formula", expression="x * sigmoid(1.702 * x)"), 0.2),
@@ -166,17 +164,9 @@ def callable_model(f: Function, **more: Any) -> DEQ:
 
 
 LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
-    "another function": (
-        callable_model(lambda x: np.tanh(x)),
-        callable_model(lambda x: 0.3 * np.arctan(x)),
-    ),
     "another constant": (
         callable_model(lambda x: np.tanh(x)),
         callable_model(lambda x: 1.0000000001 * np.tanh(x)),
-    ),
-    "far out": (
-        callable_model(lambda x: np.clip(x, -7, 7), kinks=(-7, 7)),
-        callable_model(lambda x: np.clip(x, -9, 9), kinks=(-9, 9)),
     ),
     "far out, same kinks": (
         callable_model(lambda x: np.clip(x, -7, 7), kinks=(-9, -7, 7, 9)),
@@ -185,10 +175,6 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
     "near zero": (
         callable_model(lambda x: np.tanh(x)),
         callable_model(lambda x: np.tanh(x) + 1e-6 * x * smooth_bump(x, 0.0, 1e-3)),
-    ),
-    "a narrow bump": (
-        callable_model(lambda x: np.tanh(x)),
-        callable_model(lambda x: np.tanh(x) + 1e-6 * smooth_bump(x, 1.7, 0.02)),
     ),
     "a wave in step with powers of two": (
         callable_model(lambda x: np.tanh(x)),
@@ -200,15 +186,10 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
     ),
     "offset": (callable_model(np.tanh), DEQ(custom_activation(np.tanh).shifted(1e-300), 0.2)),
     "kinks": (callable_model(np.tanh), callable_model(np.tanh, kinks=(0.5,))),
-    "a derivative that is given": (
-        callable_model(np.tanh),
-        callable_model(np.tanh, derivative=lambda x: 1.0 - np.tanh(x) ** 2),
-    ),
     "another derivative": (
         callable_model(np.tanh, derivative=lambda x: 1.0 - np.tanh(x) ** 2),
         callable_model(np.tanh, derivative=lambda x: 1.0 - np.tanh(x) ** 2 + 1e-8 * np.sin(x)),
     ),
-    "variance": (callable_model(np.tanh), DEQ(custom_activation(np.tanh), 0.2000000001)),
 }
 
 
@@ -216,14 +197,6 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
 @pytest.mark.parametrize(("one", "other"), LAMBDAS.values(), ids=list(LAMBDAS))
 def test_callables_are_told_apart_by_what_they_do(one: DEQ, other: DEQ) -> None:
     assert fingerprint(one, 3.0) != fingerprint(other, 3.0)
-
-
-@pytest.mark.slow
-@given(st.floats(0.1, 5.0), st.floats(0.1, 5.0))
-def test_callables_with_other_numbers_in_them(one: float, other: float) -> None:
-    assume(abs(one - other) > 1e-9 * one)
-    first, second = (callable_model(lambda x, gain=gain: np.arctan(gain * x)) for gain in (one, other))
-    assert fingerprint(first) != fingerprint(second)
 
 
 @pytest.mark.slow
@@ -247,16 +220,7 @@ def test_a_callable_is_known_by_its_values_not_by_its_name() -> None:
     assert fingerprint(back, 2.0) == expected
 
 
-LIKE_LIBRARIES: dict[str, Function] = {
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "softplus": lambda x: np.logaddexp(0.0, x),
-    "swish": lambda x: x / (1.0 + np.exp(-x)),
-    "bell": lambda x: np.exp(-(x**2)),
-}
-
-
-@pytest.mark.parametrize("f", LIKE_LIBRARIES.values(), ids=list(LIKE_LIBRARIES))
+@pytest.mark.parametrize("f", [np.tanh, lambda x: np.logaddexp(0.0, x), lambda x: np.exp(-(x**2))])
 def test_the_last_digits_of_callables_do_not_count(f: Function) -> None:
     """As two versions of a library differ: by one unit in the last place, in a tenth of the values."""
 
@@ -286,13 +250,11 @@ def test_callables_are_compared_as_far_out_as_the_data_need() -> None:
     assert fingerprint(wide[0], 1.0) != fingerprint(wide[1], 1.0)
 
 
-def overflowing(x: np.ndarray) -> np.ndarray:
-    return np.exp(np.minimum(x, 0.0)) + np.where(np.abs(x) > 300.0, np.inf, 0.0)
-
-
 @pytest.mark.slow
 def test_what_is_not_finite_far_out_has_a_fingerprint() -> None:
-    one = callable_model(overflowing, kinks=(0.0,))
+    one = callable_model(
+        lambda x: np.exp(np.minimum(x, 0.0)) + np.where(np.abs(x) > 300.0, np.inf, 0.0), kinks=(0.0,)
+    )
     other = callable_model(lambda x: np.exp(np.minimum(x, 0.0)), kinks=(0.0,))
     assert fingerprint(one, 40.0) != fingerprint(other, 40.0)
     assert fingerprint(one, 1.0) == fingerprint(other, 1.0)

@@ -211,7 +211,7 @@ def test_specs_name_a_data_set_and_its_classes():
         ({"classes": (1, 11)}, r"got classes=\[1, 11\]"),
         ({"classes": ()}, "at least one"),
         ({"classes": (1, 1)}, "different labels"),
-        ({"n": 0}, "whole number from 1 on"),
+        ({"n": 0}, "whole number of at least 1"),
         ({"n": 10_000}, "more than the 1437 samples"),
     ],
 )

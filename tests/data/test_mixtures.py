@@ -154,8 +154,8 @@ TWO = np.zeros((2, 2))
         (lambda: GaussianMixture(ONE, [Factor(np.ones((3, 1)))]), "Factor"),
         (lambda: Factor(np.ones((3, 0))), "empty"),
         (lambda: GaussianMixture.paper(8), "p = 8 is too small"),
-        (lambda: GaussianMixture(ONE, 1.0).sample(0), "whole number from 1 on"),
-        (lambda: UnitSphere(0), "whole number from 1 on"),
+        (lambda: GaussianMixture(ONE, 1.0).sample(0), "whole number of at least 1"),
+        (lambda: UnitSphere(0), "whole number of at least 1"),
     ],
 )
 def test_what_cannot_be_a_mixture_is_refused_in_words(make, message):

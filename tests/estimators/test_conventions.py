@@ -143,7 +143,7 @@ BAD = {
     "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
-    "no features": (DEQFeatures(0), "n_components must be a whole number from 1"),
+    "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
     "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
     "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),

@@ -119,19 +119,8 @@ def _print(proof: Certificate) -> None:
 
 
 def _record(proof: Certificate) -> dict[str, Any]:
-    plain = (
-        "certified",
-        "width",
-        "sigma_w2",
-        "readout_scale",
-        "seed",
-        "delta",
-        "step",
-        "printed_step",
-        "rate",
-        "ceiling",
-    )
-    return {name: getattr(proof, name) for name in plain} | {
+    numbers = ("width", "sigma_w2", "readout_scale", "seed", "delta", "step", "printed_step", "rate", "ceiling")
+    return {name: getattr(proof, name) for name in ("certified", *numbers)} | {
         "explanation": proof.explain(),
         "inequalities": [
             {**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities

@@ -88,7 +88,7 @@ def _show_kernels(digits: _Digits, path: Path) -> bool:
     from notsodeep.models import DEQ
 
     spectra, first = {}, None
-    table = Table("φ", "CK", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 % of CK")
+    table = Table("φ", "CK", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 %")
     with spinner("exact kernels"):
         for name in _ACTIVATIONS:
             model = DEQ(name, digits.sigma_a2)
@@ -127,8 +127,8 @@ def _show_equivalents(digits: _Digits) -> None:
     asymptotic = float(equivalence_error(model, digits.rows, stats))
     refined = float(equivalence_error(model, digits.rows, form="refined", order=3, square="sketch"))
     say(
-        f"Error of the {_ACTIVATIONS[0]} CK without the n × n matrix: {asymptotic:.1%} from four scalars, {refined:.2%} "
-        "with the refined equivalent."
+        f"Error of the {_ACTIVATIONS[0]} CK without the n × n matrix: {asymptotic:.1%} from four scalars, "
+        f"{refined:.2%} with the refined equivalent."
     )
 
 
@@ -139,7 +139,7 @@ def _show_twin(digits: _Digits) -> None:
     from notsodeep.validation import root_mean_square_norm
 
     tau0 = root_mean_square_norm(digits.rows)
-    table = Table("kernel of", "kernel error", "up to a factor", "test accuracy", "other class")
+    table = Table("kernel of", "kernel error", "up to a factor", "accuracy", "other class")
     with spinner("the twin, and plain networks"):
         model = DEQ(_ACTIVATIONS[0], digits.sigma_a2).centred(tau0)
         twin = design(model, tau0, X=digits.rows)

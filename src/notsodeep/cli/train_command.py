@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@options.takes_data("digits", n=None)
+@options.takes_data("digits")
 def train(
     data: Data,
     activation: options.Activation = options.ACTIVATION,

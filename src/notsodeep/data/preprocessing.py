@@ -17,7 +17,7 @@ Scale = Literal["auto", "none", "center", "standard", "unit"]
 SCALES: tuple[str, ...] = get_args(Scale)
 _DONE = {
     "auto": "centred and scaled by one number to norm 1",
-    "none": "left as they are",
+    "none": "taken as they are",
     "center": "centred",
     "standard": "centred, each column scaled to the same variance, norm 1",
     "unit": "each scaled to norm 1",
@@ -72,7 +72,7 @@ class RowInspection:
         """What is unusual about the rows, each as a part of a sentence."""
         found = []
         if not 1.0 / _NORM_FACTOR < self.norm < _NORM_FACTOR:
-            found.append(f"their norm is {self.norm:.3g}, not near 1")
+            found.append(f"their norm is {self.norm:.3g} instead of about 1")
         if self.common > _PARALLEL:
             found.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
         elif self.common > _COMMON:
@@ -96,7 +96,7 @@ class RowInspection:
             if self.is_narrow
             else "scale 'auto' centres them and brings them to norm 1"
         )
-        return f"The rows are unusual: {' and '.join(found)}; {remedy}."
+        return f"The rows are unusual: {', '.join(found)}; {remedy}."
 
     @property
     def summary(self) -> str:

@@ -369,7 +369,7 @@ def test_a_full_disk_takes_the_line_back(tmp_path: Path, monkeypatch: pytest.Mon
         content = (place / ROWS).read_bytes()
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", FullDisk(room))
-            with pytest.raises(InputError, match=r"No space left.*Make room"):
+            with pytest.raises(InputError, match=r"No space left.*Free some space"):
                 fill(store, TASKS[1:2])
         assert (place / ROWS).read_bytes() == content
         assert set(store.records) == {TASKS[0].key}

@@ -313,8 +313,8 @@ class OtherSpec(Spec):
     ("wishes", "words"),
     [
         ({"size": "medium"}, "size='medium' is not known. Choose one of: quick, full"),
-        ({"seeds": 0}, "seeds must be a whole number from 1 on; got 0"),
-        ({"jobs": 0}, "jobs must be a whole number from 1 on; got 0"),
+        ({"seeds": 0}, "seeds must be a whole number of at least 1; got 0"),
+        ({"jobs": 0}, "jobs must be a whole number of at least 1; got 0"),
         ({"spec": OtherSpec()}, "takes a ToySpec"),
         ({"spec": SETTINGS, "seeds": 3}, "leave seeds out"),
         ({"spec": ToySpec(sizes=(1, 1))}, "two tasks of one key"),
