@@ -14,7 +14,7 @@ from scipy import sparse
 
 import notsodeep as nsd
 from notsodeep import convergence, nets
-from notsodeep.data import ClassStatistics, MixtureStatistics, Preprocessing, StatisticsAccumulator
+from notsodeep.data import MixtureStatistics, Preprocessing
 from notsodeep.errors import InputError
 from notsodeep.estimators import (
     DEQFeatures,
@@ -52,12 +52,6 @@ def trained(X, y):
     return net.readout.detach().numpy()
 
 
-def accumulated(X, y):
-    total = StatisticsAccumulator(P, [0, 1])
-    total.update(X, y)
-    return total.finish().T
-
-
 OF_SAMPLES = {
     "conjugate_kernel": lambda X: nsd.conjugate_kernel(MODEL, X),
     "conjugate_kernel, second": lambda X: nsd.conjugate_kernel(MODEL, distinct(), X),
@@ -66,7 +60,9 @@ OF_SAMPLES = {
     "KernelOperator": lambda X: nsd.KernelOperator.of(MODEL, X) @ np.ones((N, 1)),
     "MixtureStatistics.estimate": lambda X: MixtureStatistics.estimate(X, LABELS).psi,
     "MixtureStatistics.of": lambda X: MixtureStatistics.of(MIXTURE, X, LABELS).psi,
-    "StatisticsAccumulator": lambda X: accumulated(X, LABELS),
+    "MixtureStatistics.of_chunks": lambda X: (
+        MixtureStatistics.of_chunks(lambda: [(X, LABELS)], P, [0, 1]).psi
+    ),
     "Preprocessing.fit": lambda X: Preprocessing.fit(X).shift,
     "Preprocessing.apply": lambda X: Preprocessing.fit(distinct()).apply(X),
     "GaussianMixture": lambda X: nsd.GaussianMixture(X, 1.0).mean_gram,
@@ -261,12 +257,11 @@ def test_targets_are_numbers():
 
 
 def test_words_are_not_looked_up_among_numbers():
-    known = ClassStatistics.of_mixture(MIXTURE, [N // 2, N // 2])
     for y in (np.where(LABELS == 0, "0", "1"), ["cat"] * N, mixed(LABELS)):
         with pytest.raises(InputError, match=r"not among the classes|two kinds"):
-            known.for_rows([(distinct(), y)])
+            MixtureStatistics.of(MIXTURE, distinct(), y)
     with pytest.raises(InputError, match="two kinds"):
-        StatisticsAccumulator(P, ["cat", 1])
+        MixtureStatistics.of_chunks(lambda: [], P, ["cat", 1])
     np.testing.assert_array_equal(label_codes(["b", "a"], np.array(["a", "b"]), 2), [1, 0])
     assert as_labels(["a", "b"], 2).tolist() == ["a", "b"]
 

@@ -14,7 +14,7 @@ from notsodeep.cli import main
 
 pytestmark = pytest.mark.slow
 
-SMALL = "--width 32 --epochs 2 --n 200 --threads 1"
+SMALL = "--width 32 --epochs 2 --n 200"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def test_json_is_all_there_is_on_stdout_and_a_second_call_goes_on(run: Run, tmp_
     ],
 )
 def test_mistakes_get_a_sentence_and_exit_code_two(run: Run, arguments: str, words: str) -> None:
-    done = run(f"--n 50 --threads 1 {arguments}")
+    done = run(f"--n 50 {arguments}")
     assert done.code == 2
     assert words in done.stderr
     assert done.stdout == ""
@@ -88,7 +88,7 @@ def test_mistakes_get_a_sentence_and_exit_code_two(run: Run, arguments: str, wor
 
 @pytest.mark.slow
 def test_convolutional_networks_of_a_data_set_and_of_a_file(run: Run, tmp_path: Path) -> None:
-    small = "--model conv --networks deq,twin --width 4 --epochs 1 --seeds 1 --threads 1 --json"
+    small = "--model conv --networks deq,twin --width 4 --epochs 1 --seeds 1 --json"
     done = run(f"--data digits --n 60 --readout flatten {small}")
     assert done.code == 0, done.stderr
     rows = json.loads(done.stdout)
@@ -121,6 +121,6 @@ def test_mistakes_with_images(run: Run, tmp_path: Path, arguments: str, words: s
     np.save(tmp_path / "rows.npy", np.ones((6, 4)))
     np.save(tmp_path / "y.npy", np.arange(6) % 2)
     np.save(tmp_path / "short.npy", np.arange(2))
-    done = run(f"--threads 1 --n 20 {arguments}")
+    done = run(f"--n 20 {arguments}")
     assert done.code == 2
     assert words in " ".join(done.stderr.split())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
-from notsodeep.data import ClassStatistics, Factor, GaussianMixture, MixtureStatistics, StatisticsAccumulator
+from notsodeep.data import ClassStatistics, Factor, GaussianMixture, MixtureStatistics
 from notsodeep.data.class_moments import ClassMoments, covariance_square
 from notsodeep.errors import InputError
 
@@ -266,11 +266,8 @@ def test_estimates_approach_the_exact_statistics():
 def test_chunks_of_any_size_give_the_same_numbers(seed, cuts):
     X, y = mixture_of_three(7, seed).sample(40, seed=seed, shuffled=True)
     parts = np.split(np.arange(40), sorted(cuts))
-    accumulator = StatisticsAccumulator(7, range(3))
-    for part in parts:
-        accumulator.update(X[part], y[part])
+    merged = MixtureStatistics.of_chunks(lambda: ((X[part], y[part]) for part in parts), 7, range(3))
     whole = MixtureStatistics.estimate(X, y)
-    merged = accumulator.finish().for_rows([(X[part], y[part]) for part in parts])
     assert_same_statistics(merged, whole)
     assert np.array_equal(merged.labels, whole.labels)
     assert_close(merged.psi, whole.psi, Oracle.IDENTITY, scale=whole.tau0**2)
@@ -279,12 +276,9 @@ def test_chunks_of_any_size_give_the_same_numbers(seed, cuts):
 def test_chunks_far_from_the_origin_lose_no_digits_but_those_of_the_data():
     X, y = mixture_of_three(6).sample(60, seed=10, shuffled=True)
     # Rounding of the data alone is 1e4 eps relative to their spread; raw fourth powers would lose 1e16 eps.
-    far = X + 1e4
-    accumulator = StatisticsAccumulator(6, range(3))
-    for part in np.split(np.arange(60), 6):
-        accumulator.update(far[part], y[part])
-    expected = MixtureStatistics.estimate(X, y)
-    np.testing.assert_allclose(accumulator.finish().T, expected.T, rtol=1e-9)
+    far, parts = X + 1e4, np.split(np.arange(60), 6)
+    found = MixtureStatistics.of_chunks(lambda: ((far[part], y[part]) for part in parts), 6, range(3))
+    np.testing.assert_allclose(found.T, MixtureStatistics.estimate(X, y).T, rtol=1e-9)
 
 
 # --- refusals --------------------------------------------------------------------------------------
@@ -346,18 +340,16 @@ def test_exact_statistics_refuse_data_of_another_mixture():
         ClassStatistics.of_mixture(mixture, [0.5, 0.5])
 
 
-def test_accumulators_refuse_what_does_not_fit():
-    accumulator = StatisticsAccumulator(3, [0, 1])
-    with pytest.raises(InputError, match=r"labels \[7\]"):
-        accumulator.update(X20, np.full(20, 7))
-    with pytest.raises(InputError, match="columns"):
-        accumulator.update(X20[:, :2], Y20)
-    with pytest.raises(InputError, match="too few samples"):
-        accumulator.finish()
-    with pytest.raises(InputError, match="classes is empty"):
-        StatisticsAccumulator(3, [])
-    accumulator.update(X20, Y20)
-    with pytest.raises(InputError, match="Use the same samples"):
-        accumulator.finish().for_rows([(X20[:10], Y20[:10])])
-    with pytest.raises(InputError, match="Use the same samples"):
-        accumulator.finish().for_rows([])
+@pytest.mark.parametrize(
+    ("chunks", "classes", "message"),
+    [
+        ([(X20, np.full(20, 7))], [0, 1], r"labels \[7\]"),
+        ([(X20[:, :2], Y20)], [0, 1], "columns"),
+        ([(X20, Y20)], [0, 1, 2], r"too few samples .*\{2: 0\}"),
+        ([], [0, 1], "too few samples"),
+        ([], [], "classes is empty"),
+    ],
+)
+def test_chunks_that_do_not_fit_are_refused(chunks, classes, message):
+    with pytest.raises(InputError, match=message):
+        MixtureStatistics.of_chunks(lambda: chunks, 3, classes)

@@ -34,7 +34,6 @@ ESTIMATORS = [
     DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
     DEQKernelClassifier(),
     DEQFeatures(n_components=30),
-    DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
     RowScaler(),
 ]
 
@@ -146,7 +145,6 @@ BAD = {
     "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
     "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
-    "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),
 }
 
 

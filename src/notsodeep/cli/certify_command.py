@@ -119,7 +119,17 @@ def _print(proof: Certificate) -> None:
 
 
 def _record(proof: Certificate) -> dict[str, Any]:
-    numbers = ("width", "sigma_w2", "readout_scale", "seed", "delta", "step", "printed_step", "rate", "ceiling")
+    numbers = (
+        "width",
+        "sigma_w2",
+        "readout_scale",
+        "seed",
+        "delta",
+        "step",
+        "printed_step",
+        "rate",
+        "ceiling",
+    )
     return {name: getattr(proof, name) for name in ("certified", *numbers)} | {
         "explanation": proof.explain(),
         "inequalities": [

@@ -332,7 +332,7 @@ def _refuse_many(n: int, largest: int | None, source: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class SpectrumPrediction:
+class Prediction:
     """A predicted spectrum.
 
     Attributes:
@@ -356,13 +356,13 @@ class SpectrumPrediction:
         return float(np.maximum(np.abs(share - steps[1:]), np.abs(share - steps[:-1])).max())
 
 
-def predict(model: DEQ, samples: PreparedSamples, kernel: str, form: str = "refined") -> SpectrumPrediction:
+def predict(model: DEQ, samples: PreparedSamples, kernel: str, form: str = "refined") -> Prediction:
     """Predict the spectrum of a kernel; if the law of the samples is known, from the law alone."""
     if samples.law is not None:
         limit = limiting_density(model, samples.law, len(samples.rows), kernel, form=form)
-        return SpectrumPrediction(limit, None)
+        return Prediction(limit, None)
     approximation = equivalent(model, samples.rows, None, kernel, form, square=samples.square)
-    return SpectrumPrediction(None, np.sort(approximation.eigvalsh()))
+    return Prediction(None, np.sort(approximation.eigvalsh()))
 
 
 # --- distances ----------------------------------------------------------------------------------------

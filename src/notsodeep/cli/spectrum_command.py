@@ -23,7 +23,7 @@ from notsodeep.files import new_path
 from notsodeep.validation import Array
 
 if TYPE_CHECKING:
-    from notsodeep.cli.scenario import Data, ErrorPoint, SpectrumPrediction
+    from notsodeep.cli.scenario import Data, ErrorPoint, Prediction
 
 
 @app.command()
@@ -102,7 +102,7 @@ def spectrum(
 
 
 def _draw(
-    prediction: SpectrumPrediction, exact: Array | None, points: list[ErrorPoint], title: str, target: Path
+    prediction: Prediction, exact: Array | None, points: list[ErrorPoint], title: str, target: Path
 ) -> str | None:
     """Draw the figure and return its path; without matplotlib return None."""
     figures = figures_if_installed()
@@ -120,9 +120,7 @@ def _draw(
     return str(figures.save(drawing, target))
 
 
-def _print(
-    prediction: SpectrumPrediction, exact: Array | None, points: list[ErrorPoint], source: str
-) -> None:
+def _print(prediction: Prediction, exact: Array | None, points: list[ErrorPoint], source: str) -> None:
     distance = None if exact is None else prediction.distance_to(exact)
     if prediction.limit is not None:
         say(prediction.limit.describe())
@@ -143,7 +141,7 @@ def _largest(values: Any) -> str:
     return ", ".join(f"{value:.5g}" for value in values[:-6:-1])
 
 
-def _record(prediction: SpectrumPrediction) -> dict[str, Any]:
+def _record(prediction: Prediction) -> dict[str, Any]:
     limit = prediction.limit
     if limit is None:
         return {"eigenvalues": [] if prediction.equivalent is None else prediction.equivalent.tolist()}

@@ -44,23 +44,14 @@ def train(
         typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
     ] = "readout",
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the training samples.")] = 20,
-    optimizer: Annotated[
-        str, typer.Option(metavar="NAME", help="sgd, momentum, adam, or gd (full batch).")
-    ] = "sgd",
     lr: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="Learning rate; computed from the kernel by default.", show_default=False),
     ] = None,
-    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Samples per step.")] = 128,
-    loss: Annotated[str, typer.Option(metavar="NAME", help="cross_entropy or squared.")] = "cross_entropy",
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, each with other random weights.")] = 3,
     contractive: Annotated[
         bool, typer.Option("--contractive", help="Keep the equilibrium of the DEQ unique during training.")
     ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Number of PyTorch threads.", show_default=False),
-    ] = None,
     checkpoint_dir: Annotated[
         Path | None,
         typer.Option(
@@ -91,9 +82,7 @@ def train(
 
     Example: notsodeep train --model conv --data fashion_mnist --n 1000
     """
-    torch = needed("torch", "Training")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    needed("torch", "Training")
     from notsodeep.data import Preprocessing, inspect_rows
     from notsodeep.nets.race import RaceSettings, race
     from notsodeep.validation import one_of
@@ -104,9 +93,15 @@ def train(
     scale = "none" if data.is_drawn else data.scale
     width = width or (_CHANNELS if conv else _WIDTH)
     settings = RaceSettings(
-        models=names, width=width, mode=mode, seeds=seeds, epochs=epochs,
-        optimizer=optimizer, lr=lr, batch_size=batch_size, loss=loss, contractive=contractive, scale=scale,
-    )  # fmt: skip
+        models=names,
+        width=width,
+        mode=mode,
+        seeds=seeds,
+        epochs=epochs,
+        lr=lr,
+        contractive=contractive,
+        scale=scale,
+    )
     parts = data.parts(images=conv)
     # Images are scaled like rows, and then by the root of the number of positions.
     rows = parts[0][0].reshape(len(parts[0][0]), -1)
@@ -119,7 +114,7 @@ def train(
     if as_json:
         shared = {
             "data": data.source, "scale": scale, "advice": seen.advice, "width": width, "train": mode,
-            "optimizer": optimizer, "lr": result.lr, "seeds": seeds,
+            "lr": result.lr, "seeds": seeds,
         }  # fmt: skip
         print_json([shared | row for row in result.as_dicts()], indent=1)
     else:

@@ -3,7 +3,7 @@
 from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
 from notsodeep.data.mixtures import Diagonal, Factor, GaussianMixture, UnitSphere
 from notsodeep.data.preprocessing import SCALES, Preprocessing, RowInspection, inspect_rows
-from notsodeep.data.statistics import ClassStatistics, MixtureStatistics, StatisticsAccumulator
+from notsodeep.data.statistics import ClassStatistics, MixtureStatistics
 from notsodeep.data.table_files import TableData, open_table, read_table
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "MixtureStatistics",
     "Preprocessing",
     "RowInspection",
-    "StatisticsAccumulator",
     "TableData",
     "UnitSphere",
     "as_images",

@@ -10,7 +10,6 @@ The folder is `data_dir`, or else the environment variable NOTSODEEP_DATA, and h
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import struct
 import zipfile
@@ -65,32 +64,10 @@ class Dataset:
 _Raw = tuple[NDArray[Any], NDArray[Any], float, str]
 
 
-@dataclass(frozen=True)
-class _IdxFiles:
-    """A data set of four IDX files, with their MD5 by split (images, labels), and its name on OpenML."""
-
-    checksums: Mapping[DataSplit, tuple[str, str]]
-    openml: str
-    openml_test_counts: tuple[int, ...]
-
-
+# Data sets of four IDX files: the name on OpenML, and the number of test samples of each class.
 _IDX = {
-    "mnist": _IdxFiles(
-        {
-            "train": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432"),
-            "test": ("9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
-        },
-        "mnist_784",
-        (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-    ),
-    "fashion_mnist": _IdxFiles(
-        {
-            "train": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe"),
-            "test": ("bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
-        },
-        "Fashion-MNIST",
-        (1000,) * 10,
-    ),
+    "mnist": ("mnist_784", (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)),
+    "fashion_mnist": ("Fashion-MNIST", (1000,) * 10),
 }
 # Height, width and colours of images; a row has the colours of a pixel beside each other.
 IMAGES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
@@ -107,7 +84,6 @@ def load(
     n: int | None = None,
     seed: int = 0,
     dtype: Precision = "float64",
-    verify: bool = True,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -120,11 +96,10 @@ def load(
             None. The published order of the rows is kept.
         seed: random seed of that draw.
         dtype: precision of X.
-        verify: compare the IDX files with their published checksums.
     """
     one_of(split, get_args(DataSplit), "split")
     one_of(dtype, get_args(Precision), "dtype")
-    stored, y, full_scale, source = _reader(name)(name, split, _folder(data_dir), verify)
+    stored, y, full_scale, source = _reader(name)(name, split, _folder(data_dir))
     labels = y.astype(np.intp)
     chosen = _draw(labels, _of_classes(labels, classes, name), n, seed)
     samples = stored[chosen].reshape(len(chosen), -1).astype(dtype)
@@ -200,7 +175,7 @@ def _equal_shares(sizes: NDArray[np.intp], n: int) -> NDArray[np.intp]:
     return shares
 
 
-def _read_digits(name: str, split: DataSplit, folder: Path | None, verify: bool) -> _Raw:
+def _read_digits(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
@@ -208,23 +183,16 @@ def _read_digits(name: str, split: DataSplit, folder: Path | None, verify: bool)
     return X[part], y[part], _DIGIT_LEVELS, "scikit-learn"
 
 
-def _read_idx(name: str, split: DataSplit, folder: Path | None, verify: bool) -> _Raw:
-    known = _IDX[name]
+def _read_idx(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     if folder is None:
-        return _from_openml(known.openml, split, known.openml_test_counts)
-    arrays = []
-    for (kind, axes), published in zip(_IDX_KINDS, known.checksums[split], strict=True):
-        path = folder / name / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz"
-        content = _existing(path).read_bytes()
-        # A guard against accidents, not against attackers.
-        if verify and (found := hashlib.md5(content, usedforsecurity=False).hexdigest()) != published:
-            raise InputError(
-                f"{path} is not the published file: its MD5 is {found} instead of {published}. {_AGAIN} For a subset "
-                "of your own pass verify=False."
-            )
-        arrays.append(_parse_idx(content, path, axes))
-    _refuse_unequal(*arrays, folder / name)
-    return arrays[0], arrays[1], _PIXEL, str(folder / name)
+        return _from_openml(*_IDX[name], split)
+    paths = [folder / name / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz" for kind, _ in _IDX_KINDS]
+    images, labels = (
+        _parse_idx(_existing(path).read_bytes(), path, axes)
+        for path, (_, axes) in zip(paths, _IDX_KINDS, strict=True)
+    )
+    _refuse_unequal(images, labels, folder / name)
+    return images, labels, _PIXEL, str(folder / name)
 
 
 def _parse_idx(compressed: bytes, path: Path, axes: int) -> NDArray[np.uint8]:
@@ -244,15 +212,15 @@ def _parse_idx(compressed: bytes, path: Path, axes: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
-def _read_cifar10(name: str, split: DataSplit, folder: Path | None, verify: bool) -> _Raw:
+def _read_cifar10(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     if folder is not None:
         return _from_npz(folder / "cifar10" / "cifar10_subset.npz", split, _PIXEL)
-    pixels, labels, *rest = _from_openml("CIFAR_10", split, (1000,) * 10)
+    pixels, labels, *rest = _from_openml("CIFAR_10", (1000,) * 10, split)
     # OpenML keeps the published layout, a plane of 32 × 32 per colour; the local images have colours last.
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels, *rest
 
 
-def _read_cifar10_vgg19(name: str, split: DataSplit, folder: Path | None, verify: bool) -> _Raw:
+def _read_cifar10_vgg19(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     if folder is None:
         raise InputError(
             "The VGG-19 features of CIFAR-10 are not on OpenML: give the folder that holds "
@@ -293,7 +261,7 @@ def _refuse_unequal(samples: NDArray[Any], labels: NDArray[Any], where: Path) ->
         )
 
 
-def _from_openml(openml_name: str, split: DataSplit, test_counts: tuple[int, ...]) -> _Raw:
+def _from_openml(openml_name: str, test_counts: tuple[int, ...], split: DataSplit) -> _Raw:
     """Download the published training or test part; OpenML keeps them one after the other."""
     from sklearn.datasets import fetch_openml
 
@@ -316,7 +284,7 @@ def _from_openml(openml_name: str, split: DataSplit, test_counts: tuple[int, ...
     return X[part], labels[part], _PIXEL, "openml"
 
 
-_READERS: Mapping[str, Callable[[str, DataSplit, Path | None, bool], _Raw]] = {
+_READERS: Mapping[str, Callable[[str, DataSplit, Path | None], _Raw]] = {
     "digits": _read_digits,
     "mnist": _read_idx,
     "fashion_mnist": _read_idx,
@@ -326,7 +294,7 @@ _READERS: Mapping[str, Callable[[str, DataSplit, Path | None, bool], _Raw]] = {
 NAMES = tuple(_READERS)
 
 
-def _reader(name: str) -> Callable[[str, DataSplit, Path | None, bool], _Raw]:
+def _reader(name: str) -> Callable[[str, DataSplit, Path | None], _Raw]:
     if name not in _READERS:
         raise InputError(f"Unknown data set {name!r}; choose one of {', '.join(NAMES)}.")
     return _READERS[name]

@@ -1,14 +1,7 @@
 """The statistics of a mixture that its kernels depend on: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
 
-Exact from a `GaussianMixture`, or estimated from labelled samples alone, at once or chunk by chunk:
-
-    stats = MixtureStatistics.of(mixture, X, y)
-    stats = MixtureStatistics.estimate(X, y)
-
-    accumulator = StatisticsAccumulator(p, classes)       # one pass over chunks
-    for X, y in chunks:
-        accumulator.update(X, y)
-    stats = accumulator.finish().for_rows(chunks)         # ψ: a second, light pass
+Exact from a `GaussianMixture` (`MixtureStatistics.of`), or estimated from labelled samples alone, at once (`.estimate`)
+or chunk by chunk (`.of_chunks`).
 
 In the units of the data, Σ_a = C_a/p is the covariance of x in class a, so that τ0² = Σ (n_a/n) tr Σ_a,
 t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
@@ -30,7 +23,6 @@ from notsodeep.errors import InputError
 from notsodeep.validation import (
     Array,
     IntArray,
-    as_count,
     as_labels,
     as_rows,
     frozen,
@@ -111,22 +103,6 @@ class ClassStatistics(Shown):
         n = self.sizes[codes]
         return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
 
-    def for_rows(self, chunks: Iterable[tuple[ArrayLike, ArrayLike]]) -> MixtureStatistics:
-        """Add the labels and ψ of all samples, given in chunks, to these statistics."""
-        labels, psi = [], []
-        for X, y in chunks:
-            samples = as_rows(X, columns=self.p)
-            labels.append(label_codes(y, self.classes_, len(samples)))
-            psi.append(self._psi(samples, labels[-1]))
-        codes = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
-        counts = np.bincount(codes, minlength=len(self.sizes))
-        if not np.array_equal(counts, self.sizes):
-            raise InputError(
-                f"The chunks have {counts.tolist()} samples per class; the statistics were computed from "
-                f"{self.sizes.tolist()}. Use the same samples both times."
-            )
-        return self._with_rows(codes, np.concatenate(psi))
-
     def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
         return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
@@ -178,46 +154,42 @@ class MixtureStatistics(ClassStatistics):
         known = _estimated(moments, classes)
         return known._with_rows(codes, known._psi(samples, codes))
 
+    @classmethod
+    def of_chunks(
+        cls, chunks: Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]], p: int, classes: ArrayLike
+    ) -> MixtureStatistics:
+        """Estimate the statistics of data that are read in chunks; up to rounding, those of all data at once.
+
+        Keeps at most a p × p matrix per class. ψ_i needs the class means of all data, hence a second pass, of O(np)
+        operations.
+
+        Args:
+            chunks: called twice; each call iterates over the samples and labels of all chunks.
+            p: the dimension of the data.
+            classes: every label that occurs in the data.
+        """
+        names = np.unique(as_labels(classes, None, "classes"))
+        if names.size == 0:
+            raise InputError("classes is empty: list every label that occurs in the data.")
+        moments: dict[int, ClassMoments] = {}
+        labels: list[IntArray] = []
+        for X, y in chunks():
+            samples = as_rows(X, columns=p)
+            codes = label_codes(y, names, len(samples))
+            labels.append(codes)
+            for a in np.unique(codes).tolist():
+                found = ClassMoments.of(samples[codes == a])
+                moments[a] = moments[a].merge(found) if a in moments else found
+        every = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
+        _refuse_small_classes(np.bincount(every, minlength=len(names)), names)
+        known = _estimated([moments[a] for a in range(len(names))], names)
+        psi = [known._psi(as_rows(X), codes) for (X, _), codes in zip(chunks(), labels, strict=True)]
+        return known._with_rows(every, np.concatenate(psi))
+
     @property
     def one_hot(self) -> Array:
         """The indicators J of the classes, 0 or 1, shape (n, K)."""
         return np.asarray(np.eye(len(self.sizes))[self.labels])
-
-
-class StatisticsAccumulator:
-    """Accumulate statistics over chunks of data in one pass; equal, up to rounding, to those of all data at once.
-
-    Keeps at most a p × p matrix per class.
-
-    Args:
-        p: the dimension of the data.
-        classes: every label that occurs in the data.
-    """
-
-    def __init__(self, p: int, classes: Sequence[Any] | NDArray[Any]) -> None:
-        self.p = as_count(p, "p")
-        self.classes_ = np.unique(as_labels(classes, len(classes), "classes"))
-        if self.classes_.size == 0:
-            raise InputError("classes is empty: list every label that occurs in the data.")
-        self._moments: dict[int, ClassMoments] = {}
-
-    def update(self, X: ArrayLike, y: ArrayLike) -> None:
-        """Add one chunk of samples and labels."""
-        samples = as_rows(X, columns=self.p)
-        codes = label_codes(y, self.classes_, len(samples))
-        for a in np.unique(codes).tolist():
-            found = ClassMoments.of(samples[codes == a])
-            self._moments[a] = self._moments[a].merge(found) if a in self._moments else found
-
-    def finish(self) -> ClassStatistics:
-        """Return the statistics of the classes; `.for_rows(chunks)` on them adds ψ.
-
-        ψ_i needs the class mean of all data, known only now: a second pass, but of O(np) operations.
-        """
-        every = range(len(self.classes_))
-        counts = [self._moments[a].count if a in self._moments else 0 for a in every]
-        _refuse_small_classes(np.array(counts), self.classes_)
-        return _estimated([self._moments[a] for a in every], self.classes_)
 
 
 def _class_statistics(

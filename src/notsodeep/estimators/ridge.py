@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import label_binarize
 from sklearn.utils import gen_batches
@@ -24,19 +23,14 @@ from notsodeep.estimators.scaling import (
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import solve_definite
-from notsodeep.linalg.leave_one_out import leave_one_out_residuals
 from notsodeep.models import DEQ, Model, as_model
-from notsodeep.validation import Array, IntArray, as_number, one_of
+from notsodeep.validation import Array, as_number, one_of
 
 KERNELS = ("ck", "ntk")
 # Entries of a kernel held at once while predicting: 128 MB.
 _BLOCK = 1 << 24
 # A factorisation with a smaller reciprocal condition number has no correct digits.
 _SINGULAR = 1e-15
-# Training rows that are left out in turn to fit the temperature of the probabilities.
-_CALIBRATION_ROWS = 500
-# Range of log T; beyond it the probabilities of scores around ±1 are 0 and 1, or all equal, to three digits.
-_LOG_TEMPERATURES = (-4.0, 7.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -56,14 +50,8 @@ class KernelMachine(BaseEstimator):
     model: Model | None = None
     image_shape: tuple[int, ...] | None = None
 
-    def _fit_machine(
-        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
-    ) -> Array:
-        """Solve for the dual coefficients; return leave-one-out outputs for the rows `held_out`.
-
-        A row of weight w > 1 counts as w equal rows, one of which is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
-        (w - 1)/alpha + B_ii/w. The intercept is recomputed without the row, the scaling of the rows is not.
-        """
+    def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
+        """Scale the rows and solve for the dual coefficients."""
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
         weights = checked_weights(sample_weight, X)
@@ -71,28 +59,7 @@ class KernelMachine(BaseEstimator):
         self.X_fit_ = self.rows_.transform(X)
         mean: Any = np.average(targets, axis=0, weights=weights)
         self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
-        centred = targets - self.intercept_
-        held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
-        # Unit vectors as further right sides give columns of the inverse, for a small part of the factorisation's cost.
-        columns = centred.reshape(len(X), -1)
-        outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
-        units[held, np.arange(len(held))] = 1.0
-        right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
-        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
-        self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
-        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
-        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
-        own = np.minimum(mass, 1.0)
-        residuals = leave_one_out_residuals(
-            columns[held],
-            solution[held, :outputs],
-            diagonal,
-            solution[held, outputs : outputs + 1] if self.fit_intercept else None,
-            ((len(X) if weights is None else float(weights.sum())) - own) / own,
-        )
-        return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
+        self.dual_coef_ = solve_ridge(self._between(self.X_fit_), targets - self.intercept_, alpha, weights)
 
     def _prepare(self) -> None:
         """Check the parameters of the kernel before any work starts."""
@@ -212,9 +179,8 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     """Classification with the exact kernel of an infinitely wide DEQ.
 
     Fits targets ±1 by least squares, one class against the rest, as `RidgeClassifier` does: all classes share one
-    factorisation. Probabilities are a softmax of the scores divided by one temperature, which is fitted to the
-    leave-one-out scores of the training rows; they are ordered like the scores. For a probabilistic model use
-    scikit-learn's `GaussianProcessClassifier` with a `DEQKernel`.
+    factorisation. For probabilities use scikit-learn's `CalibratedClassifierCV` around it, or its
+    `GaussianProcessClassifier` with a `DEQKernel`.
 
     The parameters, and the attributes not listed, are those of `DEQKernelRidge`.
 
@@ -222,7 +188,6 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         classes_: the labels.
         dual_coef_: (n,) for two classes, else a column for each class.
         intercept_: the mean target of each column.
-        temperature_: what scores are divided by in `predict_proba`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -236,13 +201,9 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
-        weights = checked_weights(sample_weight, rows)
-        held = _spread_out(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
-        targets = signs[:, 0] if signs.shape[1] == 1 else signs
-        scores = self._fit_machine(rows, targets, weights, held)
-        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
+        self._fit_machine(rows, signs[:, 0] if signs.shape[1] == 1 else signs, sample_weight)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -254,49 +215,3 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Estimate the probability of each class, (n, classes), in the order of `classes_`."""
-        return probabilities(self.decision_function(X) / self.temperature_)
-
-
-def _spread_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Select at most `_CALIBRATION_ROWS` of these, evenly spaced."""
-    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
-    return np.asarray(rows[np.round(places).astype(np.intp)])
-
-
-# --- probabilities --------------------------------------------------------------------------------------------------
-
-
-def probabilities(scores: Array) -> Array:
-    """Apply a softmax to scores (n, classes), or to one score (n,) for two classes, positive for the second."""
-    if scores.ndim == 1:
-        second = special.expit(scores)
-        return np.column_stack([1.0 - second, second])
-    return np.asarray(special.softmax(scores, axis=1))
-
-
-def temperature(scores: Array, index: IntArray, weights: Array | None) -> float:
-    """Find the T that maximises the likelihood of the labels under the softmax of scores/T.
-
-    One positive number for all classes keeps the order of the scores. Labels are smoothed by Laplace's rule, one in
-    (number of rows + classes), so that perfect separation does not make the classifier certain.
-
-    Args:
-        scores: leave-one-out scores, (n,) for two classes, (n, classes) for more.
-        index: the class of each row.
-        weights: weights of the rows; all 1 if None.
-    """
-    both = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
-    rows, classes = both.shape
-    mass = np.ones(rows) if weights is None else weights
-    doubt = 1.0 / (mass.sum() + classes)
-    target = np.full((rows, classes), doubt)
-    target[np.arange(rows), index] += 1.0 - classes * doubt
-
-    def loss(log_temperature: float) -> float:
-        logarithms = special.log_softmax(both * np.exp(-log_temperature), axis=1)
-        return -float(mass @ np.sum(target * logarithms, axis=1))
-
-    return float(np.exp(optimize.minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded").x))

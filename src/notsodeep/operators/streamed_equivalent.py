@@ -15,7 +15,7 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
-from notsodeep.data.statistics import ClassStatistics, MixtureStatistics, StatisticsAccumulator
+from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.equivalent import equivalent, informative_term
 from notsodeep.equivalents.operators import StructuredOperator
@@ -197,8 +197,8 @@ def mixture_statistics(X: Any, y: Any) -> MixtureStatistics:
     """`MixtureStatistics` of labelled rows that are read chunk by chunk: one pass for the classes, one for ψ."""
     rows = plain_rows(X)
     labels = as_labels(y, rows.shape[0])
-    total = StatisticsAccumulator(rows.shape[1], np.unique(labels))
-    for part in chunks(*rows.shape):
-        total.update(rows.read(part), labels[part])
-    found: ClassStatistics = total.finish()
-    return found.for_rows((rows.read(part), labels[part]) for part in chunks(*rows.shape))
+    return MixtureStatistics.of_chunks(
+        lambda: ((rows.read(part), labels[part]) for part in chunks(*rows.shape)),
+        rows.shape[1],
+        np.unique(labels),
+    )

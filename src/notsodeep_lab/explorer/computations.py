@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from notsodeep.cli import scenario
-from notsodeep.cli.scenario import ErrorPoint, Law, PreparedSamples, SpectrumPrediction
+from notsodeep.cli.scenario import ErrorPoint, Law, Prediction, PreparedSamples
 from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.models import DEQ, ConvDEQ
@@ -102,12 +102,12 @@ def kernel_of(model: Any, data: Data, kernel: str) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum(SpectrumPrediction):
+class Spectrum(Prediction):
     """Eigenvalues of the DEQ's kernel, and what was predicted of them.
 
     Attributes:
         exact: eigenvalues of the exact kernel, in ascending order.
-        distance: of the prediction to them, see `SpectrumPrediction.distance_to`.
+        distance: of the prediction to them, see `Prediction.distance_to`.
     """
 
     exact: Array
@@ -133,7 +133,7 @@ def _spectrum(model: DEQ, data: Data, kernel: str) -> Spectrum:
     found = (
         scenario.predict(model, samples, kernel)
         if started is None
-        else SpectrumPrediction(started.result(), None)
+        else Prediction(started.result(), None)
     )
     return Spectrum(found.limit, found.equivalent, exact, found.distance_to(exact))
 
