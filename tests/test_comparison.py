@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -50,15 +49,8 @@ def rows() -> np.ndarray:
 
 
 def row(contestant: str, seconds: float, error: float = 1e-15, **more: Any) -> dict[str, Any]:
-    return {
-        "φ": "relu",
-        "n": 10,
-        "contestant": contestant,
-        "seconds": seconds,
-        "CK error": error,
-        "NTK error": error,
-        **more,
-    }
+    made = {"φ": "relu", "n": 10, "contestant": contestant, "seconds": seconds}
+    return made | {"CK error": error, "NTK error": error} | more
 
 
 # --- marks ---------------------------------------------------------------------------------------------
@@ -87,13 +79,6 @@ def test_rounding_and_other_groups_are_no_losses(verdicts: ModuleType) -> None:
     assert "loses none" in verdicts.listed(made, ("φ", "n"))
 
 
-def test_overlapping_times_are_a_loss_that_says_so(verdicts: ModuleType) -> None:
-    ours = row("notsodeep", 2.0, **{"all seconds": [1.0, 2.0, 3.0]})
-    peer = row("peer", 1.5, **{"all seconds": [1.4, 1.5, 1.6]})
-    made = verdicts.marked([ours, peer], verdicts.TIME_AND_MEMORY, ("n",))
-    assert made[0][verdicts.REMARK] == "slower than peer (1.3×, ranges overlap)"
-
-
 def test_accuracy_is_better_when_it_is_larger(verdicts: ModuleType) -> None:
     ours = {"contestant": "notsodeep: NTK", "test accuracy": 0.90, "test rows": 400}
     peer = {"contestant": "RBF", "test accuracy": 0.92, "test rows": 400}
@@ -119,32 +104,6 @@ def test_a_peer_that_fails_is_a_line_that_says_why(verdicts: ModuleType) -> None
     assert "Nothing to compare" in verdicts.listed(made, ("φ", "n"))
 
 
-# --- turns ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_one_that_fails_does_not_stop_the_others(peers: Any, tmp_path: Path) -> None:
-    turns = peers("turns")
-    folder = ROOT / "benchmarks" / "peers"
-    program = f"""
-import json, sys
-sys.path.insert(0, {str(folder)!r})
-from turns import only_answers_on_stdout, take_turns
-with only_answers_on_stdout() as say:
-    figures, result = take_turns(lambda: (lambda: 7), 2, say)
-    open(sys.argv[1] + ".json", "w").write(json.dumps(figures | {{"result": result}}))
-    say({{}})
-"""
-    good = turns.Entry("good", lambda output: [sys.executable, "-c", program, str(output)], 2)
-    bad = turns.Entry("bad", lambda output: [sys.executable, "-c", "raise SystemExit('no luck')"], 1)
-    steps: list[str] = []
-    found = turns.play([bad, good], tmp_path, steps.append)
-    assert found["bad"] == {"not measured": "ended with code 1: no luck"}
-    assert found["good"]["result"] == 7
-    assert len(found["good"]["seconds"]) == 2
-    assert sorted(steps) == ["bad", "bad", "good", "good", "good"]
-
-
 # --- the page ------------------------------------------------------------------------------------------
 
 
@@ -156,63 +115,6 @@ def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
     assert [text.count(mark) for mark in marks] == [1] * len(marks)
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
-
-
-def test_filling_keeps_the_prose(peers: Any) -> None:
-    pages, harness = peers("pages"), peers("harness")
-    text = PAGE.read_text(encoding="utf-8")
-    start, end = pages.marks("networks")
-    filled = harness.filled(harness.filled(text, start, end, "first"), start, end, "second")
-    assert filled.split(start)[0] == text.split(start)[0]
-    assert filled.split(end)[1] == text.split(end)[1]
-    assert filled.split(start)[1].split(end)[0].strip() == "second"
-
-
-def made_up_network(ours: list[float], peer: list[float]) -> dict[str, Any]:
-    """One network as peers/torchdeq/compare.py records it, of which the page reads a part."""
-    accuracy = {"residual": 1e-7, "gradient error": 1e-7}
-    return {
-        "activation": "tanh",
-        "m": 64,
-        "target": 1e-6,
-        "ours": accuracy,
-        "theirs": {"fixed_point_iter": accuracy},
-        "ours, same tolerance": accuracy,
-        "theirs, same tolerance": {"fixed_point_iter": accuracy},
-        "phantom": {"1": 0.3, "5": 0.003},
-        "seconds": {mode: {"ours": ours, "fixed_point_iter": peer} for mode in ("forward", "training")},
-        "megabytes": {
-            f"{mode}, {side}": 4.0 for mode in ("forward", "training") for side in ("ours", "peer")
-        },
-    }
-
-
-def test_a_network_that_is_slower_is_marked_in_its_section(peers: Any) -> None:
-    pages = peers("pages")
-    slower = pages.networks_text([made_up_network([3.0, 3.1, 3.2], [1.0, 1.1, 1.2])])
-    assert slower.count("**slower than TorchDEQ, from zero (2.8×)**") == 2  # outputs, and the gradient
-    faster = pages.networks_text([made_up_network([1.0], [2.0])])
-    assert "loses none" in faster
-    missing = pages.networks_text([{"activation": "tanh", "m": 64, "not measured": "no environment"}])
-    assert "not measured: no environment" in missing
-
-
-def test_questions_are_answered_by_running(peers: Any) -> None:
-    questions = peers("questions")
-
-    def tanh() -> str:
-        return "yes"
-
-    def error_bound() -> str:
-        raise ValueError("none here")
-
-    answers = json.loads(questions.answered({"tanh": tanh, "error_bound": error_bound, "other": None}))
-    assert answers == {"tanh": "yes", "error_bound": "raises ValueError: none here"}
-    rows = questions.table_rows({"notsodeep": answers, "peer": "no environment"})
-    by_question = {row["question"]: row for row in rows}
-    assert by_question[questions.QUESTIONS["tanh"]]["notsodeep"] == "yes [run]"
-    assert by_question[questions.QUESTIONS["accelerator"]]["notsodeep"].endswith("[docs]")
-    assert {row["peer"] for row in rows} == {"not measured: no environment"}
 
 
 # --- contestants ---------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
-import notsodeep as nsd
 from notsodeep.fingerprint import describe, differences, digest, fingerprint
 from notsodeep.gaussian.activations import Activation, activation, custom_activation
 from notsodeep.models import DEQ, Explicit, model_from_dict
@@ -77,7 +76,6 @@ def test_a_model_comes_back_equal_with_its_fingerprint(model: Model, norm: float
     assert back == model
     # Text says it all: it does not matter what data the model is used on.
     assert fingerprint(back, norm) == fingerprint(model)
-    assert fingerprint(pickle.loads(pickle.dumps(model))) == fingerprint(model)
 
 
 def numbers(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -103,24 +101,6 @@ def test_the_last_bit_of_every_number_counts(model: Model, data: st.DataObject) 
     assert len(differences(describe(model), describe(other))) == 1
 
 
-def test_numbers_count_by_their_value_not_by_how_they_came() -> None:
-    pairs = [
-        (
-            DEQ(activation("hard_tanh", a=1, c=7), 0.2),
-            DEQ(activation("hard_tanh", a=1.0, c=np.float64(7)), 0.2),
-        ),
-        (DEQ("hard_tanh", 0.2), DEQ(activation("hard_tanh", a=1.0, c=1.0), 0.2)),
-        (Explicit(["relu"]), Explicit([activation("relu").scaled(-1.0).scaled(-1.0)])),
-        (DEQ("tanh", 0.2, bias2=0.0), DEQ("tanh", 0.2, bias2=-0.0)),
-    ]
-    for one, other in pairs:
-        assert one == other
-        assert fingerprint(one) == fingerprint(other)
-    narrow = activation("leaky_relu", a=np.float32(0.1))
-    assert describe(Explicit([narrow]))["layers"][0]["parameters"]["a"] == float(np.float32(0.1))
-    assert model_from_dict(json.loads(json.dumps(Explicit([narrow]).to_dict()))) == Explicit([narrow])
-
-
 NEAR = {
     "a wide clip": (DEQ(activation("hard_tanh", c=7), 0.2), DEQ(activation("hard_tanh", c=9), 0.2)),
     "a shift": (DEQ("tanh", 0.2), DEQ(activation("tanh").shifted(1e-15), 0.2)),
@@ -128,8 +108,6 @@ NEAR = {
         DEQ(activation("formula", expression="x * sigmoid(1.702 * x)"), 0.2),
         DEQ(activation("formula", expression="x * sigmoid(1.7020000001 * x)"), 0.2),
     ),
-    "a layer more": (Explicit(["relu"]), Explicit(["relu", "relu"])),
-    "kind": (DEQ("relu", 0.0, 1.0), Explicit(["relu"])),
     "a name": (Explicit(["tanh"]), Explicit([custom_activation(lambda x: 0.3 * np.arctan(x))])),
 }
 
@@ -179,10 +157,6 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
     "a wave in step with powers of two": (
         callable_model(lambda x: np.tanh(x)),
         callable_model(lambda x: np.tanh(x) + 1e-6 * np.sin(8.0 * np.pi * x)),
-    ),
-    "amplitude": (
-        callable_model(np.tanh),
-        DEQ(custom_activation(np.tanh).scaled(np.nextafter(1.0, 2.0)), 0.2),
     ),
     "offset": (callable_model(np.tanh), DEQ(custom_activation(np.tanh).shifted(1e-300), 0.2)),
     "kinks": (callable_model(np.tanh), callable_model(np.tanh, kinks=(0.5,))),
@@ -250,16 +224,6 @@ def test_callables_are_compared_as_far_out_as_the_data_need() -> None:
     assert fingerprint(wide[0], 1.0) != fingerprint(wide[1], 1.0)
 
 
-@pytest.mark.slow
-def test_what_is_not_finite_far_out_has_a_fingerprint() -> None:
-    one = callable_model(
-        lambda x: np.exp(np.minimum(x, 0.0)) + np.where(np.abs(x) > 300.0, np.inf, 0.0), kinks=(0.0,)
-    )
-    other = callable_model(lambda x: np.exp(np.minimum(x, 0.0)), kinks=(0.0,))
-    assert fingerprint(one, 40.0) != fingerprint(other, 40.0)
-    assert fingerprint(one, 1.0) == fingerprint(other, 1.0)
-
-
 # --- how far out the data reach -----------------------------------------------------------------------------------
 
 
@@ -271,12 +235,3 @@ def test_the_largest_variance_is_that_of_the_equilibrium() -> None:
     assert_close(network.largest_variance(2.0), 9.0 * 4.0 / 2.0, Oracle.CLOSED_FORM)
     # A cosine is largest where its input is smallest.
     assert_close(Explicit(["cos", "relu"]).largest_variance(0.5), 1.0, Oracle.CLOSED_FORM)
-
-
-@pytest.mark.slow
-def test_a_variance_without_limit_is_followed_for_a_while() -> None:
-    explosive = callable_model(lambda x: 4.0 * x)
-    with pytest.raises(nsd.ConvergenceError):
-        explosive.preactivation_variance(1.0)
-    assert 1e6 <= explosive.largest_variance(1.0) < np.inf
-    assert fingerprint(explosive, 1.0) != fingerprint(callable_model(lambda x: 4.0 * np.abs(x), kinks=(0.0,)))

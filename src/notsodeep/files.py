@@ -125,9 +125,7 @@ def new_path(path: Path, overwrite: bool = False) -> Path:
     if exists and not overwrite:
         raise InputError(f"{path} exists. Give another name, or add --overwrite to replace it.")
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(
-            f"{path} cannot be written: {parent} is not a writable folder. Give another path."
-        )
+        raise InputError(f"{path} cannot be written: {parent} is not a writable folder. Give another path.")
     return path
 
 

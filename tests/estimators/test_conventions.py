@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -106,13 +104,6 @@ def test_saved_with_joblib_and_with_skops_which_runs_no_code(model):
     np.testing.assert_array_equal(skops.loads(stored, trusted=unknown).predict(X), fitted.predict(X))
 
 
-@pytest.mark.slow
-def test_torch_is_not_needed():
-    code = "import sys, notsodeep.estimators; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 def test_a_clone_has_the_parameters_and_nothing_that_was_learnt():
     phi = nsd.activation("elu", alpha=0.7)
     X, y = small()
@@ -138,12 +129,9 @@ BAD = {
     "an unknown activation": (DEQKernelRidge(activation="tan"), "no activation 'tan'"),
     "an activation that is a number": (DEQKernelRidge(activation=3), "An activation is a name, .* not int"),
     "a negative ridge": (DEQKernelRidge(alpha=-1.0), "alpha must be finite and not negative"),
-    "a ridge in words": (DEQKernelRidge(alpha="small"), "alpha must be a number"),
-    "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
     "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
-    "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
 }
 
@@ -197,13 +185,3 @@ def test_the_columns_of_a_table_keep_their_names(model):
     assert_close(getattr(fitted, use)(table), plain, Oracle.QUADRATURE)
     with pytest.raises(ValueError, match="feature names"):
         getattr(fitted, use)(table.rename(columns={"c0": "other"}))
-
-
-def test_features_come_as_a_table_if_asked():
-    pandas = pytest.importorskip("pandas")
-    X, _ = small()
-    table = pandas.DataFrame(X, index=range(10, 10 + len(X)))
-    table.columns = [f"c{i}" for i in range(X.shape[1])]
-    made = DEQFeatures(5, random_state=0).set_output(transform="pandas").fit_transform(table)
-    assert list(made.columns) == [f"deqfeatures{i}" for i in range(5)]
-    assert list(made.index) == list(table.index)

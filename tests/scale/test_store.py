@@ -147,14 +147,9 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
     ("change", "words"),
     [
         ({"model": nsd.DEQ("relu", 0.3)}, "another model"),
-        (
-            {"model": nsd.DEQ(nsd.custom_activation(lambda x: np.maximum(x, 0.01 * x), kinks=(0.0,)), 0.2)},
-            "another model",
-        ),
         ({"of": "preactivations"}, "another kernel"),
         ({"depth": 3}, "another model"),
         ({"X": 0.5}, "other rows X"),
-        ({"X": slice(0, 299)}, "another shape"),
         ({"storage": "float32"}, "another precision"),
         ({"block": 128}, "another block size"),
     ],
@@ -165,61 +160,34 @@ def test_a_store_of_another_run_is_refused_and_left_alone(
 ) -> None:
     compute(samples, tmp_path / "G.zarr")
     before = contents(tmp_path)
-    asked = {"model": DEQ, "X": 1.0, "block": 64, **change}
-    scale = asked.pop("X")
-    X = samples[scale] if isinstance(scale, slice) else samples * scale
-    with pytest.raises(nsd.InputError, match=words) as caught:
-        nsd.conjugate_kernel(asked.pop("model"), X, out=tmp_path / "G.zarr", **asked)
-    assert "Nothing was changed" in str(caught.value)
+    call = {"model": DEQ, "X": 1.0, "block": 64, **change}
+    with pytest.raises(nsd.InputError, match=f"{words}.*Nothing was changed"):
+        nsd.conjugate_kernel(call.pop("model"), call.pop("X") * samples, out=tmp_path / "G.zarr", **call)
     assert contents(tmp_path) == before
-
-
-CLIPPED = nsd.activation("hard_tanh", c=7)
-ALIKE: dict[str, tuple[nsd.Activation, nsd.Activation, str]] = {
-    # Alike on [-6, 6] and in their names; on these rows the kernels differ by a third and more.
-    "parameters": (
-        CLIPPED,
-        nsd.activation("hard_tanh", c=9),
-        r"model.activation.parameters.c: 7.0 there, 9.0 here",
-    ),
-    "callables": (
-        nsd.custom_activation(lambda x: np.clip(x, -7, 7), kinks=(-9, -7, 7, 9)),
-        nsd.custom_activation(lambda x: np.clip(x, -9, 9), kinks=(-9, -7, 7, 9)),
-        "model.activation.callable.values",
-    ),
-    "far out": (
-        nsd.custom_activation(lambda x: np.clip(x, -70, 70), kinks=(-90, -70, 70, 90)),
-        nsd.custom_activation(lambda x: np.clip(x, -90, 90), kinks=(-90, -70, 70, 90)),
-        "model.activation.callable.values",
-    ),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "other", "words"), ALIKE.values(), ids=list(ALIKE))
-def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(
-    samples, tmp_path: Path, one: nsd.Activation, other: nsd.Activation, words: str
-) -> None:
-    """Run again, or resumed, with another model in the same folder: refused, and the store left alone."""
+def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(samples, tmp_path: Path) -> None:
+    """Resumed with another model in the same folder: refused, and the store left alone."""
     X = 30.0 * samples[:70]
+    one, other = (
+        nsd.DEQ(nsd.custom_activation(lambda x, c=c: np.clip(x, -c, c), kinks=(-9, -7, 7, 9)), 0.2)
+        for c in (7, 9)
+    )
 
-    def stop(done: int, total: int, news: object) -> None:
+    def stop(done: int, total: int, message: object) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "G.zarr", block=64)
     with pytest.raises(KeyboardInterrupt):
-        nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64, progress=stop)
+        nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64, progress=stop)
     before = contents(tmp_path)
-    for name in ("G.zarr", "H.zarr"):
-        with pytest.raises(nsd.InputError, match=f"another model.*{words}"):
-            nsd.conjugate_kernel(nsd.DEQ(other, 0.2), X, out=tmp_path / name, block=64)
+    with pytest.raises(nsd.InputError, match=r"another model.*model\.activation\.callable\.values"):
+        nsd.conjugate_kernel(other, X, out=tmp_path / "H.zarr", block=64)
     assert contents(tmp_path) == before
-    # The same model goes on.
-    resumed = nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64)
-    assert resumed.run == open_kernel(tmp_path / "G.zarr").run
-    found = kernels.conjugate_kernel(nsd.DEQ(other, 0.2), X)
-    assert np.abs(found - np.asarray(resumed)).max() > 1e-9 * np.abs(found).max()
+    resumed = np.asarray(nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64))
+    assert_close(resumed, kernels.conjugate_kernel(one, X), Oracle.IDENTITY)
+    assert np.abs(kernels.conjugate_kernel(other, X) - resumed).max() > 1e-9 * np.abs(resumed).max()
 
 
 def test_a_store_of_another_version_is_refused_and_can_be_removed(samples, tmp_path: Path) -> None:

@@ -106,15 +106,6 @@ def _print(proof: Certificate) -> None:
         sides = (f"{one.left:.4g}", f"{one.right:.4g}", f"{one.ratio:.3g} {mark}")
         table.add_row(f"({one.number})", one.printed, one.meaning, *sides)
     console.print(table)
-    measured, constants = proof.measured, proof.constants
-    numbers: dict[str, Any] = {
-        "λ_*": proof.gram.least, "λ_0": measured.least, "‖W‖₂": measured.recurrent, "‖U‖₂": measured.inputs,
-        "‖a‖": measured.readout, "c_w": constants.c_w, "c_u": constants.c_u, "c_a": constants.c_a,
-        "λ_min(H)/λ_0": proof.tangent.gain_over_bound,
-    }  # fmt: skip
-    table = Table(*numbers)
-    table.add_row(*(f"{float(value):.4g}" for value in numbers.values()))
-    console.print(table)
     say(proof.explain())
 
 

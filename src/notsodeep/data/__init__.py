@@ -1,7 +1,7 @@
 """Data: mixtures and spheres to draw from, the statistics the theory needs, real data by name."""
 
 from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
-from notsodeep.data.mixtures import Diagonal, Factor, GaussianMixture, UnitSphere
+from notsodeep.data.mixtures import Covariance, GaussianMixture, UnitSphere
 from notsodeep.data.preprocessing import SCALES, Preprocessing, RowInspection, inspect_rows
 from notsodeep.data.statistics import ClassStatistics, MixtureStatistics
 from notsodeep.data.table_files import TableData, open_table, read_table
@@ -10,9 +10,8 @@ __all__ = [
     "NAMES",
     "SCALES",
     "ClassStatistics",
+    "Covariance",
     "Dataset",
-    "Diagonal",
-    "Factor",
     "GaussianMixture",
     "MixtureStatistics",
     "Preprocessing",

@@ -22,61 +22,36 @@ _ROUNDING = 1e-10
 _PAPER_STRIDE = 8
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class Diagonal:
-    """A diagonal covariance C = diag(variances): p numbers, whatever p."""
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """A covariance C = diag(variances) + L Lᵀ: p numbers for a diagonal, p r for a factor L of r columns.
+
+    Attributes:
+        variances: the diagonal part, shape (p,).
+        factor: L, shape (p, r); r is 0 for a diagonal covariance.
+    """
 
     variances: Array
+    factor: Array
 
-    def __init__(self, variances: ArrayLike) -> None:
+    @classmethod
+    def of_variances(cls, variances: ArrayLike) -> Covariance:
+        """Construct the diagonal covariance with these variances."""
         values = as_floats(variances, "The diagonal of a covariance", ndim=1)
         if values.size == 0 or values.min() < 0:
             raise InputError("The diagonal of a covariance holds variances: at least one, none negative.")
-        object.__setattr__(self, "variances", frozen(values))
+        return cls(frozen(values), np.zeros((len(values), 0)))
 
-    @property
-    def dimension(self) -> int:
-        """The number p of rows and columns."""
-        return len(self.variances)
-
-    def trace(self) -> float:
-        """Return tr C."""
-        return float(self.variances.sum())
-
-    def diagonal(self) -> Array:
-        """Return the p diagonal entries of C."""
-        return self.variances
-
-    def to_dense(self) -> Array:
-        """Return C as a p × p array."""
-        return np.diag(self.variances)
-
-    def __matmul__(self, block: Array) -> Array:
-        return self.variances[:, None] * block
-
-    def trace_product(self, other: Covariance) -> float:
-        """Return tr(C C')."""
-        return float(self.variances @ other.diagonal())
-
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw n independent vectors from N(0, C), in rows."""
-        return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
-
-
-@dataclass(frozen=True, eq=False, init=False)
-class Factor:
-    """A covariance C = L Lᵀ with L of p rows and r columns; r may be far smaller than p."""
-
-    factor: Array
-
-    def __init__(self, factor: ArrayLike) -> None:
+    @classmethod
+    def of_factor(cls, factor: ArrayLike) -> Covariance:
+        """Construct C = L Lᵀ from L of p rows; its number of columns may be far smaller than p."""
         values = as_floats(factor, "The factor L of a covariance", ndim=2)
         if values.size == 0:
             raise InputError(f"The factor L of a covariance is empty (shape {values.shape}).")
-        object.__setattr__(self, "factor", frozen(values))
+        return cls(np.zeros(len(values)), frozen(values))
 
     @classmethod
-    def of_matrix(cls, matrix: ArrayLike) -> Factor:
+    def of_matrix(cls, matrix: ArrayLike) -> Covariance:
         """Factor a symmetric positive semi-definite matrix: Cholesky, or its eigenvectors where it is singular."""
         values = as_floats(matrix, "A covariance matrix", ndim=2)
         if values.shape[0] != values.shape[1] or values.size == 0:
@@ -89,62 +64,61 @@ class Factor:
             )
         symmetric = (values + values.T) / 2
         try:
-            return cls(np.linalg.cholesky(symmetric))
+            return cls.of_factor(np.linalg.cholesky(symmetric))
         except np.linalg.LinAlgError:
             spectrum, vectors = np.linalg.eigh(symmetric)
         if spectrum[0] < -_ROUNDING * max(spectrum[-1], 0.0):
             raise InputError(
                 f"A covariance matrix must be positive semi-definite; its smallest eigenvalue is {spectrum[0]:.3g}."
             )
-        return cls(vectors * np.sqrt(np.maximum(spectrum, 0.0)))
+        return cls.of_factor(vectors * np.sqrt(np.maximum(spectrum, 0.0)))
 
     @property
     def dimension(self) -> int:
         """The number p of rows and columns."""
-        return int(self.factor.shape[0])
+        return len(self.variances)
 
-    def trace(self) -> float:
-        """Return tr C."""
-        return float(np.vdot(self.factor, self.factor))
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether C is given by its diagonal alone."""
+        return self.factor.shape[1] == 0
 
     def diagonal(self) -> Array:
         """Return the p diagonal entries of C."""
-        return squared_norms(self.factor)
+        return self.variances + squared_norms(self.factor)
 
     def to_dense(self) -> Array:
         """Return C as a p × p array."""
-        return self.factor @ self.factor.T
+        return np.diag(self.variances) + self.factor @ self.factor.T
 
     def __matmul__(self, block: Array) -> Array:
-        return self.factor @ (self.factor.T @ block)
+        return self.variances[:, None] * block + self.factor @ (self.factor.T @ block)
 
     def trace_product(self, other: Covariance) -> float:
-        """Return tr(C C'); for two factors as ||L'ᵀ L||_F², which cannot be negative."""
-        if isinstance(other, Diagonal):
-            return other.trace_product(self)
-        return float(np.sum((other.factor.T @ self.factor) ** 2))
+        """Return tr(C C'); the part of two factors is ||L'ᵀ L||_F², which cannot be negative."""
+        mixed = self.variances @ other.diagonal() + other.variances @ squared_norms(self.factor)
+        return float(mixed + np.sum((other.factor.T @ self.factor) ** 2))
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """Draw n independent vectors from N(0, C), in rows."""
+        if self.is_diagonal:
+            return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
         return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
 
 
-Covariance = Diagonal | Factor
-
-
 def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
-    """Convert a number, a vector, a matrix or a ready representation to a covariance in `dimension` dimensions."""
+    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
     if isinstance(value, Covariance):
         covariance = value
     elif np.ndim(value) == 0:
         variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
-        covariance = Diagonal(np.full(dimension, variance))
+        covariance = Covariance.of_variances(np.full(dimension, variance))
     else:
-        covariance = Diagonal(value) if np.ndim(value) == 1 else Factor.of_matrix(value)
+        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
     if covariance.dimension != dimension:
         raise InputError(
             f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
-            "give a number, p variances, a p × p matrix, or Factor(L) with p rows."
+            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
         )
     return covariance
 
@@ -156,7 +130,7 @@ class GaussianMixture(Shown):
     Args:
         means: the μ_a in rows, shape (K, p).
         covariances: one C_a per class: a number (a multiple of the identity), p variances (a diagonal),
-            a p × p matrix, or `Factor(L)` for C_a = L Lᵀ. One number applies to all classes.
+            a p × p matrix, or `Covariance.of_factor(L)` for C_a = L Lᵀ. One number applies to all classes.
         weights: relative class weights, divided by their sum; equal if None.
     """
 
@@ -207,7 +181,7 @@ class GaussianMixture(Shown):
 
     def trace(self, a: int) -> float:
         """Return tr C_a."""
-        return self.covariances[a].trace()
+        return float(self.covariances[a].diagonal().sum())
 
     def trace_product(self, a: int, b: int) -> float:
         """Return tr(C_a C_b)."""
@@ -237,7 +211,7 @@ class GaussianMixture(Shown):
             "classes": self.classes,
             "p": self.p,
             "weights": self.weights,
-            "covariances": [type(one).__name__ for one in self.covariances],
+            "traces": [self.trace(a) for a in range(self.classes)],
         }
 
 
