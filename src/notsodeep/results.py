@@ -25,7 +25,7 @@ class KernelInfo(Shown):
             straight pieces), "series" (Mehler's, with the bound (3.15)), "table" (with a measured error), "integral"
             (Price's), "quadrature".
         caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
-            of which nothing but its values is known.
+            which is known by its values only.
         checked_pairs: entries that were recomputed by independent quadrature.
         largest_difference: the largest difference that this found, as an error of an entry, relative as `error_bound`.
         recomputed: a difference was beyond the stated bound, or an entry was not finite, so that the kernel was

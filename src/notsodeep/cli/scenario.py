@@ -223,9 +223,9 @@ class Data:
         """Read images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions."""
         table = self._read_images()
         shape = table.rows.shape
-        found = scaled_samples(replace(table, rows=table.rows.reshape(len(table.rows), -1)), self.scale)
+        scaled = scaled_samples(replace(table, rows=table.rows.reshape(len(table.rows), -1)), self.scale)
         factor = 1.0 if self.scale == "none" else float(np.prod(shape[2:])) ** 0.5
-        return replace(found, rows=factor * found.rows.reshape(shape))
+        return replace(scaled, rows=factor * scaled.rows.reshape(shape))
 
     def parts(self, images: bool = False) -> tuple[LabelledPart, LabelledPart]:
         """Return the training and the test part, each samples and labels, not scaled.
@@ -244,14 +244,14 @@ class Data:
         train, test = ((as_images(name, part.X) if images else part.X, part.y) for part in both)
         return train, test
 
-    def required_labels(self, found: TableData | PreparedSamples) -> NDArray[Any]:
+    def required_labels(self, samples: TableData | PreparedSamples) -> NDArray[Any]:
         """Return the labels of the samples, or say how to name them."""
-        if found.labels is None:
+        if samples.labels is None:
             raise InputError(
                 f"{self.source} has no labels. Name their column (--label-column), or a file with one label per row "
                 "(--labels y.npy)."
             )
-        return found.labels
+        return samples.labels
 
     def smaller(self, total: int) -> tuple[Self, ...]:
         """Return these data at an eighth, a quarter, a half and all of `total` samples; drawn ones keep p/n."""
@@ -309,9 +309,9 @@ class Data:
         labels, note = open_labels(self.labels, table.total, self.n)
         return replace(table, labels=labels, note=f"{table.note} {note}".strip())
 
-    def _split(self, found: TableData | PreparedSamples) -> tuple[LabelledPart, LabelledPart]:
+    def _split(self, samples: TableData | PreparedSamples) -> tuple[LabelledPart, LabelledPart]:
         """Set a fifth of each class, drawn by `seed`, apart for testing."""
-        rows, labels = found.rows, self.required_labels(found)
+        rows, labels = samples.rows, self.required_labels(samples)
         if labels.dtype.kind == "f":
             raise InputError(
                 f"The labels of {self.source} are numbers with fractions, not classes. Name another column."

@@ -215,9 +215,9 @@ def _parse_idx(compressed: bytes, path: Path, axes: int) -> NDArray[np.uint8]:
 def _read_cifar10(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     if folder is not None:
         return _from_npz(folder / "cifar10" / "cifar10_subset.npz", split, _PIXEL)
-    pixels, labels, *rest = _from_openml("CIFAR_10", (1000,) * 10, split)
+    pixels, labels, full_scale, source = _from_openml("CIFAR_10", (1000,) * 10, split)
     # OpenML keeps the published layout, a plane of 32 × 32 per colour; the local images have colours last.
-    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels, *rest
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels, full_scale, source
 
 
 def _read_cifar10_vgg19(name: str, split: DataSplit, folder: Path | None) -> _Raw:

@@ -81,7 +81,7 @@ class Covariance:
     @property
     def is_diagonal(self) -> bool:
         """Whether C is given by its diagonal alone."""
-        return self.factor.shape[1] == 0
+        return bool(self.factor.shape[1] == 0)
 
     def diagonal(self) -> Array:
         """Return the p diagonal entries of C."""

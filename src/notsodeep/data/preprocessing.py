@@ -70,33 +70,33 @@ class RowInspection:
     @property
     def findings(self) -> tuple[str, ...]:
         """What is unusual about the rows, each as a part of a sentence."""
-        found = []
+        unusual = []
         if not 1.0 / _NORM_FACTOR < self.norm < _NORM_FACTOR:
-            found.append(f"their norm is {self.norm:.3g} instead of about 1")
+            unusual.append(f"their norm is {self.norm:.3g} instead of about 1")
         if self.common > _PARALLEL:
-            found.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
+            unusual.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
         elif self.common > _COMMON:
-            found.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
+            unusual.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
         if self.has_one_wide_column:
-            found.append(f"column {self.widest} has {self.widest_share:.1%} of the variance")
+            unusual.append(f"column {self.widest} has {self.widest_share:.1%} of the variance")
         elif self.is_narrow:
-            found.append(
+            unusual.append(
                 f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
             )
-        return tuple(found)
+        return tuple(unusual)
 
     @property
     def advice(self) -> str:
         """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
-        found = self.findings
-        if not found:
+        unusual = self.findings
+        if not unusual:
             return ""
         remedy = (
             "scale 'standard' gives every column the same weight"
             if self.is_narrow
             else "scale 'auto' centres them and brings them to norm 1"
         )
-        return f"The rows are unusual: {', '.join(found)}; {remedy}."
+        return f"The rows are unusual: {', '.join(unusual)}; {remedy}."
 
     @property
     def summary(self) -> str:

@@ -48,7 +48,7 @@ class ClassStatistics(Shown):
             and therefore not forced to be.
         sizes: n_a, shape (K,).
         p: the dimension of the data.
-        classes_: the labels the classes had, sorted; code a stands for `classes_[a]`.
+        classes_: the sorted labels of the classes; code a is the class `classes_[a]`.
         means: E x in class a, that is μ_a/√p, exact or estimated, shape (K, p).
         traces: tr Σ_a = tr C_a/p, exact or estimated, shape (K,).
         exact: whether means and traces are the true ones.

@@ -87,12 +87,12 @@ def read_table(
     check_extension(Path(name))
     extension = PurePath(name).suffix.lower()
     if extension == ".csv":
-        found = _csv_table(file, name, label_column)
+        table = _csv_table(file, name, label_column)
     elif extension == ".npy":
-        found = _npy_table(file, name, label_column)
+        table = _npy_table(file, name, label_column)
     else:
-        found = _npz_table(file, name, label_column, member)
-    rows, labels, note = found.rows, found.labels, found.note
+        table = _npz_table(file, name, label_column, member)
+    rows, labels, note = table.rows, table.labels, table.note
     if rows.ndim in (3, 4) and 0 not in rows.shape:
         size = " × ".join(map(str, rows.shape[1:]))
         rows = rows.reshape(len(rows), -1)
@@ -126,16 +126,16 @@ def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDA
         raise InputError(f"There is no file {path}.")
     with place.open("rb") as file:
         if place.suffix.lower() == ".npy":
-            found = _read_npy(file, str(path))
+            labels = _read_npy(file, str(path))
         elif place.suffix.lower() == ".csv":
-            found, note = _csv_labels(file, str(path), total)
+            labels, note = _csv_labels(file, str(path), total)
         else:
             raise InputError(f"Unsupported extension of {path}; labels are read from .npy and .csv files.")
-    if found.ndim != 1 and found.shape[1:] != (1,):
-        raise InputError(f"{path} has shape {found.shape}; one label for each row is needed.")
-    if len(found) != total:
-        raise InputError(f"{path} has {len(found)} labels for {total} rows; one for each row is needed.")
-    return _labels(found.reshape(-1)[:n], str(path)), note
+    if labels.ndim != 1 and labels.shape[1:] != (1,):
+        raise InputError(f"{path} has shape {labels.shape}; one label for each row is needed.")
+    if len(labels) != total:
+        raise InputError(f"{path} has {len(labels)} labels for {total} rows; one for each row is needed.")
+    return _labels(labels.reshape(-1)[:n], str(path)), note
 
 
 def write_table(path: Path, matrix: Array) -> None:
@@ -191,13 +191,13 @@ def _refuse_large_header(file: BinaryIO, start: int) -> None:
 
 
 def _npy_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
-    found = _read_npy(file, name)
+    array = _read_npy(file, name)
     if label_column is None:
-        return TableData(found)
-    if found.ndim != 2:
-        raise InputError(f"--label-column needs a matrix; {name} has shape {found.shape}. Use --labels.")
-    column = _column(label_column, [], found.shape[1], name)
-    return TableData(np.delete(found, column, axis=1), found[:, column])
+        return TableData(array)
+    if array.ndim != 2:
+        raise InputError(f"--label-column needs a matrix; {name} has shape {array.shape}. Use --labels.")
+    column = _column(label_column, [], array.shape[1], name)
+    return TableData(np.delete(array, column, axis=1), array[:, column])
 
 
 def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str | None) -> TableData:
@@ -206,16 +206,10 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
             names = list(archive.files)
             others = [one for one in names if one != label_column]
             chosen = member or ("X" if "X" in others else others[0] if len(others) == 1 else None)
-            for wanted in (chosen, label_column or chosen):
-                if wanted not in names:
-                    raise InputError(
-                        f"{name} has the arrays {', '.join(names) or '(none)'}"
-                        + (
-                            f", and no {wanted}."
-                            if wanted
-                            else f": name one, as in {name}:{(others or ['X'])[0]}."
-                        )
-                    )
+            for one in (chosen, label_column or chosen):
+                if one not in names:
+                    remedy = f", and no {one}." if one else f": name one, as in {name}:{(others or 'X')[0]}."
+                    raise InputError(f"{name} has the arrays {', '.join(names) or '(none)'}{remedy}")
             labels = None if label_column is None else archive[label_column].reshape(-1)
             return TableData(archive[chosen], labels)
     except InputError:

@@ -29,7 +29,7 @@ FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
 # Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
-# while they are made.
+# while they are computed.
 _TABLE_BYTES = 40_000
 
 

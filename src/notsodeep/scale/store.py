@@ -126,11 +126,11 @@ class BlockArray:
 
 
 class KernelStore(BlockArray):
-    """A store that a run writes to; made by `open_store`, which holds the lock.
+    """A store that a run writes to; opened by `open_store`, which holds the lock.
 
     Attributes:
         finished: the blocks that are on the disk and have the right checksum.
-        repaired: blocks that were found missing or damaged when the store was opened; they run again.
+        repaired: blocks that were missing or damaged when the store was opened, and are computed again.
     """
 
     def __init__(self, path: Path, run: str) -> None:
@@ -239,7 +239,7 @@ def _open(path: Path) -> Any:
 
 
 def _described(array: Any, path: Path) -> dict[str, Any]:
-    """Return the description of the run that made a store, without its hash."""
+    """Return the description of the run that created a store, without its hash."""
     noted = dict(array.attrs.get(ATTRIBUTE) or {})
     if "format" not in noted:
         raise InputError(
@@ -338,8 +338,8 @@ class OnDisk:
 
     def record(self, cell: Cell, checksums: list[str], info: KernelInfo) -> None:
         """Record in the journals that the blocks of a cell are on disk."""
-        for store, found in zip(self.stores, checksums, strict=True):
-            store.record(FinishedBlock(cell, found, info))
+        for store, digits in zip(self.stores, checksums, strict=True):
+            store.record(FinishedBlock(cell, digits, info))
 
 
 Target = InMemory | OnDisk

@@ -27,7 +27,7 @@ class StoredKernel:
         shape: (n, n) or (n, k).
         dtype: the precision of the stored numbers.
         info: how the numbers were obtained, all blocks together.
-        repaired: blocks that the run that returned this object found damaged and computed again.
+        repaired: blocks that were damaged and that the run that returned this object computed again.
     """
 
     ndim = 2
