@@ -86,7 +86,9 @@ def _of_container() -> int | None:
 def _left_in(group: Path) -> int | None:
     """Bytes that a control group leaves to its processes; None if it sets no limit."""
     try:
-        limit, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
+        limit, used = (
+            int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
+        )
     except (OSError, ValueError):
         return None
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import re
 import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +47,16 @@ def with_answers(cases: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def value_of(line: str, **names: Any) -> Any:
-    """Run a line of Python, and return what it computes or assigns."""
+    """Run a line of Python, and return what it computes, assigns or prints."""
     before = {"nsd": nsd, **names}
-    scope = dict(before)
-    exec(f"_value = {line}" if "=" not in line.split("(")[0] else line, scope)
+    scope, printed = dict(before), io.StringIO()
+    is_assignment = "=" in line.split("(")[0]
+    with redirect_stdout(printed):
+        exec(line if is_assignment else f"_value = {line}", scope)
     changed = [
         value for name, value in scope.items() if name != "__builtins__" and before.get(name) is not value
     ]
-    assert changed, line
-    return changed[-1]
+    return changed[-1] if changed and changed[-1] is not None else printed.getvalue() or None
 
 
 SAMPLES: dict[str, tuple[Any, Any, Any]] = {

@@ -87,7 +87,8 @@ def _show_kernels(digits: _Digits, path: Path) -> bool:
     from notsodeep.kernels import both_kernels, conjugate_kernel
     from notsodeep.models import DEQ
 
-    spectra, first = {}, None
+    spectra: dict[str, Any] = {}
+    first = None
     table = Table("φ", "CK", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 %")
     with spinner("exact kernels"):
         for name in _ACTIVATIONS:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, as_count, one_of
+from notsodeep.validation import as_count, one_of
 
 DataSplit = Literal["train", "test"]
 Precision = Literal["float64", "float32"]
@@ -107,7 +107,7 @@ def load(
     return Dataset(samples, labels[chosen], name, split, source)
 
 
-def as_images(name: str, rows: Array) -> Array:
+def as_images(name: str, rows: NDArray[Any]) -> NDArray[Any]:
     """Reshape the rows of a data set of images to (n, channels, height, width)."""
     if name not in IMAGES:
         raise InputError(f"{name} has no images; choose one of {', '.join(IMAGES)}.")

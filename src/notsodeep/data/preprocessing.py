@@ -168,6 +168,11 @@ class Preprocessing:
         return cls(frozen(mean if how == "center" else nothing), 1.0, unit=how == "unit")
 
     @staticmethod
+    def words(how: str) -> str:
+        """Describe what the scaling with this name does to rows, as the end of a sentence."""
+        return _DONE[how]
+
+    @staticmethod
     def note(how: str, X_train: ArrayLike) -> str:
         """Describe in a sentence what the scaling with this name does to these samples."""
         seen = inspect_rows(X_train)
