@@ -63,7 +63,7 @@ def test_files_that_leave_a_question_get_an_answer() -> None:
         ("empty.npz",): "(none)",
         ("objects.npz",): "Python objects",
         ("short.npz", None, "y"): "30 rows and 3 labels",
-        ("rows.csv",): "add --label-column 'b'",
+        ("rows.csv",): "--label-column 'b'",
         ("rows.csv", None, "c"): "no column 'c'. It has a, b. Numbers go from 1 to 2",
         ("rows.txt",): "Unsupported extension .txt of rows.txt; expected one of .csv, .npy, .npz",
         ("none.csv",): "no file none.csv",

@@ -98,7 +98,9 @@ def read_table(
         rows = rows.reshape(len(rows), -1)
         note = f"Images of {size} were flattened into {rows.shape[1]} columns."
     if labels is not None and len(labels) != len(rows):
-        raise InputError(f"{name} has {len(rows)} rows and {len(labels)} labels; one for each row is needed.")
+        raise InputError(
+            f"The file {name} has {len(rows)} rows and {len(labels)} labels; one for each row is needed."
+        )
     checked = as_rows(rows[:n] if rows.ndim else rows, f"The file {name}")
     note = f"{note} {cut_note(n, len(rows))}".strip()
     return TableData(checked, None if labels is None else _labels(labels[:n], name), note, len(rows))
@@ -132,9 +134,11 @@ def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDA
         else:
             raise InputError(f"Unsupported extension of {path}; labels are read from .npy and .csv files.")
     if labels.ndim != 1 and labels.shape[1:] != (1,):
-        raise InputError(f"{path} has shape {labels.shape}; one label for each row is needed.")
+        raise InputError(f"The file {path} has shape {labels.shape}; one label for each row is needed.")
     if len(labels) != total:
-        raise InputError(f"{path} has {len(labels)} labels for {total} rows; one for each row is needed.")
+        raise InputError(
+            f"The file {path} has {len(labels)} labels for {total} rows; one for each row is needed."
+        )
     return _labels(labels.reshape(-1)[:n], str(path)), note
 
 
@@ -164,7 +168,7 @@ def check_extension(path: Path) -> None:
 def _read_npy(file: BinaryIO, name: str) -> NDArray[Any]:
     start = file.tell()
     if file.read(len(_NPY)) != _NPY:
-        raise InputError(f"{name} is not a NPY file. Write one with numpy.save('rows.npy', X).")
+        raise InputError(f"The file {name} is not a NPY file. Write one with numpy.save('rows.npy', X).")
     try:
         _refuse_large_header(file, start)
         return np.asarray(np.load(file, allow_pickle=False))
@@ -175,7 +179,7 @@ def _read_npy(file: BinaryIO, name: str) -> NDArray[Any]:
 
 def _unreadable(name: str, error: Exception) -> InputError:
     reason = "it holds Python objects" if "pickle" in str(error) else "its content does not fit its header"
-    return InputError(f"{name} cannot be read: {reason}. Write plain arrays of numbers with NumPy.")
+    return InputError(f"The file {name} cannot be read: {reason}. Write plain arrays of numbers with NumPy.")
 
 
 def _refuse_large_header(file: BinaryIO, start: int) -> None:
@@ -209,13 +213,13 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
             for one in (chosen, label_column or chosen):
                 if one not in names:
                     remedy = f", and no {one}." if one else f": name one, as in {name}:{(others or 'X')[0]}."
-                    raise InputError(f"{name} has the arrays {', '.join(names) or '(none)'}{remedy}")
+                    raise InputError(f"The file {name} has the arrays {', '.join(names) or '(none)'}{remedy}")
             labels = None if label_column is None else archive[label_column].reshape(-1)
             return TableData(archive[chosen], labels)
     except InputError:
         raise
     except zipfile.BadZipFile:
-        raise InputError(f"{name} is not a NPZ file. Write one with numpy.savez.") from None
+        raise InputError(f"The file {name} is not a NPZ file. Write one with numpy.savez.") from None
     # As for NPY files: damage has no common type.
     except Exception as error:
         raise _unreadable(name, error) from None
@@ -227,7 +231,7 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
 def _csv_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
     header, body = csv_cells(file, name)
     if not body:
-        raise InputError(f"{name} has no rows. One sample in each row is needed.")
+        raise InputError(f"The file {name} has no rows. One sample in each row is needed.")
     width = len(header or body[0][1])
     for number, cells in body:
         if len(cells) != width:
@@ -250,7 +254,7 @@ def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], st
     lines = [cells for _, cells in _lines(file, name, keep_blank=True)]
     if max(map(len, lines)) > 1:
         raise InputError(
-            f"{name} has {max(map(len, lines))} columns; labels are one column. Remove the others."
+            f"The file {name} has {max(map(len, lines))} columns; labels are one column. Remove the others."
         )
     words = ["".join(cells).strip() for cells in lines]
     first, others = words[0], words[1:]
@@ -259,8 +263,8 @@ def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], st
         return np.array(others), f"The first line of {name}, {first[:_LONGEST_CELL]!r}, was read as a header."
     if len(words) == total and is_name and (len(set(others)) < len(others) or all(map(is_number, others))):
         raise InputError(
-            f"{name} starts with {first[:_LONGEST_CELL]!r}, which looks like a header, followed by {len(others)} "
-            f"labels for {total} rows; one for each row is needed. If it is a label, add a header above it."
+            f"The file {name} starts with {first[:_LONGEST_CELL]!r}, which looks like a header, followed by "
+            f"{len(others)} labels for {total} rows; one for each row is needed. If it is a label, add a header."
         )
     return np.array(words), ""
 
@@ -277,18 +281,22 @@ def _lines(file: BinaryIO, name: str, keep_blank: bool = False) -> list[tuple[in
     try:
         text = file.read().decode("utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError:
-        raise InputError(f"{name} is not text in UTF-8. Save it as plain CSV, or as a NPY file.") from None
+        raise InputError(
+            f"The file {name} is not text in UTF-8. Save it as plain CSV, or as a NPY file."
+        ) from None
     reader = csv.reader(text, skipinitialspace=True)
     try:
         table = [(reader.line_num, cells) for cells in reader if keep_blank or "".join(cells).strip()]
     except csv.Error as error:
         raise InputError(f"Line {reader.line_num} of {name} is not CSV: {error}.") from None
     if not table:
-        raise InputError(f"{name} has no rows. One sample in each row is needed.")
+        raise InputError(f"The file {name} has no rows. One sample in each row is needed.")
     first = table[0][1]
     for sign, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(first) == 1 and sign in first[0]:
-            raise InputError(f"{name} is separated by {word}. Save it with commas and decimal points.")
+            raise InputError(
+                f"The file {name} is separated by {word}. Save it with commas and decimal points."
+            )
     return table
 
 
@@ -339,7 +347,7 @@ def _number(cell: str, name: str, row: int, column: int, header: list[str]) -> f
     called = repr(header[column][:_LONGEST_CELL]) if column < len(header) else str(column + 1)
     raise InputError(
         f"Row {row}, column {column + 1} of {name} has {repr(text) if text else 'an empty cell'}, not a number. If "
-        f"it is a label, add --label-column {called}. Otherwise fill or remove it."
+        f"it is a label, name its column: label column {called} (--label-column {called}). Otherwise fill or remove it."
     )
 
 
@@ -355,7 +363,7 @@ def _column(column: str, header: list[str], width: int, name: str) -> int:
         return number - 1 if number > 0 else width + number
     known = f"It has {', '.join(header[:12])}{', …' * (len(header) > 12)}." if header else "It has no header."
     raise InputError(
-        f"{name} has no column {column!r}. {known} Numbers go from 1 to {width}; -1 is the last."
+        f"The file {name} has no column {column!r}. {known} Numbers go from 1 to {width}; -1 is the last."
     )
 
 
