@@ -75,7 +75,6 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "jinja2": frozenset({"lab/report", "lab/explorer"}),
     "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
-    "pyarrow": frozenset({"data"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.

@@ -21,7 +21,7 @@ RUN = CliRunner()
 
 
 def test_a_verdict_in_words_and_as_json() -> None:
-    arguments = ["verdict", "--data", "digits", "--samples", "250", "--width", "64", "--train", "readout"]
+    arguments = ["verdict", "--data", "digits", "--n", "250", "--width", "64", "--train", "readout"]
     shown = RUN.invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     assert "Will the twin do? Yes." in shown.output

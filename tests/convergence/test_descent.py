@@ -205,8 +205,8 @@ def test_a_file_that_is_no_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps must be a whole number from 1 on"),
-        ({"every": 0}, "every must be a whole number from 1 on"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"every": 0}, "every must be a whole number of at least 1"),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": float("nan")}, "lr must be"),
         ({"dtype": "float16"}, "float64"),

@@ -288,7 +288,7 @@ def test_a_worse_model_is_found():
     assert found.matters
     assert found.names[0] == "relu"
     assert "matters" in str(found)
-    assert found.verdict in found._repr_html_()
+    assert found.verdict in str(found)
 
 
 def test_a_deq_alone_is_compared_with_its_alternatives():

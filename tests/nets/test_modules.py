@@ -338,7 +338,7 @@ def test_wrong_inputs_are_named(kind: str, bad: object, message: str) -> None:
 )
 def test_impossible_sizes_are_refused(kind: str, name: str, value: object) -> None:
     sizes = {"in_features": 4, "width": 15, "out_features": 3, name: value}
-    with pytest.raises(InputError, match=f"{name} must be a whole number from 1 on"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
         DEQNet(DEQ("tanh", 0.2), **sizes) if kind == "deq" else ExplicitNet(Explicit(["relu"]), **sizes)
 
 
@@ -355,7 +355,7 @@ def test_sizes_from_numpy_are_whole_numbers_too(kind: str) -> None:
         ({"train": "some"}, "train='some' is not known. Choose one of: all, readout"),
         ({"gradient": "exact"}, "Choose one of: implicit, phantom"),
         ({"on_failure": "shout"}, "Choose one of: raise, warn, ignore"),
-        ({"gradient": "phantom", "phantom_steps": 0}, "phantom_steps must be a whole number from 1 on"),
+        ({"gradient": "phantom", "phantom_steps": 0}, "phantom_steps must be a whole number of at least 1"),
     ],
 )
 def test_unknown_words_are_refused(options: dict, message: str) -> None:

@@ -26,7 +26,7 @@ _EXIT = {"yes": 0, "no": 3, "uncertain": 4}
 
 
 @app.command()
-@options.takes_data("digits", n=None, after_weights=True)
+@options.takes_data("digits", after_weights=True)
 def verdict(
     data: Data,
     weights: Annotated[

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.data import Diagonal, GaussianMixture, Isotropic
+from notsodeep.data import GaussianMixture
 from notsodeep.validation import Array, IntArray
 
 Values = NDArray[Any]  # float64 outside the support, complex128 inside
@@ -145,7 +145,7 @@ Shapes = Commuting | General
 def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
     """The classes of a mixture in the cheapest basis there is, in units of tau0."""
     means = mixture.means / tau0
-    if all(isinstance(covariance, Isotropic | Diagonal) for covariance in mixture.covariances):
+    if all(covariance.is_diagonal for covariance in mixture.covariances):
         diagonals = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1)
         return Commuting.of(diagonals / tau0**2, means)
     matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / tau0**2

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.linalg import block_diag
 
-from notsodeep.data import Diagonal, GaussianMixture, Isotropic
+from notsodeep.data import GaussianMixture
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.mixture_covariances import common_basis
 from notsodeep.models import Model
@@ -127,7 +127,7 @@ class _Inputs:
     def of(cls, mixture: GaussianMixture) -> _Inputs:
         p = mixture.p
         means = mixture.means / np.sqrt(p)
-        if all(isinstance(covariance, Isotropic | Diagonal) for covariance in mixture.covariances):
+        if all(covariance.is_diagonal for covariance in mixture.covariances):
             values = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1) / p
             return cls._grouped(values, means)
         matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / p

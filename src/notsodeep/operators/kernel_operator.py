@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from notsodeep.operators.block_sources import (
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, choose_block, make_job
-from notsodeep.scale.sample_sources import rows_of, survey
+from notsodeep.scale.sample_sources import plain_rows, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array, as_right_sides, one_of
 
@@ -97,13 +96,11 @@ class KernelOperator(SymmetricOperator):
         one_of(storage, STORAGES, "storage")
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
-        with ExitStack() as stack:
-            rows = stack.enter_context(rows_of(X, out=None if out is None else Path(out)))
-            if out is not None:
-                options = ComputeOptions(out, client, max_memory, storage, block, progress)
-                (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
-            samples = survey(rows, specified)
-            resources = stack.pop_all()
+        rows = plain_rows(X)
+        if out is not None:
+            options = ComputeOptions(out, client, max_memory, storage, block, progress)
+            (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
+        samples = survey(rows, specified)
         spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
         share = int((1.0 - KEPT) * spare) // 2
@@ -114,10 +111,7 @@ class KernelOperator(SymmetricOperator):
             blocks = stored_blocks(stored, max_memory)
         else:
             blocks = KeptBlocks(ComputedBlocks(job), int(KEPT * (spare - 2 * block_bytes(size, p, storage))))
-        operator = cls(blocks, job, progress=progress)
-        # A temporary file of the samples is removed together with the operator.
-        operator._resources = resources
-        return operator
+        return cls(blocks, job, progress=progress)
 
     @classmethod
     def stored(

@@ -228,7 +228,7 @@ def test_what_utf_8_cannot_hold_is_replaced() -> None:
 def test_the_page_is_written_whole_or_not_at_all_and_replaces_nothing(tmp_path: Path) -> None:
     content = parts().paragraph("text")
     first = write_page(content, tmp_path / "new" / "report.html")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists"):
         write_page(content, tmp_path / "new" / "report.html")
     assert write_page(parts().paragraph("other"), first, overwrite=True) == first
     assert first.read_text() == "<p>other</p>"
