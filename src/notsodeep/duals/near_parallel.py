@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import special
 
-from notsodeep.duals.dual import Side
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import Pieces, segment_moments

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy import special
 
+from notsodeep.duals.series import ALL
 from notsodeep.duals.strips import (
     INLINE,
     OPTIONS,
@@ -122,12 +123,15 @@ class StraightPieces:
         return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
 
     def tiles(  # type: ignore[no-untyped-def]
-        self, covariance, inverse, left, reach, inverse_right, right, reach_right, todo, value, slope, bend
+        self, covariance, inverse, left, reach, inverse_right, right, reach_right, todo, rough, value, slope, bend
     ) -> None:
-        """Write the pairs beyond |ρ| = reach · reach' in the strips that `todo` names."""
+        """Write the pairs that `todo` (stack, rows, strips) names: ALL of a strip, or those beyond reach · reach'."""
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
         # In the value the scale carries the amplitude, and the kinks are in units of the bare shape.
         ratio, zero = 1.0 / (self.phi.gain * self.phi.amplitude) ** 2, bool(self.sizes[0] == 0.0)
+        if rough:
+            # The coefficients of T fall like a geometric series: half of the terms leave the root of the error.
+            left, right = ((features, (counts + 1) // 2) for features, counts in (left, right))
         _tiles(
             covariance, inverse, *left, reach, inverse_right, *right, reach_right, products, ratio, zero, todo,
             bend.size > 0, value, slope, bend,
@@ -317,7 +321,7 @@ def _tiles(  # type: ignore[no-untyped-def]
     covariance, inverse, left, own, reach, inverse_right, right, other, reach_right, products, ratio, zero, todo, bends,
     value, slope, bend,
 ):  # fmt: skip
-    """F, F' and dF'/dc of pairs in the strips that `todo` (stack, rows, strips) names."""
+    """F, F' and dF'/dc of the pairs that `todo` (stack, rows, strips) names."""
     rho, whole, risen, bent, buffers = (
         np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones((15, WIDTH)),
     )  # fmt: skip
@@ -342,7 +346,7 @@ def _tiles(  # type: ignore[no-untyped-def]
                     whole, risen, bent,
                 )  # fmt: skip
                 for j in range(width):
-                    if abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
+                    if todo[t, i, strip] == ALL or abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
                         value[t, i, begin + j] = whole[j]
                         slope[t, i, begin + j] = risen[j]
                         if bends:

@@ -22,6 +22,8 @@ ALLOWED = 1e-14
 LEVELS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # A share of the energy below this is rounding of the sum of the others.
 NOISE = 4e-15
+# Which pairs of a strip are left to another method: those beyond the reach of the series, or all.
+SOME, ALL = 1, 2
 # One over two scales, at most, where it is squared.
 LARGEST = 1e150
 # Work arrays of a strip: ρ, then ρ or ρ², F, F', F''.
@@ -75,8 +77,10 @@ class Series:
         )  # fmt: skip
         return shares
 
-    def side(self, inner: Array, energy: Array, steep: Array, *, columns: bool) -> SeriesSide:
-        """What rows or columns with these variances (stack, n) contribute."""
+    def side(
+        self, inner: Array, energy: Array, steep: Array, factor: float, *, columns: bool
+    ) -> SeriesSide:
+        """Coefficients, multiplied by a factor, and bounds of rows or columns with these variances (stack, n)."""
         form = inner.shape
         flat = inner.reshape(-1)
         terms = self.coefficients(flat)
@@ -86,7 +90,7 @@ class Series:
         reach = np.exp(0.5 * (np.log(self.allowed) - tails[:, -1]) / order) * (1.0 + 1e-9)
         if self.finite:
             reach[:] = np.inf
-        terms, tails = terms.reshape(*form, -1), tails.reshape(*form, -1)
+        terms, tails = (factor * terms).reshape(*form, -1), tails.reshape(*form, -1)
         if columns:
             strips = packed(np.exp(tails))
             tails = np.log(np.maximum(strips.max(axis=3), 1e-300))
@@ -123,13 +127,13 @@ def _shares(terms, counts, first, stride, energy, steep, finite, shares):  # typ
 
 @njit(**OPTIONS)
 def series_tiles(  # type: ignore[no-untyped-def]
-    covariance, left, tails, inverse, right, tails_right, inverse_right, counts, orders, parity, allowed, finite,
-    bends, lower, value, slope, bend, todo,
+    covariance, left, tails, inverse, covered, right, tails_right, inverse_right, covered_right, counts, orders,
+    parity, allowed, finite, bends, lower, value, slope, bend, todo,
 ):  # fmt: skip
     """F, F' and, with `bends`, dF'/dc by the series.
 
-    `todo` (stack, rows, strips) says where the last level is not enough for some pair of the strip.  Returns whether
-    there is any.
+    `todo` (stack, rows, strips) becomes ALL where the last level is not enough for some pair of a strip whose row and
+    strip are covered by another method, and SOME where one of them is not.  Returns whether there is any.
     """
     stack, rows, columns = covariance.shape
     work = np.zeros(PARTS * WIDTH)
@@ -159,15 +163,18 @@ def series_tiles(  # type: ignore[no-untyped-def]
                     and 0.5 * (tails[t, i, level] + tails_right[t, strip, level]) + (orders[level] - 1) * size
                     > allowed
                 )
-                todo[t, i, strip] = beyond
-                any_left = any_left or beyond
+                if beyond:
+                    any_left = True
+                    todo[t, i, strip] = ALL if covered[t, i] and covered_right[t, strip] else SOME
+                    if todo[t, i, strip] == ALL:
+                        continue
                 _horner(left[t, i], right[t, strip].reshape(-1), counts[level], work, parity, bends)
                 others = inverse_right[t, strip, 0]
-                found, risen = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
+                values, slopes = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
                 for j in range(width):
-                    found[j] = work[j + VALUE * WIDTH]
+                    values[j] = work[j + VALUE * WIDTH]
                 for j in range(width):
-                    risen[j] = work[j + SLOPE * WIDTH] * (own * others[j])
+                    slopes[j] = work[j + SLOPE * WIDTH] * (own * others[j])
                 if bends:
                     bent = bend[t, i, begin : begin + width]
                     for j in range(width):
@@ -236,4 +243,4 @@ def _horner(left, right, terms, work, parity, bends):  # type: ignore[no-untyped
             work[j + BEND * WIDTH] *= 2.0
 
 
-__all__ = ["ALLOWED", "Series", "SeriesSide", "series_tiles"]
+__all__ = ["ALL", "ALLOWED", "SOME", "Series", "SeriesSide", "series_tiles"]

@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
+from notsodeep.duals.series import ALL
 from notsodeep.duals.strips import INLINE, OPTIONS, WIDTH, arccos_over_root, correlations, fill, logarithm
 from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import dual_grid
@@ -26,6 +27,8 @@ from notsodeep.validation import Array, IntArray
 
 # Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
 AIM, ACCEPTED = 1e-11, 4e-11
+# What rough values may leave out.
+ROUGH = 3e-8
 # Distance of an angle from its ends, in units of the smallest angle over which F changes.
 OFF_ENDS = 1e-6
 # Numbers of nodes that are tried.
@@ -77,7 +80,7 @@ def _coordinate(near: Array, far: Array, epsilon: float) -> Array:
     return np.asarray(np.log((one + np.hypot(one, epsilon)) / (two + np.hypot(two, epsilon))))
 
 
-class Table:
+class DualTable:
     """The table of a shape.
 
     Args:
@@ -89,7 +92,9 @@ class Table:
         angle: the coordinate of the correlation.
         resolved: the error is accepted.
         error: largest error found between the nodes.
-        starts: number of the first term of each order of F and of F', and the end, (orders, 3).
+        starts: the first term of each order of F and of F', (orders, 2).
+        stops: the end of their terms.
+        rough_stops: the end of the terms that rough values need.
     """
 
     def __init__(self, shape: Shape, rows: Band, columns: Band) -> None:
@@ -167,7 +172,8 @@ class Table:
         series = chebyshev_coefficients(self._grid(logs[0], logs[1], chebyshev_nodes(angles)), 1)
         left, sizes, right = np.linalg.svd(series, full_matrices=False)
         functions: tuple[list[Array], list[Array]] = [], []
-        starts, total = np.zeros((angles, 3), dtype=np.intp), 0
+        starts, stops, rough_stops = (np.zeros((angles, 2), dtype=np.intp) for _ in range(3))
+        total, kinds = 0, []
         for k in range(angles):
             for kind in range(2):
                 starts[k, kind] = total
@@ -177,12 +183,13 @@ class Table:
                 parts = left[kind, k][:, :count] * roots, right[kind, k][:count].T * roots
                 for side in range(2):
                     functions[side].append(np.pad(parts[side], ((0, 0), (0, room))))
+                rough = int(np.sum(sizes[kind, k] > 4.0 * ROUGH / angles))
+                rough_stops[k, kind] = total + rough + -rough % 4
                 total += count + room
-            starts[k, 2] = total
-        self.starts = starts
-        self.kinds = np.concatenate(
-            [np.repeat([0, 1], np.diff(starts[k])) for k in range(angles)] or [np.zeros(0, dtype=int)]
-        )
+                stops[k, kind] = total
+                kinds += [kind] * (count + room)
+        self.starts, self.stops, self.rough_stops = starts, stops, rough_stops
+        self.kinds = np.array(kinds, dtype=np.intp)
         self.functions = [chebyshev_coefficients(np.concatenate(parts, axis=1)) for parts in functions]
         self.error = self._missed()
         self.resolved = self.error <= ACCEPTED
@@ -214,10 +221,17 @@ class Table:
         for kind in range(2):
             found = np.zeros_like(truth[kind])
             for k in range(len(self.starts)):
-                part = slice(self.starts[k, kind], self.starts[k, kind + 1])
+                part = slice(self.starts[k, kind], self.stops[k, kind])
                 found += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
             worst = max(worst, float(np.abs(found - truth[kind]).max()))
         return 2.0 * worst
+
+    def terms(self, rough: bool) -> tuple[IntArray, IntArray]:
+        """First terms and ends of terms of the orders that are needed, an even number of them."""
+        stops = self.rough_stops if rough else self.stops
+        needed = np.flatnonzero((stops > self.starts).any(axis=1))
+        orders = min(2 * (int(needed[-1]) // 2 + 1), len(stops)) if len(needed) else 2
+        return self.starts[:orders], stops[:orders]
 
     @property
     def coordinate(self) -> tuple[float, float, float, bool]:
@@ -232,17 +246,17 @@ def _needed(sizes: Array) -> int:
     return count if 0 < count <= len(sizes) - 2 else 0
 
 
-_TABLES: OrderedDict[tuple[Shape, Band, Band], Table | None] = OrderedDict()
+_TABLES: OrderedDict[tuple[Shape, Band, Band], DualTable | None] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def table(shape: Shape, rows: Band, columns: Band) -> Table | None:
+def table(shape: Shape, rows: Band, columns: Band) -> DualTable | None:
     """The table of a shape over two ranges of log variances; None if it cannot be resolved.  The last few are kept."""
     key = (shape, rows, columns)
     with _LOCK:
         if key not in _TABLES:
             try:
-                made: Table | None = Table(shape, rows, columns)
+                made: DualTable | None = DualTable(shape, rows, columns)
             except InputError:
                 # The range reaches where a callable grows faster than the Gaussian decays.
                 made = None
@@ -317,22 +331,42 @@ def _add(left, right, first, last, total):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def table_tiles(  # type: ignore[no-untyped-def]
-    covariance, inverse, left, reach, band, inverse_right, right, reach_right, band_right, starts, angle, own, other,
-    bends, todo, value, slope, bend,
-):  # fmt: skip
-    """F, F' and, with `bends`, dF'/dc of the pairs of two bands that the series does not reach.
+def _clenshaw(row, factors, starts, stops, z, twice, bends, work):  # type: ignore[no-untyped-def]
+    """The sums of F, of F' and, with `bends`, of the derivative of F' in z, in `work` 0, 2 and 4."""
+    v1, v2, d1, d2, e1, e2 = work[0], work[1], work[2], work[3], work[4], work[5]
+    fill(work.reshape(-1), 0.0)
+    for k in range(len(starts) - 1, -1, -2):
+        _recursion(twice, v1, v2)
+        _add(row, factors, starts[k, 0], stops[k, 0], v2)
+        if bends:
+            _derived(twice, e1, e2, d1)
+        _recursion(twice, d1, d2)
+        _add(row, factors, starts[k, 1], stops[k, 1], d2)
+        _recursion(twice, v2, v1)
+        _add(row, factors, starts[k - 1, 0], stops[k - 1, 0], v1)
+        if bends:
+            _derived(twice, e2, e1, d2)
+        _recursion(twice, d2, d1)
+        _add(row, factors, starts[k - 1, 1], stops[k - 1, 1], d1)
+    # T_0 was counted with 2z like the others.
+    for j in range(WIDTH):
+        e1[j] = e1[j] - z[j] * e2[j] - d2[j]
+        v1[j] -= z[j] * v2[j]
+        d1[j] -= z[j] * d2[j]
 
-    `todo` (stack, rows, strips) says in which strips there are any; a pair is one if |ρ| exceeds reach · reach', its
-    row is in the band `own` and its column in the band `other`.
+
+@njit(**OPTIONS)
+def table_tiles(  # type: ignore[no-untyped-def]
+    covariance, inverse, left, reach, own, inverse_right, right, reach_right, other, starts, stops, angle, bends, todo,
+    value, slope, bend,
+):  # fmt: skip
+    """F, F' and, with `bends`, dF'/dc of rows `own` and columns `other`, those of the two bands of the table.
+
+    `todo` (stack, rows, strips) says which pairs are written: ALL of a strip, or SOME, those beyond reach · reach'.
     """
     stack, rows, columns = covariance.shape
-    orders = len(starts)
-    rho, z, twice, rate, ratio = (
-        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH),
-    )  # fmt: skip
-    v1, v2, d1, d2, e1, e2 = (
-        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH),
+    rho, z, twice, rate, ratio, work = (
+        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH), np.zeros((6, WIDTH)),
     )  # fmt: skip
     bits = ratio.view(np.int64)
     for t in range(stack):
@@ -340,57 +374,26 @@ def table_tiles(  # type: ignore[no-untyped-def]
             begin = strip * WIDTH
             width = min(WIDTH, columns - begin)
             factors, others = right[t, strip].reshape(-1), inverse_right[t, strip, 0]
-            present = False
-            for j in range(width):
-                present = present or band_right[t, begin + j] == other
-            if not present:
+            if not np.any(other[t, begin : begin + width]):
                 continue
             for i in range(rows):
-                if not todo[t, i, strip] or band[t, i] != own:
+                if not todo[t, i, strip] or not own[t, i]:
                     continue
                 factor = inverse[t, i]
                 correlations(covariance[t, i, begin : begin + width], factor, others, width, rho)
                 _place(rho, angle, z, rate, ratio, bits)
                 for j in range(WIDTH):
                     twice[j] = 2.0 * z[j]
-                fill(v1, 0.0)
-                fill(v2, 0.0)
-                fill(d1, 0.0)
-                fill(d2, 0.0)
-                fill(e1, 0.0)
-                fill(e2, 0.0)
-                row = left[t, i]
-                for k in range(orders - 1, -1, -2):
-                    _recursion(twice, v1, v2)
-                    _add(row, factors, starts[k, 0], starts[k, 1], v2)
-                    if bends:
-                        _derived(twice, e1, e2, d1)
-                    _recursion(twice, d1, d2)
-                    _add(row, factors, starts[k, 1], starts[k, 2], d2)
-                    _recursion(twice, v2, v1)
-                    _add(row, factors, starts[k - 1, 0], starts[k - 1, 1], v1)
-                    if bends:
-                        _derived(twice, e2, e1, d2)
-                    _recursion(twice, d2, d1)
-                    _add(row, factors, starts[k - 1, 1], starts[k - 1, 2], d1)
-                # T_0 was counted with 2z like the others.
-                for j in range(WIDTH):
-                    e1[j] = (e1[j] - z[j] * e2[j] - d2[j]) * rate[j]
-                    v1[j] -= z[j] * v2[j]
-                    d1[j] -= z[j] * d2[j]
-                if angle[3]:
-                    for j in range(WIDTH):
-                        v1[j] = np.copysign(1.0, rho[j]) * v1[j]
-                        e1[j] = np.copysign(1.0, rho[j]) * e1[j]
+                _clenshaw(left[t, i], factors, starts, stops, z, twice, bends, work)
                 for j in range(width):
-                    if (
-                        band_right[t, begin + j] == other
-                        and abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]
+                    if other[t, begin + j] and (
+                        todo[t, i, strip] == ALL or abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]
                     ):
-                        value[t, i, begin + j] = v1[j]
-                        slope[t, i, begin + j] = d1[j]
+                        sign = np.copysign(1.0, rho[j]) if angle[3] else 1.0
+                        value[t, i, begin + j] = sign * work[0, j]
+                        slope[t, i, begin + j] = work[2, j]
                         if bends:
-                            bend[t, i, begin + j] = e1[j] * factor * others[j]
+                            bend[t, i, begin + j] = sign * work[4, j] * rate[j] * factor * others[j]
 
 
-__all__ = ["Table", "band_numbers", "bands", "table", "table_tiles"]
+__all__ = ["DualTable", "band_numbers", "bands", "table", "table_tiles"]

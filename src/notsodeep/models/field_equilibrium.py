@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import second_moment
-from notsodeep.models.field_newton import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
+from notsodeep.models.field_newton import adjoint, carry, newton
+from notsodeep.models.guesses import ROUNDING_OF_ONE, guess_dual
 from notsodeep.models.mixing import Systems
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
@@ -68,12 +70,12 @@ class Solution:
     slope: Array
     steps: int
     residual: float
-    evidence: Evidence
+    evidence: DualEvidence
 
 
 def evaluate(
     dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own
-) -> Evidence:
+) -> DualEvidence:
     """F and F' of a field.
 
     A variable with itself has moments of one variable, because F' of a kinked activation at ρ = 1 keeps half of its
@@ -160,15 +162,6 @@ def solve(
     return Solution(covariance, value, slope, number, residual, evidence)
 
 
-def guess_terms(side: Side, alone: Array) -> Array:
-    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b); `alone` is b of a variable with itself."""
-    q, mean, rise = side.variances, side.mean, side.rise
-    rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
-    steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)
-    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
-    return np.stack([mean, rise, rest, steep, growth])
-
-
 def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
@@ -185,7 +178,6 @@ __all__ = [
     "Solution",
     "adjoint_products",
     "evaluate",
-    "guess_terms",
     "set_own",
     "solve",
 ]

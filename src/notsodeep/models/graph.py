@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Side
+from notsodeep.duals.dual import Dual
+from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number

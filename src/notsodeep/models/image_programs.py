@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import WIDTH
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
@@ -18,10 +19,10 @@ from notsodeep.models.field_equilibrium import (
     Own,
     adjoint_products,
     evaluate,
-    guess_terms,
     set_own,
     solve,
 )
+from notsodeep.models.guesses import guess_terms
 from notsodeep.models.mixing import Convolution, Systems
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
@@ -313,7 +314,7 @@ class ImageEquilibrium(ImageProgram):
         layer = self.layers[0]
         return guess_terms(side, layer.inject * forcing + layer.constant)
 
-    def _info(self, steps: int, residual: float, rate: float, evidence: Evidence) -> KernelInfo:
+    def _info(self, steps: int, residual: float, rate: float, evidence: DualEvidence) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
 
         An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').

@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from notsodeep.duals import near_parallel
-from notsodeep.duals.dual import Dual, probes_of
+from notsodeep.duals.dual import Dual
+from notsodeep.duals.methods import probes_of
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many

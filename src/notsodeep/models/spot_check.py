@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.dual import Side
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array, IntArray
