@@ -13,7 +13,7 @@ import numpy as np
 from notsodeep.errors import ConvergenceError
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
-from notsodeep.models.spot_check import FEW, FEW_ENTRIES, MANY, SpotCheck
+from notsodeep.models.spot_check import RECOMPUTED, SpotCheck
 from notsodeep.models.tile_moves import mirror_lower, put_tile
 from notsodeep.models.tiling import TILE, announce_compilation, for_each_tile
 from notsodeep.progress import Report, silent
@@ -96,11 +96,10 @@ def _filled(
 
 def _confirmed(checks: Sequence[SpotCheck], info: KernelInfo, entries: int) -> tuple[KernelInfo, str]:
     """The evidence with what a recomputation of a few pairs finds, and the reason to doubt the kernel, if any."""
-    count = -(-(FEW if entries <= FEW_ENTRIES else MANY) // max(len(checks), 1))
+    pairs = next(number for most, number in RECOMPUTED if entries <= most)
+    count = -(-pairs // max(len(checks), 1))
     checked, largest, reason = 0, 0.0, ""
     for check in checks:
-        if not check.finite:
-            return info, "values of F are not finite"
         found = check.differences(count, info.error_bound)
         checked += int(np.isfinite(found.differences).sum())
         largest = max(largest, float(np.nan_to_num(found.differences).max(initial=0.0)))

@@ -6,6 +6,7 @@ short, and usually once to all digits: F and F' are carried along the last step 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +16,18 @@ from notsodeep.duals.dual import Dual, DualEvidence
 from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.errors import ConvergenceError
-from notsodeep.models.guesses import guess_dual, guess_terms
+from notsodeep.models.guesses import guess_dual
 from notsodeep.validation import Array
 
+import os
+DEBUG = bool(os.environ.get('DEBUG'))
 MAX_STEPS, ROUGH_STEPS = 60, 4
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
 # Steps below which F is evaluated to all digits, and below which F' need not be carried along a step.
-SHORT, SETTLED = 3e-4, 2e-15
+SHORT, SETTLED = 1.5e-3, 2e-15
 # Root of the error of F' that carrying it along the last step may leave.
-CARRIED = 3e-7
+CARRIED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def solve_tile(
     right: Side,
     forcing: Array,
     feedback: float,
+    guesses: Sequence[Array],
     *,
     lower: bool,
     condition: float,
@@ -67,6 +71,7 @@ def solve_tile(
         right: the columns.
         forcing: the term that does not depend on Λ, (n, m).
         feedback: σ_a².
+        guesses: `guess_terms` of both sides.
         lower: only pairs below the diagonal are needed; the others are taken for independent.
         condition: largest relative change of F' over that of the correlation; infinite for kinked activations.
         noise: how far rounding may move a correlation: steps below it that no longer get shorter are the last.
@@ -83,22 +88,22 @@ def solve_tile(
         return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     bend, nothing = np.zeros(form), np.zeros((0, 0, 0))
     roots = left.root[0], right.root[0]
-    terms = (guess_terms(side, side.variances - feedback * side.energy) for side in (left, right))
     scale = left.root[:, :, None] * right.root[:, None, :]
-    guess_dual(*terms, dual.phi.shape.parity == -1, forcing[None], scale, covariance, value, slope)
+    guess_dual(*guesses, dual.phi.shape.parity == -1, forcing[None], scale, covariance, value, slope)
     _step(value, slope, nothing, forcing, *roots, feedback, lower, 1.0, covariance)
-    before, evidence, rough = np.inf, DualEvidence(), True
+    before, evidence, rough, narrowest = np.inf, DualEvidence(), True, 1.0 / max(condition, 1.0)
     for step in range(1, MAX_STEPS + 1):
         seen = dual.tiles(left, right, covariance, value, slope, None if rough else bend, lower=lower, rough=rough)
         # Nothing but F and F' is known of pairs that are integrated one by one.
         carry = not (rough or seen.fallback_pairs)
         evidence = seen if rough else evidence.merge(seen)
-        if not np.isfinite(value.sum()):
+        if not rough and not np.isfinite(value.sum()):
             # The caller notices it, and computes all pairs again by quadrature.
             return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         largest, error = _step(
-            value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, 1.0 / condition, covariance
+            value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, narrowest, covariance
         )  # fmt: skip
+        if DEBUG: print(step, rough, f'{largest:.1e} {error:.1e}', end='; ')
         if rough:
             rough, evidence = largest > SHORT and step < ROUGH_STEPS, DualEvidence()
             continue

@@ -17,6 +17,7 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.guesses import guess_terms
 from notsodeep.models.newton import TileSolution, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
@@ -158,6 +159,10 @@ class Layer:
         self.phi = self.dual.phi
         self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
         self.condition = self._condition()
+        self.guesses = [
+            guess_terms(side, side.variances - equation.feedback * side.energy) if equation.feedback else np.zeros(0)
+            for side in (self.left, self.right)
+        ]
         self.check = SpotCheck(self.phi, tangent)
 
     def _condition(self) -> float:
@@ -215,8 +220,9 @@ class Layer:
         forcing = c if equation.gain == 1.0 else equation.gain * c
         if equation.constant:
             forcing = forcing + equation.constant
+        guesses = [np.ascontiguousarray(terms[..., part]) for terms, part in zip(self.guesses, (rows, columns), strict=True)]
         found = solve_tile(
-            self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition,
+            self.dual, left, right, forcing, equation.feedback, guesses, lower=diagonal, condition=self.condition,
             noise=self.noise,
         )  # fmt: skip
         value, slope, info = found.value, found.slope, self._evidence(found)

@@ -31,8 +31,8 @@ ROUNDING = 8 * 2.0**-52
 MOST_PANELS = 150
 # Variances below this are zero.
 SMALLEST = 1e-200
-# Pairs recomputed of a kernel: of up to so many entries the first number, of larger ones the second.
-FEW_ENTRIES, FEW, MANY = 100_000, 5, 16
+# Pairs recomputed of a kernel of at most so many entries.
+RECOMPUTED = ((100_000, 5), (5_000_000, 8), (np.inf, 16))
 POINTS, WEIGHTS = np.polynomial.legendre.leggauss(NODES)
 
 
@@ -172,7 +172,6 @@ class SpotCheck:
     def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
         self.phi, self.tangent, self.tolerance = phi, tangent, tolerance
         self.parts: list[Array] = []
-        self.finite = True
 
     def add(
         self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, number: int = 0
@@ -188,9 +187,6 @@ class SpotCheck:
             number: of this tile among all: another pair in each, and the same one in every run.
         """
         if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
-            return
-        if not np.isfinite(value.sum()) or (self.tangent and not np.isfinite(slope.sum())):
-            self.finite = False
             return
         roots, others = left.root, right.root
         ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
