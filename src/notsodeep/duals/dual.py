@@ -125,6 +125,12 @@ class Dual(Methods):
         """Columns with these variances (stack, n)."""
         return Side(PreparedSide(self, variances, columns=True), slice(0, variances.shape[1]))
 
+    def columns_like(self, rows: Side) -> Side:
+        """Columns with the variances of all rows that were prepared with these."""
+        prepared = rows.prepared
+        silenced = np.where(prepared.silent, 0.0, prepared.variances)
+        return Side(PreparedSide(self, silenced, columns=True, rows=prepared), slice(0, silenced.shape[1]))
+
     def tiles(
         self,
         left: Side,

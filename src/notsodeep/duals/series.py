@@ -6,7 +6,7 @@ variance; that of F' likewise with Σ k a_k².  Each strip of pairs takes the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
@@ -44,6 +44,16 @@ class SeriesSide:
     tails: Array
     reach: Array
 
+    def scaled(self, factor: float) -> SeriesSide:
+        """The same with all coefficients multiplied by a factor."""
+        return self if factor == 1.0 else replace(self, terms=factor * self.terms)
+
+    def in_strips(self) -> SeriesSide:
+        """Columns from rows; the bound of a strip is the largest of its columns."""
+        # Lower than every logarithm of a share where there is no column.
+        tails = packed(self.tails + 1e3).max(axis=3) - 1e3
+        return replace(self, terms=packed(self.terms), tails=np.ascontiguousarray(tails))
+
 
 class Series:
     """The series of a shape, with at most `most` terms that do not vanish, which may leave out `allowed`."""
@@ -77,12 +87,9 @@ class Series:
         )  # fmt: skip
         return shares
 
-    def side(
-        self, inner: Array, energy: Array, steep: Array, factor: float, *, columns: bool
-    ) -> SeriesSide:
-        """Coefficients, multiplied by a factor, and bounds of rows or columns with these variances (stack, n)."""
-        form = inner.shape
-        flat = inner.reshape(-1)
+    def side(self, inner: Array, energy: Array, steep: Array) -> SeriesSide:
+        """Coefficients and bounds of rows with these variances (stack, n)."""
+        form, flat = inner.shape, inner.reshape(-1)
         terms = self.coefficients(flat)
         tails = np.log(self.shares(flat, terms, energy.reshape(-1), steep.reshape(-1)))
         # tail + order · log ρ ≤ log allowed for the last level, split between both sides.
@@ -90,12 +97,11 @@ class Series:
         reach = np.exp(0.5 * (np.log(self.allowed) - tails[:, -1]) / order) * (1.0 + 1e-9)
         if self.finite:
             reach[:] = np.inf
-        terms, tails = (factor * terms).reshape(*form, -1), tails.reshape(*form, -1)
-        if columns:
-            strips = packed(np.exp(tails))
-            tails = np.log(np.maximum(strips.max(axis=3), 1e-300))
-            terms = packed(terms)
-        return SeriesSide(np.ascontiguousarray(terms), np.ascontiguousarray(tails), reach.reshape(form))
+        return SeriesSide(
+            np.ascontiguousarray(terms).reshape(*form, -1),
+            np.ascontiguousarray(tails).reshape(*form, -1),
+            reach.reshape(form),
+        )
 
 
 @njit(**OPTIONS)

@@ -23,10 +23,19 @@ Mask = NDArray[np.bool_]
 
 
 class PreparedSide:
-    """Moments, coefficients and factors for the variances of all rows or columns; computed when first needed."""
+    """Moments, coefficients and factors for the variances of all rows or columns; computed when first needed.
 
-    def __init__(self, methods: Methods, variances: Array, *, columns: bool) -> None:
-        self.methods, self.is_columns = methods, columns
+    Args:
+        methods: how pairs are computed.
+        variances: the variances, (stack, n).
+        columns: whether these are columns.
+        rows: rows with the same variances, whose moments and coefficients are reused.
+    """
+
+    def __init__(
+        self, methods: Methods, variances: Array, *, columns: bool, rows: PreparedSide | None = None
+    ) -> None:
+        self.methods, self.is_columns, self._rows = methods, columns, rows
         self.silent = variances == 0.0
         self.variances = np.maximum(variances, SMALLEST)
         self.root = np.sqrt(self.variances)
@@ -43,6 +52,8 @@ class PreparedSide:
     @cached_property
     def moments(self) -> Array:
         """M_0, M_1, S and E1 of the bare shape, (4, stack, n)."""
+        if self._rows is not None:
+            return self._rows.moments
         with self._lock:
             shape, flat = self.methods.phi.shape, self.inner.reshape(-1)
             functions = {
@@ -61,11 +72,16 @@ class PreparedSide:
     @cached_property
     def series(self) -> SeriesSide:
         """Coefficients of the series; those of rows contain the square of the amplitude."""
+        bare = self.bare_series
+        return bare.in_strips() if self.is_columns else bare.scaled(self.methods.phi.amplitude**2)
+
+    @cached_property
+    def bare_series(self) -> SeriesSide:
+        """Coefficients of the series of the bare shape, as those of rows."""
+        if self._rows is not None:
+            return self._rows.bare_series
         with self._lock:
-            factor = 1.0 if self.is_columns else self.methods.phi.amplitude**2
-            return self.methods.series.side(
-                self.inner, self.moments[2], self.moments[3], factor, columns=self.is_columns
-            )
+            return self.methods.series.side(self.inner, self.moments[2], self.moments[3])
 
     @cached_property
     def straight(self) -> tuple[Array, IntArray]:

@@ -19,8 +19,6 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.models.guesses import guess_dual
 from notsodeep.validation import Array
 
-import os
-DEBUG = bool(os.environ.get('DEBUG'))
 MAX_STEPS, ROUGH_STEPS = 60, 4
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
@@ -103,7 +101,6 @@ def solve_tile(
         largest, error = _step(
             value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, narrowest, covariance
         )  # fmt: skip
-        if DEBUG: print(step, rough, f'{largest:.1e} {error:.1e}', end='; ')
         if rough:
             rough, evidence = largest > SHORT and step < ROUGH_STEPS, DualEvidence()
             continue
@@ -128,8 +125,9 @@ def _step(value, slope, bend, forcing, left, right, feedback, lower, narrowest, 
     of this error.
     """
     rows, columns = forcing.shape
-    worst, error, inverse = 0.0, 0.0, 1.0 / right
-    move = np.zeros(columns)
+    inverse = 1.0 / right
+    # The largest of each column: a maximum over a line would not use the vector units.
+    move, worst, error = np.zeros(columns), np.zeros(columns), np.zeros(columns)
     for i in range(rows):
         stop, own = i if lower else columns, 1.0 / left[i]
         f, df, entry, known = value[0, i], slope[0, i], forcing[i], covariance[0, i]
@@ -145,15 +143,13 @@ def _step(value, slope, bend, forcing, left, right, feedback, lower, narrowest, 
             ddf = bend[0, i]
             for j in range(stop):
                 df[j] += ddf[j] * move[j]
-        most, carried = 0.0, 0.0
         for j in range(stop):
             over = own * inverse[j]
             length = abs(move[j]) * over
+            worst[j] = max(worst[j], length)
             room = max(1.0 - abs(known[j]) * over, narrowest)
-            most = max(most, length)
-            carried = max(carried, (length if length > SETTLED else 0.0) / max(room, 1e-30))
-        worst, error = max(worst, most), max(error, carried)
-    return worst, error
+            error[j] = max(error[j], (length if length > SETTLED else 0.0) / max(room, 1e-30))
+    return worst.max(), error.max()
 
 
 __all__ = ["solve_tile"]

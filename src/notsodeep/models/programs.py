@@ -157,7 +157,8 @@ class Layer:
         others = rows if columns is None else columns
         self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
         self.phi = self.dual.phi
-        self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
+        self.left = self.dual.rows(rows[None])
+        self.right = self.dual.columns_like(self.left) if columns is None else self.dual.columns(others[None])
         self.condition = self._condition()
         self.guesses = [
             guess_terms(side, side.variances - equation.feedback * side.energy) if equation.feedback else np.zeros(0)

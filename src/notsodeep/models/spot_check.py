@@ -188,28 +188,14 @@ class SpotCheck:
         """
         if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
             return
-        roots, others = left.root, right.root
-        ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
-        places = [(0, a, b) for a in ends[0] for b in ends[1]]
-        flat = [*_extremes(covariance, 1.0 / roots, 1.0 / others), (12_345 + 7919 * number) % covariance.size]
-        t, i, j = np.concatenate(
-            [np.array(places).T, np.array(np.unravel_index(flat, covariance.shape))], axis=1
-        )
-        # A pair that was not computed, or has no signal, has the covariance zero.
-        kept = covariance[t, i, j] != 0.0
-        t, i, j = t[kept], i[kept], j[kept]
-        numbers = (
-            left.variances[t, i],
-            right.variances[t, j],
-            covariance[t, i, j],
-            value[t, i, j],
-            slope[t, i, j],
-        )
-        self.parts.append(np.stack(numbers))
+        chance = (12_345 + 7919 * number) % covariance.size
+        self.parts.append(_noted(left.root, right.root, covariance, value, slope, chance))
 
     def differences(self, count: int, bound: float) -> Differences:
         """Differences of at most `count` pairs: the extreme ones of all tiles and some at random."""
         pairs = np.concatenate(self.parts, axis=1) if self.parts else np.empty((5, 0))
+        # A pair that was not computed, or has no signal, has the covariance zero.
+        pairs = pairs[:, pairs[2] != 0.0]
         if not pairs.shape[1]:
             return Differences(np.zeros(0), np.zeros(0))
         rho, size, ratio = (
@@ -247,6 +233,27 @@ class SpotCheck:
             differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
         return Differences(differences, rounding)
+
+
+@njit(**OPTIONS)
+def _noted(left, right, covariance, value, slope, chance):  # type: ignore[no-untyped-def]
+    """Variances, covariance, F and F' of seven pairs, (5, 7): extreme variances and correlations, and number `chance`.
+
+    `left` and `right` have √q.
+    """
+    rows, columns = covariance.shape[1:]
+    low, high, least, most = np.argmin(left[0]), np.argmax(left[0]), np.argmin(right[0]), np.argmax(right[0])
+    top, bottom = _extremes(covariance, 1.0 / left, 1.0 / right)
+    places = (
+        low * columns + least, low * columns + most, high * columns + least, high * columns + most, top, bottom, chance,
+    )  # fmt: skip
+    numbers = np.empty((5, len(places)))
+    for k in range(len(places)):
+        t, rest = divmod(places[k], rows * columns)
+        i, j = divmod(rest, columns)
+        numbers[0, k], numbers[1, k] = left[t, i] ** 2, right[t, j] ** 2
+        numbers[2, k], numbers[3, k], numbers[4, k] = covariance[t, i, j], value[t, i, j], slope[t, i, j]
+    return numbers
 
 
 @njit(**OPTIONS)
