@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.series import ALL
-from notsodeep.duals.strips import OPTIONS, WIDTH, arccos_over_root, correlations
+from notsodeep.duals.series import ALL, SOME
+from notsodeep.duals.strips import OPTIONS, WIDTH, arccos_over_root, correlations, put_strip
 
 # Below this variance terms of the size of 1 would cancel down to F ~ c/4: the series takes a few terms there.
 SMALLEST = 0.05
@@ -33,7 +33,7 @@ def gelu_tiles(  # type: ignore[no-untyped-def]
     quarter, over = 0.5 * np.pi, 0.5 * square / np.pi
     stack, rows, columns = covariance.shape
     rho, most, size, width = np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH)
-    whole, risen, bent = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+    whole, risen, bent, members = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH, dtype=np.bool_)
     square_gain = gain * gain
     for t in range(stack):
         for i in range(rows):
@@ -67,12 +67,11 @@ def gelu_tiles(  # type: ignore[no-untyped-def]
                             over * square_gain * square_gain * np.sqrt(part)
                             * (1.0 + scale * (1.0 + x * part) + (1.0 + 3.0 * x * part) * part)
                         )  # fmt: skip
-                for j in range(end - begin):
-                    if todo[t, i, strip] == ALL or abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
-                        value[t, i, begin + j] = whole[j]
-                        slope[t, i, begin + j] = risen[j]
-                        if bends:
-                            bend[t, i, begin + j] = bent[j]
+                put_strip(
+                    whole, risen, bent, rho, todo[t, i, strip] == ALL, reach[t, i] if todo[t, i, strip] == SOME else -1.0,
+                    reach_right[t, begin:end], members, bends, value[t, i, begin:end], slope[t, i, begin:end],
+                    bend[t, i, begin:end] if bends else rho,
+                )  # fmt: skip
 
 
 __all__ = ["ERROR", "SMALLEST", "gelu_tiles"]

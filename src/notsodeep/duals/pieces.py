@@ -14,7 +14,7 @@ from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy import special
 
-from notsodeep.duals.series import ALL
+from notsodeep.duals.series import ALL, SOME
 from notsodeep.duals.strips import (
     INLINE,
     OPTIONS,
@@ -25,6 +25,7 @@ from notsodeep.duals.strips import (
     fill,
     logarithm,
     packed,
+    put_strip,
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
@@ -81,9 +82,9 @@ class StraightPieces:
         for one, i, size in zip(jumps, number, knots, strict=True):
             for other, j, second in zip(jumps, number, knots, strict=True):
                 self.products[int(size * second < 0.0), i, j] += one * other
-        # Two terms at a time.
+        # Four terms at a time.
         needed = max(int(_counts(_owen_series(self._positions(size, inner))).max()) for size in self.sizes)
-        self.terms = min(needed + 4 + needed % 2, NODES // 2)
+        self.terms = min(4 * -(-(needed + 4) // 4), NODES // 2)
 
     def _positions(self, size: float, variances: Array) -> Array:
         """A kink over the scale; the sum of a kink at zero is not needed."""
@@ -206,13 +207,16 @@ def _owen(b, rows, first, count, work, bits, z, twice, later, latest, found):  #
         twice[j] = 4.0 * z[j] * z[j] - 2.0
     fill(later, 0.0)
     fill(latest, 0.0)
-    top = first + 4 + count + count % 2
-    for k in range(top, first + 4, -2):
-        one, two = rows[k], rows[k - 1]
+    flat = rows.reshape(-1)
+    for k in range(first + 5 + 4 * ((count - 1) // 4), first + 4, -4):
+        series = flat[k * WIDTH : (k + 4) * WIDTH]
         for j in range(WIDTH):
-            latest[j] = one[j] + twice[j] * later[j] - latest[j]
-        for j in range(WIDTH):
-            later[j] = two[j] + twice[j] * latest[j] - later[j]
+            x, one, two = twice[j], later[j], latest[j]
+            two = series[j + 3 * WIDTH] + x * one - two
+            one = series[j + 2 * WIDTH] + x * two - one
+            two = series[j + WIDTH] + x * one - two
+            later[j] = series[j] + x * two - one
+            latest[j] = two
     for j in range(WIDTH):
         found[j] = np.copysign(1.0, b[j]) * z[j] * (later[j] - latest[j])
 
@@ -322,8 +326,9 @@ def _tiles(  # type: ignore[no-untyped-def]
     value, slope, bend,
 ):  # fmt: skip
     """F, F' and dF'/dc of the pairs that `todo` (stack, rows, strips) names."""
-    rho, whole, risen, bent, buffers = (
+    rho, whole, risen, bent, buffers, members = (
         np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones((15, WIDTH)),
+        np.ones(WIDTH, dtype=np.bool_),
     )  # fmt: skip
     stack, rows, columns = covariance.shape
     spread = np.empty((left.shape[2], WIDTH))
@@ -345,12 +350,14 @@ def _tiles(  # type: ignore[no-untyped-def]
                     rho, spread, own[t, i], right[t, strip], other[t, strip], products, ratio, zero, buffers,
                     whole, risen, bent,
                 )  # fmt: skip
-                for j in range(width):
-                    if todo[t, i, strip] == ALL or abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
-                        value[t, i, begin + j] = whole[j]
-                        slope[t, i, begin + j] = risen[j]
-                        if bends:
-                            bend[t, i, begin + j] = bent[j] * inverse[t, i] * others[j]
+                for j in range(WIDTH):
+                    bent[j] *= inverse[t, i] * others[j]
+                end = begin + width
+                put_strip(
+                    whole, risen, bent, rho, todo[t, i, strip] == ALL, reach[t, i] if todo[t, i, strip] == SOME else -1.0,
+                    reach_right[t, begin:end], members, bends, value[t, i, begin:end], slope[t, i, begin:end],
+                    bend[t, i, begin:end] if bends else rho,
+                )  # fmt: skip
 
 
 __all__ = ["ERROR", "WIDE", "StraightPieces"]

@@ -133,6 +133,27 @@ def correlations(covariance, own, inverse, width, rho):  # type: ignore[no-untyp
 
 
 @njit(**INLINE)
+def put_strip(  # type: ignore[no-untyped-def]
+    values, slopes, bends, rho, everything, own, reach, members, bent, value, slope, bend
+):
+    """Write F, F' and, if `bent`, dF'/dc of a strip: everything, or members with |ρ| beyond own · reach."""
+    if everything:
+        for j in range(len(value)):
+            value[j] = values[j]
+        for j in range(len(value)):
+            slope[j] = slopes[j]
+        for j in range(len(value) if bent else 0):
+            bend[j] = bends[j]
+        return
+    for j in range(len(value)):
+        if members[j] and abs(rho[j]) > own * reach[j]:
+            value[j] = values[j]
+            slope[j] = slopes[j]
+            if bent:
+                bend[j] = bends[j]
+
+
+@njit(**INLINE)
 def fill(values, number):  # type: ignore[no-untyped-def]
     """Write one number everywhere."""
     for j in range(len(values)):
@@ -200,4 +221,5 @@ __all__ = [
     "lag",
     "logarithm",
     "packed",
+    "put_strip",
 ]

@@ -221,7 +221,8 @@ class Layer:
         forcing = c if equation.gain == 1.0 else equation.gain * c
         if equation.constant:
             forcing = forcing + equation.constant
-        guesses = [np.ascontiguousarray(terms[..., part]) for terms, part in zip(self.guesses, (rows, columns), strict=True)]
+        parts = zip(self.guesses, (rows, columns), strict=True)
+        guesses = [np.ascontiguousarray(terms[..., part]) for terms, part in parts]
         found = solve_tile(
             self.dual, left, right, forcing, equation.feedback, guesses, lower=diagonal, condition=self.condition,
             noise=self.noise,
