@@ -344,8 +344,8 @@ def test_a_tolerance_is_kept_and_stated(name: str, readout: str) -> None:
     samples = images(4, 2, 5, 4)
     exact = nsd.both_kernels(nsd.ConvDEQ(name, FEEDBACK, readout=readout), samples)
     for tolerance in (1e-8, 1e-5, 1e-4):
-        model = nsd.ConvDEQ(name, FEEDBACK, readout=readout, tolerance=tolerance)
-        *found, info = nsd.both_kernels(model, samples, return_info=True)
+        model = nsd.ConvDEQ(name, FEEDBACK, readout=readout)
+        *found, info = nsd.both_kernels(model, samples, tolerance=tolerance, return_info=True)
         assert info.residual <= tolerance
         assert info.error_bound < 10.0 * tolerance
         # The bound is relative to the diagonal of the flattened kernel, also where pooling leaves less.
@@ -372,15 +372,13 @@ def test_a_loose_tolerance_for_every_geometry(
     samples, others = images(*shape), images(*shape)[::-1][:3] + 0.5
     layers, weights = [nsd.activation("relu").scaled(1.3), nsd.activation("abs")], [1.0, 0.7]
     networks = [
-        lambda **more: nsd.ConvDEQ("relu", 0.8, readout=readout, **options, **more),
-        lambda **more: nsd.ConvExplicit(
-            layers, weights=weights, inject=[0.4], readout=readout, **options, **more
-        ),
+        nsd.ConvDEQ("relu", 0.8, readout=readout, **options),
+        nsd.ConvExplicit(layers, weights=weights, inject=[0.4], readout=readout, **options),
     ]
     for network in networks:
         for right in (None, others):
-            exact = nsd.both_kernels(network(), samples, right)
-            *found, info = nsd.both_kernels(network(tolerance=1e-5), samples, right, return_info=True)
+            exact = nsd.both_kernels(network, samples, right)
+            *found, info = nsd.both_kernels(network, samples, right, tolerance=1e-5, return_info=True)
             assert info.residual <= 1e-5
             assert info.residual <= info.error_bound < 1e-4
             for one, other in zip(found, exact, strict=True):
@@ -393,9 +391,9 @@ def test_a_loose_tolerance_of_samples_that_are_zero_or_equal() -> None:
     samples[1], samples[2] = 0.0, samples[0]
     samples[3, :, :, :2] = 0.0
     for readout in ("flatten", "pool"):
-        for network in (nsd.ConvDEQ, lambda phi, _, **more: nsd.ConvExplicit([phi] * 2, **more)):
-            exact = nsd.both_kernels(network("relu", 0.3, readout=readout), samples)
-            found = nsd.both_kernels(network("relu", 0.3, readout=readout, tolerance=1e-5), samples)
+        models = nsd.ConvDEQ("relu", 0.3, readout=readout), nsd.ConvExplicit(["relu"] * 2, readout=readout)
+        for model in models:
+            exact, found = nsd.both_kernels(model, samples), nsd.both_kernels(model, samples, tolerance=1e-5)
             for one, other in zip(found, exact, strict=True):
                 assert np.abs(one - other).max() <= 1e-5 * np.abs(other).max()
                 assert np.all(one[1] == 0.0)
@@ -403,8 +401,8 @@ def test_a_loose_tolerance_of_samples_that_are_zero_or_equal() -> None:
 
 @pytest.mark.parametrize("name", ["sigmoid", "tanh", "gelu", "softsign"])
 def test_the_first_guess_spares_newton_steps(name: str) -> None:
-    model = nsd.ConvDEQ(name, FEEDBACK, readout="pool", tolerance=1e-8)
-    _, _, info = nsd.both_kernels(model, images(3, 2, 6, 6), return_info=True)
+    model = nsd.ConvDEQ(name, FEEDBACK, readout="pool")
+    _, _, info = nsd.both_kernels(model, images(3, 2, 6, 6), tolerance=1e-8, return_info=True)
     assert info.iterations <= 2
 
 
@@ -413,34 +411,21 @@ def test_a_tolerance_of_layers() -> None:
     for name in ("tanh", "softsign", "hard_tanh"):
         exact = nsd.both_kernels(nsd.ConvExplicit([name] * 3), samples)
         for tolerance in (1e-8, 1e-5):
-            network = nsd.ConvExplicit([name] * 3, tolerance=tolerance)
-            *found, info = nsd.both_kernels(network, samples, return_info=True)
+            network = nsd.ConvExplicit([name] * 3)
+            *found, info = nsd.both_kernels(network, samples, tolerance=tolerance, return_info=True)
             for one, other in zip(found, exact, strict=True):
                 assert np.abs(one - other).max() <= 3.0 * tolerance * np.abs(other).max()
             size = np.sqrt(np.multiply.outer(np.diag(exact[0]), np.diag(exact[0])))
             assert np.all(np.abs(found[0] - exact[0]) <= (info.error_bound + 1e-11) * size)
 
 
-def test_a_tolerance_is_part_of_the_network() -> None:
-    loose, tight = nsd.ConvExplicit(["relu"], tolerance=1e-5), nsd.ConvExplicit(["relu"])
-    assert loose != tight
-    assert "tolerance=1e-05" in str(loose)
-    assert nsd.ConvExplicit.from_dict(loose.to_dict()) == loose
-    assert nsd.ConvExplicit.from_dict(tight.to_dict()) == tight
-    assert "tolerance" not in tight.to_dict(), "files of earlier versions are read as they were"
-    assert nsd.ConvDEQ("relu", tolerance=1e-5).unrolled(3).tolerance == 1e-5
-    assert loose.centred(1.0).tolerance == 1e-5
-    with pytest.raises(nsd.InputError, match="tolerance"):
-        nsd.ConvExplicit(["relu"], tolerance=0.1)
-
-
-def test_a_tolerance_is_part_of_the_model() -> None:
-    loose, tight = nsd.ConvDEQ("relu", 0.3, tolerance=1e-6), nsd.ConvDEQ("relu", 0.3)
-    assert loose != tight
-    assert nsd.ConvDEQ.from_dict(loose.to_dict()) == loose
-    assert nsd.ConvDEQ.from_dict(tight.to_dict()) == tight
-    assert "tolerance" not in tight.to_dict(), "files of earlier versions are read as they were"
-    assert loose.centred(1.0).tolerance == 1e-6
-    for wrong in (0.0, -1.0, 1e-15, 0.1, "small"):
-        with pytest.raises(nsd.InputError, match="tolerance"):
-            nsd.ConvDEQ("relu", 0.3, tolerance=wrong)
+def test_a_tolerance_belongs_to_the_computation_not_to_the_model() -> None:
+    samples, rows = images(3, 2, 4, 4), np.eye(3)
+    for model in (nsd.ConvDEQ("relu", 0.3), nsd.ConvExplicit(["relu"])):
+        assert "tolerance" not in model.to_dict()
+        assert type(model).from_dict({**model.to_dict(), "tolerance": 1e-5}) == model, "files of earlier versions"
+        for wrong in (0.0, -1.0, 1e-15, 0.1, "small"):
+            with pytest.raises(nsd.InputError, match="tolerance"):
+                nsd.conjugate_kernel(model, samples, tolerance=wrong)
+    with pytest.raises(nsd.InputError, match="no tolerance"):
+        nsd.tangent_kernel(nsd.DEQ("relu"), rows, tolerance=1e-5)
