@@ -24,7 +24,7 @@ def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatc
     monkeypatch.setattr(tiles, "threads", lambda: threads)
     seen: list[tuple[int, int, str]] = []
     found = compute(DEQ, X, progress=lambda done, total, news: seen.append((done, total, news())))
-    # Three by three tiles, of which the lower half is computed.
+    # Three by three tiles; the lower half is computed.
     assert [done for done, _, _ in seen] == list(range(7))
     assert {total for _, total, _ in seen} == {6}
     np.testing.assert_array_equal(found, compute(DEQ, X))

@@ -23,10 +23,10 @@ from numba import njit
 from notsodeep.duals import gelu, pieces
 from notsodeep.duals.homogeneous import homogeneous_tiles, slopes_of
 from notsodeep.duals.methods import Methods
-from notsodeep.duals.series import ALLOWED, SOME, series_tiles
+from notsodeep.duals.series import ALLOWED, series_tiles
 from notsodeep.duals.sides import Mask, PreparedSide, Side
 from notsodeep.duals.sine_cosine import wave_tiles
-from notsodeep.duals.strips import OPTIONS, WIDTH
+from notsodeep.duals.strips import OPTIONS, SOME, WIDTH
 from notsodeep.duals.table import table_tiles
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.bivariate import shape_dual
@@ -144,9 +144,7 @@ class Dual(Methods):
         rough: bool = False,
     ) -> DualEvidence:
         """Write F, F' and, if `bend` is given, dF'/dc of all pairs; arguments as in `Tiles`."""
-        tiles = Tiles(
-            left, right, covariance, value, slope, NOTHING if bend is None else bend, lower, rough
-        )
+        tiles = Tiles(left, right, covariance, value, slope, NOTHING if bend is None else bend, lower, rough)
         if self.every_pair == "constant":
             value[:], slope[:] = left.mean[:, :, None] * right.mean[:, None, :], 0.0
             tiles.bend[:] = 0.0
@@ -167,7 +165,7 @@ class Dual(Methods):
         """One kink at zero."""
         phi, left, right = self.phi, tiles.left, tiles.right
         if phi.shape.pieces is None:
-            raise ValueError("The activation is not made of straight pieces.")
+            raise ValueError("The activation is not composed of straight pieces.")
         linear, bent = ((phi.amplitude * phi.gain) ** 2 * part for part in slopes_of(phi.shape.pieces))
         homogeneous_tiles(
             tiles.covariance, left.root, left.inverse, right.root, right.inverse, linear, bent, tiles.bends,
@@ -213,10 +211,10 @@ class Dual(Methods):
                 return evidence
         if todo is None:
             return evidence
-        wanted = self._beyond_reach(tiles, todo)
+        selected = self._beyond_reach(tiles, todo)
         if unresolved is not None:
-            wanted &= unresolved
-        return evidence.merge(self._integrate(tiles, wanted, "quadrature"))
+            selected &= unresolved
+        return evidence.merge(self._integrate(tiles, selected, "quadrature"))
 
     def _mehler(self, tiles: Tiles, rows: Mask, strips: Mask) -> tuple[IntArray | None, DualEvidence]:
         """The series.  Returns which pairs of each strip are left, None if there are none.
@@ -264,28 +262,29 @@ class Dual(Methods):
         left, right, evidence = tiles.left, tiles.right, DualEvidence()
         bands = left.of(left.prepared.band), right.of(right.prepared.band)
         for own, other in _present(bands):
-            made = self.table(own, other)
-            if made is None:
+            dual_table = self.table(own, other)
+            if dual_table is None:
                 continue
             table_tiles(
                 tiles.covariance, left.inverse, left.strips(left.prepared.table_factors(own, other)), left.reach,
                 bands[0] == own, right.inverse, right.strips(right.prepared.table_factors(other, own)), right.reach,
-                bands[1] == other, *made.terms(tiles.rough), made.coordinate, tiles.bends, todo, *tiles.results,
+                bands[1] == other, *dual_table.terms(tiles.rough), dual_table.coordinate, tiles.bends, todo,
+                *tiles.results,
             )  # fmt: skip
-            evidence = evidence.merge(DualEvidence(("table",), made.error))
+            evidence = evidence.merge(DualEvidence(("table",), dual_table.error))
         return evidence
 
     def _beyond_reach(self, tiles: Tiles, todo: IntArray) -> Mask:
         """The pairs that the series does not reach, in the strips where some are left."""
         left, right, covariance = tiles.left, tiles.right, tiles.covariance
-        wanted = np.repeat(todo == SOME, WIDTH, axis=2)[:, :, : covariance.shape[2]]
+        selected = np.repeat(todo == SOME, WIDTH, axis=2)[:, :, : covariance.shape[2]]
         rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
-        wanted &= rho > left.reach[:, :, None] * right.reach[:, None, :]
-        return wanted & _all_pairs(tiles)
+        selected &= rho > left.reach[:, :, None] * right.reach[:, None, :]
+        return selected & _all_pairs(tiles)
 
-    def _integrate(self, tiles: Tiles, wanted: Mask, method: str) -> DualEvidence:
+    def _integrate(self, tiles: Tiles, selected: Mask, method: str) -> DualEvidence:
         """Pairs one by one, by Price's integral or two-dimensional quadrature; dF'/dc is taken for zero."""
-        where = np.nonzero(wanted)
+        where = np.nonzero(selected)
         if not len(where[0]):
             return DualEvidence()
         phi, left, right = self.phi, tiles.left, tiles.right

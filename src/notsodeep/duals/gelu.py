@@ -13,12 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.series import ALL, SOME
 from notsodeep.duals.strips import OPTIONS, WIDTH, arccos_over_root, correlations, put_strip
 
 # Below this variance terms of the size of 1 would cancel down to F ~ c/4: the series takes a few terms there.
 SMALLEST = 0.05
-ERROR = 2e-14
+ERROR = 5e-14
 
 
 @njit(**OPTIONS)
@@ -32,9 +31,11 @@ def gelu_tiles(  # type: ignore[no-untyped-def]
     """
     quarter, over = 0.5 * np.pi, 0.5 * square / np.pi
     stack, rows, columns = covariance.shape
-    rho, most, size, width = np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH)
-    whole, risen, bent, members = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH, dtype=np.bool_)
-    square_gain = gain * gain
+    rho, most, size, width, whole, risen, bent = (
+        np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH),
+        np.zeros(WIDTH),
+    )  # fmt: skip
+    members, square_gain = np.ones(WIDTH, dtype=np.bool_), gain * gain
     for t in range(stack):
         for i in range(rows):
             q = square_gain * own[t, i] * own[t, i]
@@ -45,7 +46,9 @@ def gelu_tiles(  # type: ignore[no-untyped-def]
                 begin = strip * WIDTH
                 end = min(begin + WIDTH, columns)
                 right = others[t, begin:end]
-                correlations(covariance[t, i, begin:end], inverse[t, i], inverse_right[t, strip, 0], end - begin, rho)
+                correlations(
+                    covariance[t, i, begin:end], inverse[t, i], inverse_right[t, strip, 0], end - begin, rho
+                )
                 for j in range(end - begin):
                     p = square_gain * right[j] * right[j]
                     most[j] = q * p
@@ -68,7 +71,7 @@ def gelu_tiles(  # type: ignore[no-untyped-def]
                             * (1.0 + scale * (1.0 + x * part) + (1.0 + 3.0 * x * part) * part)
                         )  # fmt: skip
                 put_strip(
-                    whole, risen, bent, rho, todo[t, i, strip] == ALL, reach[t, i] if todo[t, i, strip] == SOME else -1.0,
+                    whole, risen, bent, rho, todo[t, i, strip], reach[t, i],
                     reach_right[t, begin:end], members, bends, value[t, i, begin:end], slope[t, i, begin:end],
                     bend[t, i, begin:end] if bends else rho,
                 )  # fmt: skip

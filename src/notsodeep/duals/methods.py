@@ -101,7 +101,7 @@ class Methods:
     def straight(self) -> StraightPieces:
         """The closed form of straight pieces."""
         if self.phi.shape.pieces is None:
-            raise ValueError("The activation is not made of straight pieces.")
+            raise ValueError("The activation is not composed of straight pieces.")
         return StraightPieces(self.phi, self.phi.shape.pieces, self.probes)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Activations made of straight pieces, such as hard tanh: a closed form, docs/theory.md (10.14) to (10.16).
 
 F' is a sum over two kinks of probabilities that both variables are beyond their kink: of wedges under the Gaussian,
-each of which is two of Owen's functions T(h, a), one for each side.  With h, the kink over its own scale, known for a
+each the sum of two of Owen's functions T(h, a), one for each side.  With h, the kink over its own scale, known for a
 row or column, T is a function of one number: an odd Chebyshev sum whose coefficients are computed once.
 """
 
@@ -14,7 +14,6 @@ from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy import special
 
-from notsodeep.duals.series import ALL, SOME
 from notsodeep.duals.strips import (
     INLINE,
     OPTIONS,
@@ -40,7 +39,9 @@ ALLOWED = 2e-15
 # Nodes from which the coefficients of T come, and the scale beyond which its coordinate is linear.
 NODES, STRAIGHT = 256, 3.0
 # Features: the scale, M_0 and M_1; for each size of a kink h, Φ̄(h), its density, 1/c and 1/asinh(REACH/c), then T.
-COMMON, FOR_KINK = 3, 5
+COMMON = 3
+# Buffers of a strip that the sum over kinks reads.
+BEYOND, TAIL, HEIGHT = 2, 3, 4
 # Mills' ratio: (1 + x) R(x) is a polynomial in (x - MIDDLE)/(x + MIDDLE), right to 4e-15 up to FAR.
 MIDDLE, FAR = 5.3, 40.0
 ERROR = 1e-13
@@ -124,7 +125,19 @@ class StraightPieces:
         return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
 
     def tiles(  # type: ignore[no-untyped-def]
-        self, covariance, inverse, left, reach, inverse_right, right, reach_right, todo, rough, value, slope, bend
+        self,
+        covariance,
+        inverse,
+        left,
+        reach,
+        inverse_right,
+        right,
+        reach_right,
+        todo,
+        rough,
+        value,
+        slope,
+        bend,
     ) -> None:
         """Write the pairs that `todo` (stack, rows, strips) names: ALL of a strip, or those beyond reach · reach'."""
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
@@ -194,7 +207,7 @@ def _mills(x):  # type: ignore[no-untyped-def]
 
 
 @njit(**INLINE)
-def _owen(b, rows, first, count, work, bits, z, twice, later, latest, found):  # type: ignore[no-untyped-def]
+def _owen(b, rows, first, count, work, bits, z, twice, later, latest, result):  # type: ignore[no-untyped-def]
     """T(h, b/h) of a strip: `rows` from `first` on has h …, 1/c, 1/asinh(REACH/c) and the coefficients."""
     inverse, shrink = rows[first + 3], rows[first + 4]
     for j in range(WIDTH):
@@ -218,30 +231,79 @@ def _owen(b, rows, first, count, work, bits, z, twice, later, latest, found):  #
             later[j] = series[j] + x * two - one
             latest[j] = two
     for j in range(WIDTH):
-        found[j] = np.copysign(1.0, b[j]) * z[j] * (later[j] - latest[j])
+        result[j] = np.copysign(1.0, b[j]) * z[j] * (later[j] - latest[j])
 
 
 @njit(**INLINE)
-def _at_zero(rho, sine, beyond, gain):  # type: ignore[no-untyped-def]
-    """Both kinks at zero, (3.20): X = arcsin(ρ)/2π and Y, its integral."""
+def _at_zero(rho, sine, beyond, tail, height):  # type: ignore[no-untyped-def]
+    """The same as `_wedge` for two kinks at zero, (3.20): X = arcsin(ρ)/2π and Y, its integral."""
     for j in range(WIDTH):
         y = 1.0 - abs(rho[j])
         angle = np.copysign(0.5 * np.pi - np.sqrt(y) * arccos_over_root(y), rho[j])
         beyond[j] = angle * (0.5 / np.pi)
-        gain[j] = (rho[j] * angle + sine[j] - 1.0) * (0.5 / np.pi)
+        tail[j] = (rho[j] * angle + sine[j] - 1.0) * (0.5 / np.pi)
+    fill(height, 0.5 / np.pi)
+
+
+@njit(**OPTIONS)
+def _wedge(rho, sign, left, own, right, other, one, two, zero_left, zero_right, buffers):  # type: ignore[no-untyped-def]
+    """X, Y and the density of one kink of u with one of v, in the buffers BEYOND, TAIL and HEIGHT.
+
+    X is the probability that both variables are beyond their kinks less that of independent ones, Y its integral.
+    The features of the kinks begin at `one` and `two`; `zero_left` and `zero_right` say which of them is at zero.
+    """
+    sine, over, beyond, tail, height = buffers[0], buffers[1], buffers[BEYOND], buffers[TAIL], buffers[HEIGHT]
+    a, b, upper, lower, work, z, twice, later, latest = (
+        buffers[5], buffers[6], buffers[7], buffers[8], buffers[9], buffers[10], buffers[11], buffers[12], buffers[13],
+    )  # fmt: skip
+    bits, height_bits = work.view(np.int64), height.view(np.int64)
+    h, k = left[one], right[two]
+    # β - ρα and α - ρβ, with all digits where both kinks and both variables are nearly the same.
+    for j in range(WIDTH):
+        b[j] = (k[j] - h[j] + h[j] * (1.0 - sign * rho[j])) * over[j]
+    for j in range(WIDTH):
+        a[j] = (h[j] - k[j] + k[j] * (1.0 - sign * rho[j])) * over[j]
+    for j in range(WIDTH):
+        work[j] = max(-0.5 * (h[j] * h[j] + b[j] * b[j]), -700.0)
+    exponential(work, height, height_bits)
+    for j in range(WIDTH):
+        height[j] = height[j] * (0.5 / np.pi) if max(h[j], k[j]) < REACH else 0.0
+    # A kink at zero: T(0, ±∞) = ±1/4.
+    if zero_left:
+        fill(upper, 0.25)
+    else:
+        _owen(b, left, one, own, work, bits, z, twice, later, latest, upper)
+    if zero_right:
+        fill(lower, 0.25)
+    else:
+        _owen(a, right, two, other, work, bits, z, twice, later, latest, lower)
+    chance, chances, bell, bells = left[one + 1], right[two + 1], left[one + 2], right[two + 2]
+    for j in range(WIDTH):
+        beyond[j] = 0.5 * (chance[j] + chances[j]) - upper[j] - lower[j] - chance[j] * chances[j]
+    for j in range(WIDTH):
+        beyond[j] = beyond[j] if max(h[j], k[j]) < REACH else 0.0
+    # φ(α)(Φ̄(b) - Φ̄(β)) and the other way round.
+    for j in range(WIDTH):
+        part = height[j] * _mills(min(abs(b[j]), FAR))
+        tail[j] = k[j] * ((part if b[j] >= 0.0 else bell[j] - part) - bell[j] * chances[j])
+    for j in range(WIDTH):
+        part = height[j] * _mills(min(abs(a[j]), FAR))
+        tail[j] += h[j] * ((part if a[j] >= 0.0 else bells[j] - part) - bells[j] * chance[j])
+    for j in range(WIDTH):
+        tail[j] = sine[j] * height[j] - bell[j] * bells[j] - tail[j]
+    for j in range(WIDTH):
+        tail[j] += (sign * rho[j] + h[j] * k[j]) * beyond[j]
 
 
 @njit(**OPTIONS)
 def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, slope, bend):  # type: ignore[no-untyped-def]
-    """F, F' and dF'/dρ of a strip; `left` and `right` (features, WIDTH), of which T needs `own` and `other` terms.
+    """F, F' and dF'/dρ of a strip; `left` and `right` (features, WIDTH); T needs `own` and `other` terms of them.
 
     `zero` says that the first of the kinks is at zero.
     """
-    sine, over, a, b, height, beyond, tail, upper, lower, work, z, twice, later, latest, sums = (
-        buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5], buffers[6], buffers[7], buffers[8],
-        buffers[9], buffers[10], buffers[11], buffers[12], buffers[13], buffers[14],
+    sine, over, beyond, tail, height, sums = (
+        buffers[0], buffers[1], buffers[BEYOND], buffers[TAIL], buffers[HEIGHT], buffers[14],
     )  # fmt: skip
-    bits, height_bits = work.view(np.int64), height.view(np.int64)
     block = (len(left) - COMMON) // products.shape[1]
     for j in range(WIDTH):
         y = 1.0 - abs(rho[j])
@@ -257,65 +319,27 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
                 weight = products[side, first, second]
                 if weight == 0.0:
                     continue
-                one, two = COMMON + first * block, COMMON + second * block
-                if zero and first == 0 and second == 0:
-                    _at_zero(rho, sine, beyond, tail)
-                    for j in range(WIDTH):
-                        slope[j] += weight * beyond[j]
-                        sums[j] += weight * tail[j]
-                        bend[j] += weight * (0.5 / np.pi) * over[j]
-                    continue
-                h, k = left[one], right[two]
-                # β - ρα and α - ρβ, with all digits where both kinks and both variables are nearly the same.
-                for j in range(WIDTH):
-                    b[j] = (k[j] - h[j] + h[j] * (1.0 - sign * rho[j])) * over[j]
-                for j in range(WIDTH):
-                    a[j] = (h[j] - k[j] + k[j] * (1.0 - sign * rho[j])) * over[j]
-                for j in range(WIDTH):
-                    work[j] = max(-0.5 * (h[j] * h[j] + b[j] * b[j]), -700.0)
-                exponential(work, height, height_bits)
-                for j in range(WIDTH):
-                    height[j] = height[j] * (0.5 / np.pi) if max(h[j], k[j]) < REACH else 0.0
-                # A kink at zero: T(0, ±∞) = ±1/4.
-                if zero and first == 0:
-                    fill(upper, 0.25)
+                zero_left, zero_right = zero and first == 0, zero and second == 0
+                if zero_left and zero_right:
+                    _at_zero(rho, sine, beyond, tail, height)
                 else:
-                    _owen(b, left, one, own, work, bits, z, twice, later, latest, upper)
-                if zero and second == 0:
-                    fill(lower, 0.25)
-                else:
-                    _owen(a, right, two, other, work, bits, z, twice, later, latest, lower)
-                chance, chances = left[one + 1], right[two + 1]
-                for j in range(WIDTH):
-                    beyond[j] = 0.5 * (chance[j] + chances[j]) - upper[j] - lower[j] - chance[j] * chances[j]
-                for j in range(WIDTH):
-                    beyond[j] = beyond[j] if max(h[j], k[j]) < REACH else 0.0
+                    _wedge(
+                        rho, sign, left, own, right, other, COMMON + first * block, COMMON + second * block,
+                        zero_left, zero_right, buffers,
+                    )  # fmt: skip
                 for j in range(WIDTH):
                     slope[j] += sign * weight * beyond[j]
                 for j in range(WIDTH):
                     bend[j] += weight * height[j] * over[j]
-                # φ(α)(Φ̄(b) - Φ̄(β)) and the other way round.
-                bell, bells = left[one + 2], right[two + 2]
-                for j in range(WIDTH):
-                    part = height[j] * _mills(min(abs(b[j]), FAR))
-                    tail[j] = k[j] * ((part if b[j] >= 0.0 else bell[j] - part) - bell[j] * chances[j])
-                for j in range(WIDTH):
-                    part = height[j] * _mills(min(abs(a[j]), FAR))
-                    tail[j] += h[j] * ((part if a[j] >= 0.0 else bells[j] - part) - bells[j] * chance[j])
-                for j in range(WIDTH):
-                    tail[j] = sine[j] * height[j] - bell[j] * bells[j] - tail[j]
-                for j in range(WIDTH):
-                    tail[j] += (sign * rho[j] + h[j] * k[j]) * beyond[j]
                 for j in range(WIDTH):
                     sums[j] += weight * tail[j]
-    scale, scales, rise, rises = left[0], right[0], left[2], right[2]
+    scale, scales, mean, means, rise, rises = left[0], right[0], left[1], right[1], left[2], right[2]
     for j in range(WIDTH):
         slope[j] += rise[j] * rises[j]
     for j in range(WIDTH):
         sums[j] += rho[j] * rise[j] * rises[j]
     for j in range(WIDTH):
         whole[j] = ratio * scale[j] * scales[j] * sums[j]
-    mean, means = left[1], right[1]
     for j in range(WIDTH):
         whole[j] += mean[j] * means[j]
 
@@ -354,7 +378,7 @@ def _tiles(  # type: ignore[no-untyped-def]
                     bent[j] *= inverse[t, i] * others[j]
                 end = begin + width
                 put_strip(
-                    whole, risen, bent, rho, todo[t, i, strip] == ALL, reach[t, i] if todo[t, i, strip] == SOME else -1.0,
+                    whole, risen, bent, rho, todo[t, i, strip], reach[t, i],
                     reach_right[t, begin:end], members, bends, value[t, i, begin:end], slope[t, i, begin:end],
                     bend[t, i, begin:end] if bends else rho,
                 )  # fmt: skip

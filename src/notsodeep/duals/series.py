@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.strips import OPTIONS, WIDTH, correlations, fill, packed
+from notsodeep.duals.strips import ALL, OPTIONS, SOME, WIDTH, correlations, fill, packed
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
@@ -22,8 +22,6 @@ ALLOWED = 1e-14
 LEVELS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # A share of the energy below this is rounding of the sum of the others.
 NOISE = 4e-15
-# Which pairs of a strip are left to another method: those beyond the reach of the series, or all.
-SOME, ALL = 1, 2
 # One over two scales, at most, where it is squared.
 LARGEST = 1e150
 # Work arrays of a strip: ρ, then ρ or ρ², F, F', F''.
@@ -184,7 +182,7 @@ def series_tiles(  # type: ignore[no-untyped-def]
                 if bends:
                     bent = bend[t, i, begin : begin + width]
                     for j in range(width):
-                        # A sample without signal has a scale of 1e-100, of which the fourth power would be zero.
+                        # A sample without signal has a scale of 1e-100, whose fourth power would be zero.
                         factor = min(own * others[j], LARGEST)
                         bent[j] = work[j + BEND * WIDTH] * factor * factor
     return any_left
@@ -249,4 +247,4 @@ def _horner(left, right, terms, work, parity, bends):  # type: ignore[no-untyped
             work[j + BEND * WIDTH] *= 2.0
 
 
-__all__ = ["ALL", "ALLOWED", "SOME", "Series", "SeriesSide", "series_tiles"]
+__all__ = ["ALLOWED", "Series", "SeriesSide", "series_tiles"]

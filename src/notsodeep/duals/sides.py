@@ -118,12 +118,12 @@ class PreparedSide:
         with self._lock:
             if (own, other) not in self._tables:
                 phi, side = self.methods.phi, int(self.is_columns)
-                made = self.methods.table(*((other, own) if side else (own, other)))
-                if made is None:
+                dual_table = self.methods.table(*((other, own) if side else (own, other)))
+                if dual_table is None:
                     raise ValueError("The table of these bands cannot be resolved.")
                 flat = self.moments[2:].reshape(2, -1)
                 roots = np.sqrt(np.maximum(flat, 0.0)) * np.array([[1.0], [phi.gain]]) * abs(phi.amplitude)
-                factors = made.factors(self.inner.reshape(-1), side, (roots[0], roots[1]))
+                factors = dual_table.factors(self.inner.reshape(-1), side, (roots[0], roots[1]))
                 factors = factors.reshape(*self.inner.shape, -1)
                 self._tables[own, other] = packed(factors) if side else np.ascontiguousarray(factors)
             return self._tables[own, other]
@@ -165,7 +165,7 @@ class Side:
         part = self.part
         if self.prepared.is_columns:
             part = slice(part.start // WIDTH, -(-part.stop // WIDTH))
-        # The compiled loops are made for contiguous arrays.
+        # The compiled loops need contiguous arrays.
         return np.ascontiguousarray(values[:, part])
 
     @property
@@ -234,7 +234,10 @@ class Side:
     @property
     def lift(self) -> Array:
         """Half of what an offset adds to F."""
-        return self.phi.amplitude * self.phi.offset * self.of(self.prepared.moments[0]) + 0.5 * self.phi.offset**2
+        return (
+            self.phi.amplitude * self.phi.offset * self.of(self.prepared.moments[0])
+            + 0.5 * self.phi.offset**2
+        )
 
 
 __all__ = ["Mask", "PreparedSide", "Side"]

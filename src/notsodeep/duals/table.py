@@ -17,7 +17,6 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.series import ALL, SOME
 from notsodeep.duals.strips import (
     INLINE,
     OPTIONS,
@@ -102,7 +101,7 @@ class DualTable:
     Attributes:
         angle: the coordinate of the correlation.
         resolved: the error is accepted.
-        error: largest error found between the nodes.
+        error: largest error between the nodes.
         starts: the first term of each order of F and of F', (orders, 2).
         stops: the end of their terms.
         rough_stops: the end of the terms that rough values need.
@@ -229,11 +228,11 @@ class DualTable:
         basis = chebyshev_basis(places[2], len(self.starts))
         worst = 0.0
         for kind in range(2):
-            found = np.zeros_like(truth[kind])
+            approximation = np.zeros_like(truth[kind])
             for k in range(len(self.starts)):
                 part = slice(self.starts[k, kind], self.stops[k, kind])
-                found += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
-            worst = max(worst, float(np.abs(found - truth[kind]).max()))
+                approximation += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
+            worst = max(worst, float(np.abs(approximation - truth[kind]).max()))
         return 2.0 * worst
 
     def terms(self, rough: bool) -> tuple[IntArray, IntArray]:
@@ -266,11 +265,11 @@ def table(shape: Shape, rows: Band, columns: Band) -> DualTable | None:
     with _LOCK:
         if key not in _TABLES:
             try:
-                made: DualTable | None = DualTable(shape, rows, columns)
+                built: DualTable | None = DualTable(shape, rows, columns)
             except InputError:
                 # The range reaches where a callable grows faster than the Gaussian decays.
-                made = None
-            _TABLES[key] = made if made is not None and made.resolved else None
+                built = None
+            _TABLES[key] = built if built is not None and built.resolved else None
             while len(_TABLES) > KEPT:
                 _TABLES.popitem(last=False)
         _TABLES.move_to_end(key)
@@ -335,8 +334,26 @@ def _derived(twice, now, before, value):  # type: ignore[no-untyped-def]
 def _add(a, b, c, d, right, first, last, total):  # type: ignore[no-untyped-def]
     """Add the products of the factors of four rows with those of a strip, which is read once for all of them."""
     for r in range(first, last, 4):
-        a0, a1, a2, a3, b0, b1, b2, b3 = a[r], a[r + 1], a[r + 2], a[r + 3], b[r], b[r + 1], b[r + 2], b[r + 3]
-        c0, c1, c2, c3, d0, d1, d2, d3 = c[r], c[r + 1], c[r + 2], c[r + 3], d[r], d[r + 1], d[r + 2], d[r + 3]
+        a0, a1, a2, a3, b0, b1, b2, b3 = (
+            a[r],
+            a[r + 1],
+            a[r + 2],
+            a[r + 3],
+            b[r],
+            b[r + 1],
+            b[r + 2],
+            b[r + 3],
+        )
+        c0, c1, c2, c3, d0, d1, d2, d3 = (
+            c[r],
+            c[r + 1],
+            c[r + 2],
+            c[r + 3],
+            d[r],
+            d[r + 1],
+            d[r + 2],
+            d[r + 3],
+        )
         strip = right[r * WIDTH : (r + 4) * WIDTH]
         for j in range(WIDTH):
             s0, s1, s2, s3 = strip[j], strip[j + WIDTH], strip[j + 2 * WIDTH], strip[j + 3 * WIDTH]
@@ -425,10 +442,12 @@ def table_tiles(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
                 for r in range(min(ROWS, count - first)):
                     i, part = chosen[first + r], slice(r * WIDTH, (r + 1) * WIDTH)
-                    _finish(rho[part], angle[3], rate[part], inverse[t, i], others, work[0, part], work[4, part])
+                    _finish(
+                        rho[part], angle[3], rate[part], inverse[t, i], others, work[0, part], work[4, part]
+                    )
                     put_strip(
-                        work[0, part], work[2, part], work[4, part], rho[part], todo[t, i, strip] == ALL and np.all(members),
-                        reach[t, i] if todo[t, i, strip] == SOME else -1.0, reach_right[t, begin:end], members, bends,
+                        work[0, part], work[2, part], work[4, part], rho[part], todo[t, i, strip],
+                        reach[t, i], reach_right[t, begin:end], members, bends,
                         value[t, i, begin:end], slope[t, i, begin:end], bend[t, i, begin:end] if bends else rho,
                     )  # fmt: skip
 

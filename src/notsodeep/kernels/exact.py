@@ -115,8 +115,8 @@ def both_kernels(
     """
     options = ComputeOptions(out, client, max_memory, storage, block, progress, tolerance)
     names = (Kernel.CK, as_tangent_kernel(of))
-    found, info = compute_kernels(as_model(model, depth), X, Y, names, options)
-    return (*found, info) if return_info else tuple(found)
+    kernels, info = compute_kernels(as_model(model, depth), X, Y, names, options)
+    return (*kernels, info) if return_info else tuple(kernels)
 
 
 def exact_kernel(
@@ -124,8 +124,8 @@ def exact_kernel(
 ) -> Array:
     """Any of the five kernels (see `Kernel`) as an array in memory."""
     options = ComputeOptions(progress=progress)
-    found, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), options)
-    return np.asarray(found[0])
+    kernels, _ = compute_kernels(as_model(model), X, Y, (as_kernel(kernel),), options)
+    return np.asarray(kernels[0])
 
 
 __all__ = ["both_kernels", "conjugate_kernel", "exact_kernel", "tangent_kernel"]

@@ -334,7 +334,9 @@ class ConvExplicit(FeedforwardModel, ImageModel):
 
 def _without_tolerance(data: Any) -> Any:
     """The serial form of a model without the tolerance that it had in earlier versions."""
-    return {key: value for key, value in data.items() if key != "tolerance"} if isinstance(data, dict) else data
+    return (
+        {key: value for key, value in data.items() if key != "tolerance"} if isinstance(data, dict) else data
+    )
 
 
 def _geometry_from(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ Own = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class Equation:
+class FieldEquation:
     """Λ = σ_a² 𝒜F(Λ) + b.
 
     Attributes:
@@ -56,7 +56,7 @@ class Equation:
 
 
 @dataclass(frozen=True)
-class Solution:
+class FieldSolution:
     """Λ with F(Λ) and F'(Λ), all (stack, n, m).
 
     Attributes:
@@ -100,14 +100,14 @@ def set_own(covariance: Array, scale: Array, left: Side, own: Own) -> None:
 
 
 def solve(
-    equation: Equation,
+    equation: FieldEquation,
     left: Side,
     right: Side,
     entering: Array,
     guesses: tuple[Array, Array],
     systems: Systems,
     own: Own,
-) -> Solution:
+) -> FieldSolution:
     """Solve the equation for the pairs of two sides.
 
     Args:
@@ -140,7 +140,7 @@ def solve(
     most, carried = CAUTIOUS_STEPS if cautious else MAX_STEPS, False
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
-        # Rounding may stand in the way of more than the tolerance.
+        # Rounding may prevent residuals below the tolerance.
         enough = AIM * tolerance if number < EAGER else (tolerance if number < most else np.inf)
         residual = advance(enough, SWEPT * tolerance)
         if residual <= enough:
@@ -159,10 +159,10 @@ def solve(
             f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
             "Lower sigma_a2: the map is close to losing its contraction.",
         )
-    return Solution(covariance, value, slope, number, residual, evidence)
+    return FieldSolution(covariance, value, slope, number, residual, evidence)
 
 
-def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -> Array:
+def adjoint_products(equation: FieldEquation, solution: FieldSolution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
     goal = ADJOINT * equation.tolerance
@@ -173,9 +173,9 @@ def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -
 
 __all__ = [
     "TOLERANCE",
-    "Equation",
+    "FieldEquation",
+    "FieldSolution",
     "Own",
-    "Solution",
     "adjoint_products",
     "evaluate",
     "set_own",

@@ -33,7 +33,7 @@ def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # 
     power = 3.0 if odd else 2.0
     for t in range(covariance.shape[0]):
         for i in range(covariance.shape[1]):
-            c, most, found, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
+            c, most, values, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
             enters, growth, growths = entering[t, i], left[4, t, i], right[4, t]
             means, rises, rests, steeps = right[0, t], right[1, t], right[2, t], right[3, t]
             mean, first, rest, steep = left[0, t, i], left[1, t, i], left[2, t, i], left[3, t, i]
@@ -46,7 +46,7 @@ def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # 
                 alpha, rho = whole - beta, c[j] / most[j]
                 x = rho * rho
                 lead = x if odd else rho
-                found[j] = mean * means[j] + first * rises[j] * c[j] + (alpha + beta * x) * lead * rho
+                values[j] = mean * means[j] + first * rises[j] * c[j] + (alpha + beta * x) * lead * rho
                 rise[j] = first * rises[j] + (power * alpha + (power + 2.0) * beta * x) * lead / most[j]
 
 

@@ -91,7 +91,9 @@ def solve_tile(
     _step(value, slope, nothing, forcing, *roots, feedback, lower, 1.0, covariance)
     before, evidence, rough, narrowest = np.inf, DualEvidence(), True, 1.0 / max(condition, 1.0)
     for step in range(1, MAX_STEPS + 1):
-        seen = dual.tiles(left, right, covariance, value, slope, None if rough else bend, lower=lower, rough=rough)
+        seen = dual.tiles(
+            left, right, covariance, value, slope, None if rough else bend, lower=lower, rough=rough
+        )
         # Nothing but F and F' is known of pairs that are integrated one by one.
         carry = not (rough or seen.fallback_pairs)
         evidence = seen if rough else evidence.merge(seen)
@@ -105,7 +107,11 @@ def solve_tile(
             rough, evidence = largest > SHORT and step < ROUGH_STEPS, DualEvidence()
             continue
         # Rounding may prevent shorter steps.
-        if (carry and error <= CARRIED) or largest <= SETTLED or (largest <= noise and largest >= 0.5 * before):
+        if (
+            (carry and error <= CARRIED)
+            or largest <= SETTLED
+            or (largest <= noise and largest >= 0.5 * before)
+        ):
             residual = error**2 if carry and error <= CARRIED else largest
             return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest

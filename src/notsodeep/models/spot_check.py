@@ -75,19 +75,19 @@ def _edges(places: list[Array], longest: float) -> Array:
 
 def moments(phi: Activation, variances: Array, halvings: int = 0) -> tuple[Array, Array]:
     """S = E[φ(u)²] and E1 = E[φ'(u)²] for each variance."""
-    found = []
+    results = []
     for scale in np.sqrt(np.maximum(variances, 1e-300)).tolist():
         points, weights = _panel_rule(_edges([_marks(phi, REACH * scale) / scale], LONGEST), halvings)
         weights = weights * np.exp(-0.5 * points**2) / np.sqrt(2.0 * np.pi)
-        found.append((weights @ phi(scale * points) ** 2, weights @ phi.derivative(scale * points) ** 2))
-    second, steep = np.array(found).T
+        results.append((weights @ phi(scale * points) ** 2, weights @ phi.derivative(scale * points) ** 2))
+    second, steep = np.array(results).T
     return second, steep
 
 
 def dual(
     phi: Activation, q1: float, q2: float, c: float, *, slope: bool, halvings: int = 0
 ) -> tuple[float, float]:
-    """F = E[φ(u)φ(v)] and, if wanted, F' = E[φ'(u)φ'(v)] for variances q1, q2 and the covariance c.
+    """F = E[φ(u)φ(v)] and, with `slope`, F' = E[φ'(u)φ'(v)] for variances q1, q2 and the covariance c.
 
     NaN where φ has more features than panels are affordable.
     """
@@ -154,10 +154,10 @@ def _along_ridge(
             )
             for function in functions
         ]
-    found = [
+    results = [
         float(weights @ (function(s1 * x) * mean)) for function, mean in zip(functions, inner, strict=True)
     ]
-    return found[0], found[1] if slope else 0.0
+    return results[0], results[1] if slope else 0.0
 
 
 class SpotCheck:
@@ -166,7 +166,7 @@ class SpotCheck:
     Args:
         phi: the activation.
         tangent: F' is needed too.
-        tolerance: error that was asked for, of F and F' at the solution of an equation.
+        tolerance: accepted error of F and F' at the solution of an equation.
     """
 
     def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
@@ -208,10 +208,10 @@ class SpotCheck:
         ]  # fmt: skip
         others = np.random.default_rng(pairs.shape[1]).permutation(pairs.shape[1])[:count]
         chosen = pairs[:, list(dict.fromkeys(int(one) for one in (*extreme, *others)))[:count]]
-        found = self._compare(chosen, 0)
-        beyond = found.beyond(bound)
+        compared = self._compare(chosen, 0)
+        beyond = compared.beyond(bound)
         if not len(beyond):
-            return found
+            return compared
         # Doubt the check first: with all its panels halved.
         return self._compare(chosen[:, beyond], 1)
 
@@ -220,17 +220,17 @@ class SpotCheck:
         phi, variances, covariance = self.phi, pairs[:2], pairs[2]
         second, steep = (part.reshape(2, -1) for part in moments(phi, variances.reshape(-1), halvings))
         energy, speed = (np.maximum(np.sqrt(part[0] * part[1]), 1e-300) for part in (second, steep))
-        found = np.array(
+        results = np.array(
             [dual(phi, *one, slope=self.tangent, halvings=halvings) for one in pairs[:3].T.tolist()]
         )
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
-        differences = np.abs(found[:, 0] - pairs[3]) / size
+        differences = np.abs(results[:, 0] - pairs[3]) / size
         rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
         # An offset may be nearly all of F.
         rounding = rounding + ROUNDING * phi.offset**2 / size
         if self.tangent:
-            differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
+            differences = np.maximum(differences, np.abs(results[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
         return Differences(differences, rounding)
 

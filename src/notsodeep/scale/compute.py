@@ -143,7 +143,9 @@ def _job(
     if wanted is None and store is not None:
         wanted = block_of(store)
     block = choose_block(wanted, spare, max(n, columns), p, options.storage, workers)
-    return make_job(model, kernels, *surveyed, block=block, storage=options.storage, tolerance=options.tolerance)
+    return make_job(
+        model, kernels, *surveyed, block=block, storage=options.storage, tolerance=options.tolerance
+    )
 
 
 def _beside_output(n: int, columns: int, kernels: int, options: ComputeOptions) -> int:
