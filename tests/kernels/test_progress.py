@@ -33,22 +33,6 @@ def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatc
     assert [done for done, _, _ in seen] == list(range(7))
 
 
-@pytest.mark.parametrize("compute", FUNCTIONS)
-def test_true_is_a_bar(compute: Callable[..., Any], monkeypatch) -> None:
-    shown: list[int] = []
-
-    @contextmanager
-    def bar(title: str) -> Iterator[progress.Report]:
-        assert title
-        yield lambda done, total, news: shown.append(done)
-
-    monkeypatch.setattr(progress, "progress_bar", bar)
-    compute(DEQ, X, progress=False)
-    assert shown == []
-    compute(DEQ, X, progress=True)
-    assert shown == list(range(7))
-
-
 @pytest.mark.parametrize(
     "compute",
     [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
 import notsodeep as nsd
-from notsodeep.models.mixing import Convolution
 
 CASES = [
     ("relu", "flatten", "zeros", 3, (3, 2, 4, 5)),
@@ -58,15 +55,6 @@ def test_positions_without_signal(name: str, readout: str) -> None:
     for one, wanted in zip(found, brute(model, samples, name), strict=True):
         assert np.isfinite(one).all()
         assert_close(one, wanted, Oracle.QUADRATURE)
-
-
-def test_images_that_are_zero_have_kernel_zero() -> None:
-    samples = images(3, 1, 4, 4)
-    samples[1] = 0.0
-    for readout in ("flatten", "pool"):
-        for kernel in nsd.both_kernels(nsd.ConvDEQ("relu", FEEDBACK, readout=readout), samples):
-            assert np.array_equal(kernel[1], np.zeros(3))
-            assert kernel[0, 2] != 0.0
 
 
 @pytest.mark.parametrize("name", ["relu", "hard_tanh"])
@@ -176,23 +164,6 @@ def test_random_networks_with_many_channels(readout: str, padding: str, shape: t
     draws = [random_kernels(model, samples, channels=96, seed=seed) for seed in range(24)]
     for number, kernel in enumerate(exact):
         assert_within_noise(kernel, [draw[number] for draw in draws], bias=0.02)
-
-
-@pytest.mark.slow
-def test_errors_fall_like_the_root_of_the_channels() -> None:
-    model, samples = nsd.ConvDEQ("relu", FEEDBACK), images(2, 2, 4, 4)
-    exact = nsd.both_kernels(model, samples)
-
-    def errors(channels: int) -> list[float]:
-        found = [random_kernels(model, samples, channels, seed) for seed in range(12)]
-        return [
-            math.sqrt(np.mean([np.linalg.norm(one[number] - exact[number]) ** 2 for one in found]))
-            for number in (0, 1)
-        ]
-
-    for few, many in zip(errors(16), errors(144), strict=True):
-        # A factor of 9 in the channels is one of 3 in the error; twelve draws know it to some 30 %.
-        assert 1.8 < few / many < 5.0
 
 
 # --- invariants ---------------------------------------------------------------------------------------------------
@@ -315,26 +286,6 @@ def test_a_conjugate_kernel_may_exist_where_the_tangent_kernel_does_not() -> Non
         nsd.conjugate_kernel(nsd.ConvDEQ(phi, 0.9, 0.1), images(3, 1, 4, 4))
 
 
-@pytest.mark.parametrize("padding", ["zeros", "circular"])
-def test_eigenvalues_of_a_layer_over_positions(padding: str) -> None:
-    """docs/theory.md (10.11) and (10.12): those of 𝒜, and of 𝒜D for gains between 0 and r_max."""
-    mixing = Convolution((5, 6), 3, padding)
-    matrix = mixing.diagonal(np.eye(30))
-    found = np.linalg.eigvalsh(matrix)
-    frequencies = [
-        2 * np.pi * np.arange(n) / n if padding == "circular" else np.pi * np.arange(1, n + 1) / (n + 1)
-        for n in (5, 6)
-    ]
-    factors = [(1 + 2 * np.cos(k)) / 3 for k in frequencies]
-    assert_close(found, np.sort(np.multiply.outer(*factors).reshape(-1)), Oracle.CLOSED_FORM)
-    assert found.min() >= -1 / 3 - 1e-12
-    assert found.max() <= 1 + 1e-12
-    gains = 0.3 * np.random.default_rng(0).random(30)
-    with_gains = np.linalg.eigvals(matrix * gains)
-    assert np.abs(with_gains.imag).max() < 1e-12
-    assert -gains.max() / 3 <= with_gains.real.min() <= with_gains.real.max() <= gains.max()
-
-
 # --- to a tolerance -----------------------------------------------------------------------------------------------
 
 
@@ -353,37 +304,6 @@ def test_a_tolerance_is_kept_and_stated(name: str, readout: str) -> None:
         size = np.sqrt(np.multiply.outer(flat, flat))
         assert np.all(np.abs(found[0] - exact[0]) <= (info.error_bound + 1e-11) * size)
         assert np.abs(found[1] - exact[1]).max() <= 10.0 * tolerance * np.abs(exact[1]).max()
-
-
-@pytest.mark.parametrize("readout", ["flatten", "pool"])
-@pytest.mark.parametrize(
-    ("shape", "options"),
-    [
-        ((4, 2, 6, 5), {"padding": "circular"}),
-        ((4, 1, 7, 6), {"filter_size": 5}),
-        ((4, 3, 9), {}),
-        ((4, 3, 9), {"padding": "circular", "filter_size": 5, "bias2": 0.2}),
-        ((4, 1, 3, 4), {"filter_size": 1}),
-    ],
-)
-def test_a_loose_tolerance_for_every_geometry(
-    shape: tuple[int, ...], options: dict[str, Any], readout: str
-) -> None:
-    samples, others = images(*shape), images(*shape)[::-1][:3] + 0.5
-    layers, weights = [nsd.activation("relu").scaled(1.3), nsd.activation("abs")], [1.0, 0.7]
-    networks = [
-        nsd.ConvDEQ("relu", 0.8, readout=readout, **options),
-        nsd.ConvExplicit(layers, weights=weights, inject=[0.4], readout=readout, **options),
-    ]
-    for network in networks:
-        for right in (None, others):
-            exact = nsd.both_kernels(network, samples, right)
-            *found, info = nsd.both_kernels(network, samples, right, tolerance=1e-5, return_info=True)
-            assert info.residual <= 1e-5
-            assert info.residual <= info.error_bound < 1e-4
-            for one, other in zip(found, exact, strict=True):
-                assert np.abs(one - other).max() <= 1e-5 * np.abs(other).max()
-                assert one.dtype == np.float64
 
 
 def test_a_loose_tolerance_of_samples_that_are_zero_or_equal() -> None:
