@@ -209,21 +209,3 @@ def exponential(x, result, bits):  # type: ignore[no-untyped-def]
         p = p * r + 1.0 / 6.0
         p = p * r + 0.5
         result[j] *= 1.0 + (r + r * r * p)
-
-
-__all__ = [
-    "ALL",
-    "INLINE",
-    "OPTIONS",
-    "ROUNDING",
-    "SOME",
-    "WIDTH",
-    "arccos_over_root",
-    "correlations",
-    "exponential",
-    "fill",
-    "lag",
-    "logarithm",
-    "packed",
-    "put_strip",
-]

@@ -169,15 +169,3 @@ def adjoint_products(equation: FieldEquation, solution: FieldSolution, systems: 
     adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
     result *= solution.covariance
     return result
-
-
-__all__ = [
-    "TOLERANCE",
-    "FieldEquation",
-    "FieldSolution",
-    "Own",
-    "adjoint_products",
-    "evaluate",
-    "set_own",
-    "solve",
-]
