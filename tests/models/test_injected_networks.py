@@ -210,14 +210,6 @@ def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch
     assert_within_noise(exact_kernel(model, X, kernel="ck"), np.array(draws), bias=0.02, resolution=0.1)
 
 
-def test_a_plain_network_is_what_it_was() -> None:
-    plain = nsd.Explicit(["relu", "tanh"])
-    assert plain == nsd.Explicit(["relu", "tanh"], weights=[1, 1], inject=[0])
-    assert plain.is_plain
-    assert str(plain) == "Explicit([relu, tanh])"
-    assert set(plain.to_dict()) == {"kind", "layers"}
-
-
 def test_text_and_fingerprint_know_the_variances() -> None:
     network = injected("relu", "tanh", "gelu")
     text = json.dumps(network.to_dict())

@@ -67,6 +67,7 @@ class Shape:
         inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
         caveat: what error bounds take for granted about the function; empty if nothing.
         quarter: number of quarter periods by which the function is ahead of the sine, if it is a wave.
+        is_gelu: the function is x P(ξ ≤ x), of which pairs have a closed form.
     """
 
     kinks: tuple[float, ...] = ()
@@ -79,6 +80,7 @@ class Shape:
     inaccuracy: float = 0.0
     caveat: str = ""
     quarter: int | None = None
+    is_gelu: bool = False
 
     def without_level(self) -> tuple[Shape, float]:
         """A shape and a number that add up to this one; the shape may be odd or homogeneous where this one is not."""

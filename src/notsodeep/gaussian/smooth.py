@@ -113,6 +113,8 @@ class Swish(Shape):
 class Gelu(Shape):
     """The activation x P(ξ ≤ x) with ξ ~ N(0, 1): the exact GELU, not its approximation by tanh."""
 
+    is_gelu = True
+
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         value = x * _normal_cdf(x, order, xp)
         return value + order * _normal_cdf(x, order - 1, xp) if order else value

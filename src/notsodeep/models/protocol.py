@@ -29,7 +29,7 @@ class Samples:
     Attributes:
         values: the samples, the first axis counting them.
         squares: squared norms as `Model.squared_norms` gives them, if they were computed before.
-        anchors: squared norms that span those of all samples of a run, of which these may be a part. What depends on
+        anchors: squared norms that span those of all samples of a run; these may be a part of them. What depends on
             one sample is interpolated between the smallest and the largest norm: with the same anchors all parts of a
             run interpolate over the same range and agree to rounding.
     """
@@ -76,7 +76,7 @@ class Program(Protocol):
 
 @runtime_checkable
 class Model(Protocol):
-    """A network at infinite width, of which kernels can be computed."""
+    """A network at infinite width whose kernels can be computed."""
 
     def check_samples(self, X: Any, name: str = "X") -> Array:
         """The samples as a C-contiguous float64 array, or an InputError that says what is wrong with them."""
