@@ -1,4 +1,4 @@
-"""What labelled samples say about a regression from n of them, in closed form: docs/theory.md (11.15)–(11.17).
+"""Leave-one-out predictions of a regression in closed form: docs/theory.md (11.15)–(11.17).
 
 A kernel matrix of n samples gives the prediction at each of them from the n - 1 others without solving n systems. The
 same holds for a network of finite width m whose readout is trained by ridge: over random networks its prediction is, in
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from notsodeep.learning.scores import NetworkNoise, Scores
+from notsodeep.learning.scores import Scores
 from notsodeep.linalg.leave_one_out import leave_one_out_residuals
 from notsodeep.validation import Array
 
@@ -29,9 +29,9 @@ class TrainedKernel:
     Attributes:
         values: eigenvalues of K.
         vectors: eigenvectors in columns.
-        targets: of the training samples, their mean taken out, shape (n, outputs).
+        targets: of the training samples, their mean subtracted, shape (n, outputs).
         mean: that mean.
-        intercept: whether a mean is taken out; without it, `mean` is 0.
+        intercept: whether the mean is subtracted; without it, `mean` is 0.
     """
 
     values: Array
@@ -42,7 +42,7 @@ class TrainedKernel:
 
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
+        """Diagonalise the kernel matrix, and subtract the mean of the targets if there is an intercept."""
         return cls._of(*np.linalg.eigh(kernel), targets, intercept)
 
     @classmethod
@@ -63,17 +63,6 @@ class TrainedKernel:
         """tr K(K + λI)⁻¹."""
         return float(np.sum(self.values / (self.values + ridge)))
 
-    def ridge_with(self, kappa: float) -> float:
-        """λ at which 1/tr(K + λI)⁻¹, the effective ridge of these samples, is κ."""
-
-        def excess(log_ridge: float) -> float:
-            return -float(np.log(np.sum(1.0 / (self.values + np.exp(log_ridge))))) - float(np.log(kappa))
-
-        # κ ≤ (λ + tr K)/n and κ ≥ λ/n.
-        high = float(np.log(kappa * len(self.values)))
-        low = high - 40.0
-        return float(np.exp(low if excess(low) >= 0.0 else brentq(excess, low, high, xtol=1e-10)))
-
     def network_ridge(self, ridge: float, width: int | None) -> float:
         """λ' with λ = λ' (1 - df₁(λ')/m), docs/theory.md (11.16); λ itself for the kernel."""
         if width is None:
@@ -90,7 +79,7 @@ class TrainedKernel:
     def held_out(self, ridge: float, width: int | None = None) -> Scores:
         """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
 
-        The mean that is taken out of the targets is that of the others too, (11.27).
+        The mean that is subtracted from the targets is that of the others too, (11.27).
         """
         penalty = self.network_ridge(ridge, width)
         scores = self.targets - self.left_out_residuals(np.array([penalty]))[0] + self.mean
@@ -100,7 +89,7 @@ class TrainedKernel:
         diagonal = squares @ inverse
         # λ'²|Q φ|² for the sample that is left out, Q = (ΦᵀΦ + λ'I)⁻¹ of the others.
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
-        return Scores(scores, self._network_noise(penalty, width, lengths))
+        return Scores(scores, self._network_variance(penalty, width, lengths))
 
     @staticmethod
     def solved(
@@ -113,7 +102,7 @@ class TrainedKernel:
             cross: K(training, new), (sets, n, new).
             targets: of the training samples, (sets, n, outputs).
             ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
-            intercept: take the mean out of the targets first.
+            intercept: subtract the mean of the targets first.
         """
         n = kernels.shape[1]
         mean = targets.mean(axis=1, keepdims=True) if intercept else np.zeros((1, 1, targets.shape[2]))
@@ -150,10 +139,10 @@ class TrainedKernel:
         if width is None:
             return Scores(scores)
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
-        return Scores(scores, self._network_noise(penalty, width, lengths))
+        return Scores(scores, self._network_variance(penalty, width, lengths))
 
     def noise_left_out(self, neurons: Single, weights: Array, ridge: float, width: int) -> Single:
-        """How the scores of left-out samples deviate in random networks, docs/theory.md (11.21).
+        """Deviations of the scores of left-out samples in random networks, docs/theory.md (11.21).
 
         Returns an array of shape (networks, n, outputs).
 
@@ -186,7 +175,7 @@ class TrainedKernel:
     def _deviations(
         self, surprises: Single, readout: Array, weights: Array, penalty: float, width: int
     ) -> Single:
-        """Σ_k weight_k · (neuron k less what the others make of it) · (readout of neuron k)."""
+        """Σ_k weight_k · (neuron k minus its prediction from the others) · (readout of neuron k)."""
         factor = self._network_factor(penalty, width, len(weights))
         # One product for all networks: (neurons, networks · outputs).
         each = (
@@ -194,8 +183,8 @@ class TrainedKernel:
             .astype(np.float32)
             .reshape(len(readout), -1)
         )
-        found = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
-        return np.asarray(found.transpose(1, 0, 2))
+        noise = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
+        return np.asarray(noise.transpose(1, 0, 2))
 
     def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
         return float(np.sqrt(self._network_share(penalty, width) / neurons))
@@ -205,11 +194,12 @@ class TrainedKernel:
         shares = self.values / (self.values + penalty)
         return 1.0 / max(width - float(shares @ shares), 1e-9 * width)
 
-    def _network_noise(self, penalty: float, width: int, lengths: Array) -> NetworkNoise:
-        """How much one network differs from the mean over networks, docs/theory.md (11.16)."""
+    def _network_variance(self, penalty: float, width: int, lengths: Array) -> Array:
+        """Variance of one network's score around the mean over networks, averaged over outputs, (11.16)."""
         rotated = self.vectors.T @ self.targets
-        norm = rotated.T @ (rotated * (self.values / (self.values + penalty) ** 2)[:, None])
-        return NetworkNoise(np.maximum(lengths, 0.0), self._network_share(penalty, width) * norm)
+        norm = float(np.sum(rotated**2 * (self.values / (self.values + penalty) ** 2)[:, None]))
+        share = self._network_share(penalty, width) * norm / rotated.shape[1]
+        return np.asarray(np.maximum(lengths, 0.0) * share)
 
 
 __all__ = ["TrainedKernel"]

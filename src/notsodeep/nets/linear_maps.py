@@ -1,13 +1,12 @@
 """Linear maps of rows with their adjoints: a matrix, or filters that are shared over the positions of an image.
 
-A row is all that a sample has in one layer.  For images it is (channels, height, width) written out in one row, so that
-solvers and power iteration, which know rows only, serve both.
+A row holds one layer of one sample. For images it is (channels, height, width) flattened, so that solvers and power
+iteration, which work on rows, serve both.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,35 +16,8 @@ from torch.nn.grad import conv1d_weight, conv2d_weight
 from notsodeep.models.mixing import Convolution
 
 
-class LinearMap(Protocol):
-    """x ↦ W x for every row."""
-
-    @property
-    def weights(self) -> Tensor:
-        """The numbers W consists of; they say in which precision and on which device it works."""
-
-    @property
-    def columns(self) -> int:
-        """Length of a row x."""
-
-    def image(self, x: Tensor) -> Tensor:
-        """W x of every row."""
-
-    def adjoint(self, x: Tensor) -> Tensor:
-        """Wᵀ x of every row."""
-
-    def add_image(self, start: Tensor, x: Tensor, out: Tensor) -> None:
-        """Write start + W x into `out`."""
-
-    def write_adjoint(self, x: Tensor, out: Tensor) -> None:
-        """Write Wᵀ x into `out`."""
-
-    def norm(self) -> float:
-        """||W||₂, or a bound from above; as dear as many products."""
-
-
 class MatrixMap:
-    """W = factor · matrix.
+    """W = factor · matrix, applied to every row.
 
     Args:
         matrix: (rows of W, columns of W).
@@ -139,12 +111,15 @@ class FilterMap:
         return self.factor * float(torch.linalg.matrix_norm(symbols, ord=2).max())
 
 
+LinearMap = MatrixMap | FilterMap
+
+
 def convolve(x: Tensor, filters: Tensor, geometry: Convolution, bias: Tensor | None = None) -> Tensor:
     """Σ_δ filters(δ) x(s + δ) + bias at every position s; rows in and rows out, differentiable."""
     images, border = _with_border(_images(x, geometry), geometry)
     function = functional.conv1d if len(geometry.positions) == 1 else functional.conv2d
-    found: Tensor = function(images, filters, bias, padding=border)
-    return found.flatten(1)
+    images_out: Tensor = function(images, filters, bias, padding=border)
+    return images_out.flatten(1)
 
 
 def filter_gradient(back: Tensor, x: Tensor, geometry: Convolution) -> Tensor:
@@ -154,12 +129,12 @@ def filter_gradient(back: Tensor, x: Tensor, geometry: Convolution) -> Tensor:
     taps = (geometry.filter_size,) * len(geometry.positions)
     gradient = conv1d_weight if len(taps) == 1 else conv2d_weight
     shape = (arrived.shape[1], images.shape[1], *taps)
-    found: Tensor = gradient(images, shape, arrived, padding=border)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = gradient(images, shape, arrived, padding=border)  # type: ignore[no-untyped-call]
+    return result
 
 
 def patches(x: Tensor, geometry: Convolution) -> Tensor:
-    """What a filter sees at each position: (rows, channels × taps, positions)."""
+    """The patch under the filter at each position: (rows, channels × taps, positions)."""
     images, border = _with_border(_images(x, geometry), geometry)
     axes, taps = len(geometry.positions), geometry.filter_size
     images = functional.pad(images, (border,) * (2 * axes))
@@ -177,7 +152,7 @@ def _images(rows: Tensor, geometry: Convolution) -> Tensor:
 
 
 def _with_border(images: Tensor, geometry: Convolution) -> tuple[Tensor, int]:
-    """Images with the opposite side beyond their border, and how many zeros torch is to add instead."""
+    """Images padded by their opposite side, and the number of zeros that torch adds instead."""
     reach = geometry.filter_size // 2
     if geometry.padding == "zeros" or not reach:
         return images, reach

@@ -152,11 +152,6 @@ class Net(nn.Module):
         """Called after every optimiser step: keep the bound that was asked for on `contraction`, and return it."""
         return None
 
-    @property
-    def solver_settings(self) -> str:
-        """Everything that decides how an equilibrium and its gradient are computed, in words."""
-        return "none"
-
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
         return self.outputs(self.features(X))
