@@ -220,7 +220,6 @@ def twins() -> list[Row]:
             "network": model,
             "accuracy": 0.97 - 0.02 * number,
             "agreement": 0.98 - 0.03 * number,
-            "memory": 10_000_000 * (3 - number),
             "epoch_seconds": 2.0 / (1 + number),
             "feature_seconds": None if mode == "all" else 1.0,
             "inference_seconds": 0.05 / (1 + 5 * number),

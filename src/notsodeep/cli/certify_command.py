@@ -44,15 +44,9 @@ def certify(
         ),
     ] = None,
     train: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Then train for so many steps, and record them.")
+        int, typer.Option(metavar="N", min=0, help="Also train for N steps and log them.")
     ] = 0,
     figure: options.Figure = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File from which an interrupted training goes on.", show_default=False
-        ),
-    ] = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
@@ -99,7 +93,7 @@ def certify(
         _print_certificate(found)
     trained = None
     if train:
-        trained = _train(found, rows, label_scale * y, train, checkpoint)
+        trained = _train(found, rows, label_scale * y, train)
         if not as_json:
             _print_training(found, trained)
         if target is not None:
@@ -168,19 +162,19 @@ def _print_certificate(found: Certificate) -> None:
     say(found.explain())
 
 
-def _train(found: Certificate, rows: Any, y: Any, steps: int, checkpoint: Path | None) -> Descent:
-    from notsodeep.convergence import DescentSettings, gradient_descent
+def _train(found: Certificate, rows: Any, y: Any, steps: int) -> Descent:
+    from notsodeep.convergence import gradient_descent
 
     return gradient_descent(
         rows,
         y,
         found.width,
         found.sigma_w2,
-        DescentSettings(steps, lr=found.step if found.certified else None),
+        steps,
+        lr=found.step if found.certified else None,
         seed=found.seed,
         readout_scale=found.readout_scale,
         normalise=True,
-        checkpoint=checkpoint,
         progress=True,
     )
 

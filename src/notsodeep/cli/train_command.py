@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,7 @@ from rich.table import Table
 
 from notsodeep.cli import options
 from notsodeep.cli.common import app, console, errors, print_json, say
-from notsodeep.cli.value_formats import scaled, seconds
+from notsodeep.cli.value_formats import seconds
 from notsodeep.extras import needed
 
 _WIDTH, _CHANNELS = 1024, 32
@@ -66,14 +65,6 @@ def train(
         int | None,
         typer.Option(metavar="N", min=1, help="Threads of torch.", show_default=False),
     ] = None,
-    checkpoint_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Existing folder to keep the trainings in; a second call goes on from there.",
-            show_default=False,
-        ),
-    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")
     ] = False,
@@ -121,7 +112,7 @@ def train(
         say(f"{data.source}: {Preprocessing.note(scale, rows)}", errors)
     if seen.advice:
         say(f"{data.source}: {seen.advice}", errors)
-    result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
+    result = race(deq, *parts, settings, progress=True)
     if as_json:
         shared = {
             "data": data.source,
@@ -153,9 +144,8 @@ def train(
 
 def _print(result: Race, seeds: int) -> None:
     cached = any(standing.feature_seconds is not None for standing in result.standings)
-    table = Table("model", "test accuracy", "agrees with DEQ", *(["features"] if cached else []), "epoch")
-    for column in ("1000 samples", "peak memory"):
-        table.add_column(column)
+    times = [*(["features"] if cached else []), "epoch", "1000 samples"]
+    table = Table("model", "test accuracy", "agrees with DEQ", *times)
     for one in result.standings:
         spread = "" if one.accuracy_sd is None else f" ± {100 * one.accuracy_sd:.2f}"
         table.add_row(
@@ -165,12 +155,11 @@ def _print(result: Race, seeds: int) -> None:
             *([seconds(one.feature_seconds)] if cached else []),
             seconds(one.seconds_per_epoch),
             seconds(one.inference_seconds),
-            scaled(one.memory, 2.0**-20, "MiB"),
         )
     console.print(table)
     for one in result.standings:
         say(f"{one.model}: {one.network}")
     say(
         f"Learning rate {result.lr:.3g}. Accuracy: mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}. "
-        "Agreement in the DEQ's row: between DEQs of different seeds. Memory: of one training step, weights included."
+        "Agreement in the DEQ's row: between DEQs of different seeds."
     )

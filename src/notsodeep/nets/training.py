@@ -269,7 +269,7 @@ class _Training:
         return sums
 
     def _measure_contraction(self) -> float | None:
-        """The contraction after an epoch; warns once at 1 or more, where the solver may still find equilibria."""
+        """The contraction after an epoch; warns when it reaches 1, where the solver may still find equilibria."""
         before = self.contraction
         if before is None or self.trains_all:
             self.contraction = self.module.contraction()

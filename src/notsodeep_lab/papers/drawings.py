@@ -147,7 +147,7 @@ def _draw_twins(rows: Rows) -> Figure:
         "accuracy": "accuracy",
         "agreement": "same class as the DEQ",
         "inference_seconds": "time of inference",
-        "memory": "memory of a training step",
+        "epoch_seconds": "time of an epoch",
     }
     return arrange(
         [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2

@@ -91,7 +91,7 @@ FIELDS: dict[str, set[str]] = {
     "accuracy": {"data", "activation", "width", "seed", "model", "network", "accuracy", "agreement"}
     | {"fingerprint"},
     "prediction": {"activation", "kernel", "form", "kolmogorov", "isolated", "isolated_exact", "edges"},
-    "race": {"data", "activation", "mode", "width", "seed", "model", "accuracy", "agreement", "memory"}
+    "race": {"data", "activation", "mode", "width", "seed", "model", "accuracy", "agreement"}
     | {"epoch_seconds", "feature_seconds", "inference_seconds", "network", "fingerprint"},
     "image-twin": {
         "data",

@@ -121,7 +121,7 @@ def test_times_are_bars_from_zero_and_shares_are_points() -> None:
 
 def test_a_model_that_was_not_measured_leaves_a_gap() -> None:
     rows = [row for row in SAMPLES["twins"] if row["model"] != "plain" or row["data"] == "mnist"]
-    heights = [patch.get_height() for patch in plot_race(rows, "memory").containers[2].patches]
+    heights = [patch.get_height() for patch in plot_race(rows, "epoch_seconds").containers[2].patches]
     assert np.isnan(heights[:2]).all()
     assert np.isfinite(heights[2:]).all()
 
