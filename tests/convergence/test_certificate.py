@@ -11,7 +11,7 @@ from mpmath import mp
 
 from notsodeep.convergence import PaperNetwork, certificate, population_gram
 from notsodeep.convergence.certify import equilibrium_error, measure
-from notsodeep.convergence.remedy import Problem, find_remedy, smallest_width
+from notsodeep.convergence.remedy import ExpectedStart, find_remedy, smallest_width
 from notsodeep.errors import InputError
 
 D = 20
@@ -62,9 +62,9 @@ def test_a_delta_out_of_range(delta):
         certificate(ORTHOGONAL, LABELS, 100, 0.0025, delta=delta)
 
 
-def problem(labels: float = 0.05, n: int = 2) -> Problem:
+def problem(labels: float = 0.05, n: int = 2) -> ExpectedStart:
     gram = population_gram(np.sqrt(D) * np.eye(D)[:n], 0.0025)
-    return Problem(gram, D, 0.0025, labels * np.sqrt(n))
+    return ExpectedStart(gram, D, 0.0025, labels * np.sqrt(n))
 
 
 @pytest.mark.slow

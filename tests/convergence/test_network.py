@@ -8,7 +8,7 @@ import torch
 from tolerances import Oracle, assert_close
 
 from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
-from notsodeep.convergence.tangent import tangent_gram
+from notsodeep.convergence.network import tangent_gram
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation
 from notsodeep.kernels.finite_width import equilibrium
@@ -38,13 +38,6 @@ def test_it_is_the_net_of_its_model():
     assert_close((Z @ network.readout).numpy(), outputs, Oracle.CLOSED_FORM)
 
 
-def test_there_and_back():
-    network, _ = small()
-    again = PaperNetwork.of_net(network.to_net(0.05))
-    for name in ("recurrent", "inputs", "readout"):
-        assert_close(getattr(again, name).numpy(), getattr(network, name).numpy(), Oracle.IDENTITY)
-
-
 def test_the_drawn_variances_are_those_of_the_assumption():
     network = PaperNetwork.draw(1000, 200, 0.08, seed=1, readout_scale=0.5)
     for tensor, variance in (
@@ -63,15 +56,6 @@ def test_features_are_those_of_the_plain_iteration():
     other = equilibrium(activation("relu"), np.sqrt(60) * network.recurrent.numpy(), injected)
     # That oracle iterates to 1e-10.
     np.testing.assert_allclose(network.features(X).numpy(), np.sqrt(60) * other, atol=1e-9)
-
-
-def test_layers_approach_the_equilibrium():
-    network, X = small(width=50, d=10)
-    Z = network.features(X)
-    layers = network.layers(X, 60)
-    assert len(layers) == 60
-    assert_close(layers[0].numpy(), torch.relu(X @ network.inputs.T).numpy(), Oracle.IDENTITY)
-    assert_close(layers[-1].numpy(), Z.numpy(), Oracle.QUADRATURE)
 
 
 def lemma_2(network: PaperNetwork, X: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -136,5 +120,3 @@ def test_nets_of_another_model_are_refused():
         PaperNetwork.of_net(DEQNet(DEQ("tanh", 0.1), 4, 5, 1))
     with pytest.raises(InputError, match="one output"):
         PaperNetwork.of_net(DEQNet(paper_model(0.1), 4, 5, 2))
-    with pytest.raises(InputError, match="sigma_w2 = 0"):
-        small()[0].to_net(0.0)

@@ -129,16 +129,17 @@ def test_one_class_of_features_is_the_spectrum():
     sizes, vectors = np.linalg.eigh(moment)
     correlation = vectors.T @ mean
     target = correlation**2 / sizes
+
+    def degrees(kappa):
+        return np.sum(sizes / (sizes + kappa)) + 0.3 / kappa
+
+    def excess(kappa, m):
+        return kappa * (1.0 - degrees(kappa) / m) * (4000 - degrees(kappa)) - 0.2
+
     for width in (None, 40):
         scores = mixture_scores(features, np.array([0.5, 0.5]), 4000.0, 0.2, width)
         m = np.inf if width is None else width
-
-        def degrees(kappa):
-            return np.sum(sizes / (sizes + kappa)) + 0.3 / kappa
-
-        kappa = brentq(
-            lambda k: k * (1.0 - degrees(k) / m) * (4000 - degrees(k)) - 0.2, 0.3 / min(m, 4000), 10.0, xtol=1e-15
-        )
+        kappa = brentq(excess, 0.3 / min(m, 4000), 10.0, args=(m,), xtol=1e-15)
         missed = kappa / (sizes + kappa)
         bias = target @ missed**2 + 1.0 - target.sum()
         mse = expected_error(

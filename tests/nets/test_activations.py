@@ -121,19 +121,6 @@ def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: 
         assert not slope.any(), "autograd sees no dependence where there is one"
 
 
-@pytest.mark.slow
-@EVERY
-def test_slope_is_the_central_difference(name: str) -> None:
-    # Also where the NumPy derivative and ours could be wrong together.
-    phi = CATALOGUE[name]
-    x = _points(phi, torch.float64)
-    x = x[x.abs() < 10.0]
-    step = 1e-6
-    ours = TorchActivation(phi)
-    difference = (ours(x + step) - ours(x - step)) / (2.0 * step)
-    assert_close(ours.slope(x).numpy(), difference.numpy(), Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
 @EVERY_IN_TURN
 def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argument(
     name: str, dtype: torch.dtype
@@ -145,16 +132,6 @@ def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argumen
     assert result.data_ptr() == out.data_ptr()
     assert torch.equal(h, x)
     assert_close(out.numpy(), ours(x).numpy(), Oracle.IDENTITY)
-
-
-@pytest.mark.slow
-@EVERY
-def test_the_extra_scale_multiplies_value_offset_and_slope(name: str) -> None:
-    phi = CATALOGUE[name]
-    x = _points(phi, torch.float64)
-    scaled, plain = TorchActivation(phi, 0.125), TorchActivation(phi)
-    assert_close(scaled(x).numpy(), 0.125 * plain(x).numpy(), Oracle.IDENTITY)
-    assert_close(scaled.slope(x).numpy(), 0.125 * plain.slope(x).numpy(), Oracle.IDENTITY)
 
 
 @EVERY

@@ -139,20 +139,6 @@ def test_bad_input(X):
         explicit_twin(DEQNet(nsd.DEQ("tanh", 0.2), 7, 16, 1), X)
 
 
-@pytest.mark.slow
-def test_an_injected_twin_is_fitted_and_takes_the_activation_as_it_is(
-    recwarn: pytest.WarningsRecorder,
-) -> None:
-    X = np.random.default_rng(0).standard_normal((80, 12)) / np.sqrt(12)
-    net = DEQNet(nsd.DEQ("relu", 0.3), 12, 16, 2, dtype=torch.float64)
-    twin, found = explicit_twin(net, X, family="injected", evidence=False)
-    assert found.model == net.spec
-    assert found.held_out is not None
-    assert found.held_out.fitted[0].plain < 5e-3
-    assert twin(torch.tensor(X)).shape == (80, 2)
-    assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
-
-
 # --- images ----------------------------------------------------------------------------------------------------------
 
 
