@@ -37,15 +37,7 @@ def certify(
         float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")
     ] = 1.0,
     label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="δ of the condition; by default the best one.", show_default=False
-        ),
-    ] = None,
-    train: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Also train for N steps and log them.")
-    ] = 0,
+    train: Annotated[int, typer.Option(metavar="N", min=0, help="Also train for N steps and log them.")] = 0,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
@@ -86,7 +78,6 @@ def certify(
             sigma_w2,
             seed=data.seed,
             readout_scale=readout_scale,
-            delta=delta,
             normalise=True,
         )
     if not as_json:

@@ -75,7 +75,7 @@ class Certificate(Shown):
     Attributes:
         certified: every hypothesis was verified, and `step` is positive.
         inequalities: docs/theory.md (8.17)–(8.19), both sides and their ratio.
-        delta: δ of docs/theory.md (8.16).
+        delta: δ of docs/theory.md (8.16), chosen to maximise the smallest ratio.
         constants: docs/theory.md (8.16).
         measured: the network at initialisation, with numerical errors.
         step: every learning rate up to this one is covered by the proof, docs/theory.md (8.28); 0 if none is.
@@ -125,8 +125,6 @@ class Certificate(Shown):
                 f"{self.tangent.step:.3g}."
             )
         lines = ["Not certified."]
-        if self.measured.recurrent.upper >= 1.0:
-            lines.append(f"||W||₂ ≤ {self.measured.recurrent.upper:.4g} was not shown to be below 1.")
         for inequality in self.failing:
             lines.append(
                 f"({inequality.number}), {inequality.printed} in the paper, so that {inequality.meaning}: "
@@ -183,7 +181,6 @@ def certificate(
     *,
     seed: int = 0,
     readout_scale: float = 1.0,
-    delta: float | None = None,
     normalise: bool = False,
 ) -> Certificate:
     """Draw a network, verify the condition of docs/theory.md (8.17)–(8.19) for it, and say what would satisfy it.
@@ -195,7 +192,6 @@ def certificate(
         sigma_w2: σ_w² < 1/8.
         seed: random seed of the weights; `PaperNetwork.draw` with the same seed returns the certified network.
         readout_scale: factor on the readout of docs/theory.md (8.11); 0 starts with outputs of zero.
-        delta: δ of docs/theory.md (8.16); if not given, the one that maximises the smallest ratio.
         normalise: scale the rows of X to norm √d.
     """
     rows = as_sphere(X, normalise=normalise)
@@ -208,7 +204,12 @@ def certificate(
     network = PaperNetwork.draw(width, rows.shape[1], sigma_w2, seed=seed, readout_scale=readout_scale)
     measured = measure(network, rows, labels)
     start = measured.start()
-    delta = _delta(start, delta)
+    if start.recurrent >= 1.0:
+        raise InputError(
+            f"||W||₂ of this draw is {start.recurrent:.4g}, not below 1. Lower sigma_w2, or raise the width: "
+            "||W||₂ → 2√2 σ_w."
+        )
+    delta = best_delta(start)
     checks = inequalities(start, delta)
     gram = gram_of_model(paper_model(sigma_w2), rows)
     step = proved_step(start, delta) if start.least > 0 and all(c.holds for c in checks) else 0.0
@@ -277,22 +278,6 @@ def _residual(Z: Array, a: Array, labels: Array, error: float) -> Enclosure:
 
 def _whole(number: int) -> str:
     return str(number) if number < 10**7 else f"{number:.1e}"
-
-
-def _delta(start: Start, delta: float | None) -> float:
-    room = 1.0 - start.recurrent
-    if room <= 0:
-        raise InputError(
-            f"||W||₂ of this draw is {start.recurrent:.4g}, not below 1, so that no δ exists. Lower sigma_w2, or raise "
-            "the width: ||W||₂ → 2√2 σ_w."
-        )
-    if delta is None:
-        return best_delta(start)
-    if not 0 < delta < room:
-        raise InputError(
-            f"delta must lie between 0 and 1 - ||W||₂ = {room:.4g}; got {delta}. None chooses the best."
-        )
-    return float(delta)
 
 
 def _ceiling(measured: Measured, n: int) -> float:

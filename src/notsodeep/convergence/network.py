@@ -14,12 +14,11 @@ from scipy import linalg
 from torch import Tensor
 
 from notsodeep.convergence.population import NORMALISED_RELU
-from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolverOptions
-from notsodeep.nets.networks import DEQNet
+from notsodeep.nets.modules import gaussian_draws
 from notsodeep.nets.torch_activation import TorchActivation
 
 _RELU = activation("relu")
@@ -52,28 +51,16 @@ class PaperNetwork:
         readout_scale: float = 1.0,
         dtype: torch.dtype = torch.float64,
     ) -> PaperNetwork:
-        """Draw Gaussian weights as in docs/theory.md (8.11), the readout multiplied by `readout_scale`."""
-        net = DEQNet(
-            paper_model(sigma_w2), dimension, width, 1, seed=seed, train="readout", scaling="ntk", dtype=dtype
-        )
-        drawn = cls.of_net(net)
-        return cls(drawn.recurrent, drawn.inputs, readout_scale * drawn.readout)
+        """Draw Gaussian weights as in docs/theory.md (8.11), the readout multiplied by `readout_scale`.
 
-    @classmethod
-    def of_net(cls, net: DEQNet) -> PaperNetwork:
-        """Convert a net with `paper_model` and inputs x/√d: W = √(2σ_w²/m) A, U = √(2/d) B, a = readout/√m.
-
-        √m z = √2 ReLU(σ_w A z + B x/√d) = ReLU(W √m z + U x), since ReLU takes a positive factor out: Z = √m z.
+        A `DEQNet` of `paper_model(sigma_w2)` with the same seed, called with x/√d, has the same weights A, B and a in
+        another scaling: √m z = √2 ReLU(σ_w A z + B x/√d) = ReLU(W √m z + U x), so that Z = √m z.
         """
-        sigma_w2 = _sigma_w2_of(net.spec)
-        width, dimension = net.width, net.in_features
-        if net.out_features != 1:
-            raise InputError(f"The theory of training has one output; this net has {net.out_features}.")
-        return cls(
-            np.sqrt(2.0 * sigma_w2 / width) * net.unit_weight("recurrent").detach(),
-            np.sqrt(2.0 / dimension) * net.unit_weight("inputs").detach(),
-            net.unit_weight("readout").detach()[0] / np.sqrt(width),
-        )
+        draw = gaussian_draws(seed)
+        factors = np.sqrt([2.0 * sigma_w2 / width, 2.0 / dimension, readout_scale**2 / width])
+        shapes = ((width, width), (width, dimension), (1, width))
+        W, U, a = ((factor * draw(*shape)).to(dtype) for factor, shape in zip(factors, shapes, strict=True))
+        return cls(W, U, a[0])
 
     @property
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,15 +96,6 @@ def paper_model(sigma_w2: float) -> DEQ:
     return DEQ(NORMALISED_RELU, sigma_w2, 1.0)
 
 
-def _sigma_w2_of(spec: DEQ) -> float:
-    if spec != paper_model(spec.sigma_a2):
-        raise InputError(
-            f"The theory of training is for √2·ReLU with sigma_b2 = 1 and no bias; this net has {spec}. "
-            "Build it with paper_model(sigma_w2)."
-        )
-    return spec.sigma_a2
-
-
 def _settings(solver: SolverOptions) -> EquilibriumSettings:
     return EquilibriumSettings(TorchActivation(_RELU), 1.0, solver, solver)
 
@@ -145,11 +123,6 @@ class TangentSpectrum:
     def step(self) -> float:
         """1/λ_max(H): no direction of the residual overshoots in the linearised training."""
         return 1.0 / self.largest
-
-    @property
-    def rate(self) -> float:
-        """(1 - λ_min(H)/λ_max(H))²: factor on the loss, per step, of the slowest direction with that step."""
-        return (1.0 - self.least / self.largest) ** 2
 
 
 def tangent_gram(features: Tensor, adjoints: Tensor, X: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from scipy import linalg
 from notsodeep.convergence.verified import UNIT, Enclosure, gamma
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation, activation
+from notsodeep.gaussian.activations import activation
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.results import KernelInfo
@@ -125,7 +125,6 @@ def population_gram(
     X: ArrayLike,
     sigma_w2: float,
     depth: int | None = None,
-    activation: Activation | str | None = None,
     *,
     normalise: bool = False,
 ) -> PopulationGram:
@@ -133,16 +132,12 @@ def population_gram(
 
     Args:
         X: samples in rows (n, d), of norm √d and no two parallel.
-        sigma_w2: σ_w²; below 1/8 for the ReLU of the theorems, for other activations as far as K exists.
+        sigma_w2: σ_w² < 1/8.
         depth: l, cut after this many layers whose weights are not tied; infinite if not given.
-        activation: another φ than √2·ReLU; K is then E[φ(u)φ(v)] with the same recursion.
         normalise: scale the rows of X to norm √d.
     """
     rows = as_sphere(X, normalise=normalise)
-    if activation is None:
-        model = DEQ(NORMALISED_RELU, as_sigma_w2(sigma_w2), 1.0)
-    else:
-        model = DEQ(activation, as_variance(sigma_w2, "sigma_w2"), 1.0)
+    model = DEQ(NORMALISED_RELU, as_sigma_w2(sigma_w2), 1.0)
     return gram_of_model(model, rows, depth)
 
 

@@ -23,8 +23,6 @@ from notsodeep.validation import Array, IntArray
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
 # at least as many as take this number of multiplications.
 _FEWEST, _MOST, _WORK = 4, 96, 2e9
-# Entries of kernel matrices that are copied at a time.
-_ENTRIES = 2_000_000
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
@@ -240,25 +238,22 @@ class Pool:
         return hits, errors, float(networks.mean())
 
     def _solved(self, n: int, ridge: float) -> tuple[Array, Array]:
-        """Hits and squared errors of the kernel at one ridge; several training sets at a time where they are small."""
+        """Hits and squared errors of the kernel at one ridge."""
         orders, targets, codes = self._orders(n), self.labelled.targets, self.labelled.codes
         hits, errors = np.full(orders.shape, np.nan), np.empty(orders.shape)
-        together = max(1, _ENTRIES // (n * self.size))
-        for start in range(0, len(orders), together):
-            some = slice(start, start + together)
-            used = orders[some, :n]
-            rows = self.kernel[used]
+        for draw, order in enumerate(orders):
+            used = order[:n]
             held_out, scores = TrainedKernel.solved(
-                np.take_along_axis(rows, used[:, None], axis=2),
-                rows,
+                self.kernel[np.ix_(used, used)],
+                self.kernel[:, used],
                 targets[used],
                 ridge,
                 intercept=self.intercept,
             )
-            np.put_along_axis(scores, used[:, :, None], held_out, axis=1)
-            errors[some] = Scores(scores).squared_errors(targets)
+            scores[used] = held_out
+            errors[draw] = Scores(scores).squared_errors(targets)
             if codes is not None:
-                hits[some] = is_correct(scores, codes)
+                hits[draw] = is_correct(scores, codes)
         return hits, errors
 
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:

@@ -93,35 +93,32 @@ class TrainedKernel:
 
     @staticmethod
     def solved(
-        kernels: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
+        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
     ) -> tuple[Array, Array]:
         """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
 
         Args:
-            kernels: of the training samples of some training sets, (sets, n, n); overwritten.
-            cross: K(training, new), (sets, n, new).
-            targets: of the training samples, (sets, n, outputs).
+            kernel: of the training samples, (n, n); overwritten.
+            cross: K(new, training), (new, n).
+            targets: of the training samples, (n, outputs).
             ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
             intercept: subtract the mean of the targets first.
         """
-        n = kernels.shape[1]
-        mean = targets.mean(axis=1, keepdims=True) if intercept else np.zeros((1, 1, targets.shape[2]))
+        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         centred = targets - mean
-        ones = np.ones((*targets.shape[:2], 1))
-        solved, diagonal = np.concatenate([centred, ones], axis=2), np.empty((*targets.shape[:2], 1))
-        kernels[:, np.arange(n), np.arange(n)] += ridge
-        for number, kernel in enumerate(kernels):
-            # The transposed matrix is the same, and laid out as LAPACK wants it.
-            factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
-            if not failed:
-                solved[number], _ = lapack.dpotrs(factor, solved[number], lower=1)
-                inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
-            if failed:
-                raise np.linalg.LinAlgError("The kernel matrix is singular.")
-            diagonal[number, :, 0] = inverse.diagonal()
-        dual, of_ones = solved[:, :, :-1], solved[:, :, -1:]
-        residuals = leave_one_out_residuals(centred, dual, diagonal, of_ones if intercept else None, n - 1)
-        return centred - residuals + mean, cross.transpose(0, 2, 1) @ dual + mean
+        kernel[np.diag_indices_from(kernel)] += ridge
+        # The transposed matrix is the same, and laid out as LAPACK expects it.
+        factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
+        if not failed:
+            both, _ = lapack.dpotrs(factor, np.column_stack([centred, np.ones(len(kernel))]), lower=1)
+            inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        if failed:
+            raise np.linalg.LinAlgError("The kernel matrix is singular.")
+        dual, ones, diagonal = both[:, :-1], both[:, -1:], inverse.diagonal()[:, None]
+        residuals = leave_one_out_residuals(
+            centred, dual, diagonal, ones if intercept else None, len(kernel) - 1
+        )
+        return centred - residuals + mean, cross @ dual + mean
 
     def left_out_residuals(self, ridges: Array) -> Array:
         """Targets minus left-out scores at several ridges, (ridges, n, outputs)."""
