@@ -16,8 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.nets.contraction import NormTracker
-from notsodeep.nets.linear_maps import MatrixMap
+from notsodeep.nets.linear_maps import MatrixMap, NormTracker
 
 WIDTHS = pytest.mark.parametrize("width", [50, 200, 500])
 

@@ -20,8 +20,7 @@ from torch.nn import functional
 import notsodeep as nsd
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, empirical_kernels, fit
-from notsodeep.nets.contraction import NormTracker
-from notsodeep.nets.linear_maps import FilterMap, filter_gradient, patches
+from notsodeep.nets.linear_maps import FilterMap, NormTracker, filter_gradient, patches
 from notsodeep.nets.twins import speed_ratios
 
 DOUBLE = torch.float64
@@ -354,7 +353,7 @@ def test_training_at_the_default_rate_learns(kind: str, readout: str, mode: str,
 def test_training_refuses_other_images_and_warns_of_their_scale() -> None:
     net, labels = deq(dtype=None, solver=None), np.arange(6) % 3
     with pytest.raises(
-        nsd.InputError, match=r"inputs of train must be images \(n, 2, 4, 5\).*They have 1 channels"
+        nsd.InputError, match=r"inputs of train must be images \(n, 2, 4, 5\).*other in_channels"
     ):
         fit(net, (np.zeros((6, 1, 4, 5)), labels))
     with pytest.raises(nsd.InputError, match="They are flattened"):
@@ -388,10 +387,10 @@ GOOD = images(4, 1, 4, 5)
 WRONG = {
     "flattened": (GOOD.flatten(1), r"They are flattened: X.reshape\(-1, 1, 4, 5\)"),
     "no channel": (GOOD[:, 0], r"X\[:, None\]"),
-    "one sample": (GOOD[0], r"One sample: X\[None\]"),
+    "one sample": (GOOD[0], r"one sample pass X\[None\]"),
     "channels last": (GOOD.movedim(1, -1), r"X.movedim\(-1, 1\)"),
-    "three channels": (GOOD.expand(-1, 3, -1, -1), "They have 3 channels and the network in_channels=1"),
-    "larger": (images(4, 1, 8, 8), "8 × 8 positions and the network image_size=4 × 5: resize them"),
+    "three channels": (GOOD.expand(-1, 3, -1, -1), "other in_channels and image_size"),
+    "larger": (images(4, 1, 8, 8), "Resize the images"),
     "precision": (GOOD.float(), "X is torch.float32 and the network torch.float64"),
 }
 
@@ -417,7 +416,7 @@ def test_impossible_networks_are_refused() -> None:
         ConvDEQNet(model, 1, 4, 2, (4, 4, 4))
     with pytest.raises(nsd.InputError, match="channels must be a whole number"):
         ConvDEQNet(model, 1, 0, 2, 4)
-    with pytest.raises(nsd.InputError, match="ConvDEQNet takes a ConvDEQ, not DEQ"):
+    with pytest.raises(nsd.InputError, match="ConvDEQNet takes a model of the class ConvDEQ, not DEQ"):
         ConvDEQNet(nsd.DEQ("relu", 0.2), 1, 4, 2, 4)
-    with pytest.raises(nsd.InputError, match="ConvExplicitNet takes a ConvExplicit, not ConvDEQ"):
+    with pytest.raises(nsd.InputError, match="class ConvExplicit, not ConvDEQ"):
         ConvExplicitNet(model, 1, 4, 2, 4)

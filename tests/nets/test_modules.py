@@ -287,9 +287,9 @@ def test_unknown_words_are_refused(options: dict, message: str) -> None:
 
 
 def test_the_wrong_kind_of_specification_is_refused() -> None:
-    with pytest.raises(InputError, match="DEQNet takes a DEQ, not Explicit; ExplicitNet takes an Explicit"):
+    with pytest.raises(InputError, match="DEQNet takes a model of the class DEQ, not Explicit"):
         DEQNet(Explicit(["relu"]), 4, 15, 3)
-    with pytest.raises(InputError, match="ExplicitNet takes an Explicit, not DEQ"):
+    with pytest.raises(InputError, match="ExplicitNet takes a model of the class Explicit, not DEQ"):
         ExplicitNet(DEQ("tanh", 0.2), 4, 15, 3)
     with pytest.raises(InputError, match="not str"):
         DEQNet("tanh", 4, 15, 3)

@@ -92,7 +92,7 @@ def compare_models(
     Args:
         models: models by name, or a list of them: a DEQ, its twin, a plain layer, …
         source: (X, y), labelled samples.
-        n: number of training samples, at most as many as there are; all of them if not given.
+        n: number of training samples, at most the number of labelled samples, which is the default.
         width: of random networks whose readout is trained; the kernels if not given.
         kernel: which kernel.
         intercept: subtract the mean of the targets first.

@@ -57,7 +57,7 @@ class Extrapolation:
 
     @cached_property
     def mse_by_theory(self) -> float:
-        """Squared error by theory, scaled so that it agrees with the pool at n = N."""
+        """Squared error by theory, scaled to agree with the pool at n = N."""
         curves, size = self.pool.curves, self.pool.size
         at_pool = self.pool.inside(size, self.ridge, self.width).mse
         theory = [curves.error(n, self.ridge, self.width) for n in (self.n, size)]

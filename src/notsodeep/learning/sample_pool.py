@@ -21,14 +21,14 @@ from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
-# at least as many as take this number of multiplications.
+# at least the number that takes this many multiplications.
 _FEWEST, _MOST, _WORK = 4, 96, 2e9
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
 # Exponent with which the variance of the accuracy over training sets falls with n, from a quarter of the pool on.
 _DECAY = 1.5
-# Single neurons that stand for all of them; random networks made of them over all training sets, and the fewest and the
+# Number of single neurons drawn; of random networks composed of them over all training sets, and the fewest and the
 # most for one.
 _NEURONS = 1024
 _NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 3, 64

@@ -14,10 +14,10 @@ from torch import Tensor
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
-from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.linear_maps import NormTracker
 from notsodeep.nets.modules import Net, gaussian_draws, network_of
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.nets.weight_groups import WeightGroup
@@ -69,8 +69,6 @@ class EquilibriumNet(Net):
         device: where the parameters live.
 
     Attributes:
-        connection: what A and B do to a layer.
-        units: m.
         recurrent: A as it is stored.
         inputs: B.
         bias: b; None without one.
@@ -137,8 +135,8 @@ class EquilibriumNet(Net):
             seed: of its weights; None draws from torch's global generator.
         """
         sizes = (self.sample_shape, self.units, self.out_features)
-        made = network_of(network, *sizes, seed=seed, share_input=True, **self.shared_options)
-        return cast(FeedforwardNet, made)
+        net = network_of(network, *sizes, seed=seed, share_input=True, **self.shared_options)
+        return cast(FeedforwardNet, net)
 
     # --- forward --------------------------------------------------------------------------------------------------
 
@@ -189,7 +187,7 @@ class EquilibriumNet(Net):
         return self.connection.image(self.inputs, scale * rows, bias)
 
     def plain_weights(self) -> PlainWeights:
-        """The same function as z = φ(W z + U x + b), outputs R z + r: copies that can be used anywhere."""
+        """The same function as z = φ(W z + U x + b), outputs R z + r: copies."""
         root, taps = sqrt(self.units), self.connection.taps
         with torch.no_grad():
             bias = self.recurrent.new_zeros(self.units)
@@ -206,7 +204,7 @@ class EquilibriumNet(Net):
             )
 
     def clear_cache(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        """Drop cached intermediate results, so that later results do not depend on earlier calls."""
         self._tracker = NormTracker()
 
     # --- contraction ----------------------------------------------------------------------------------------------

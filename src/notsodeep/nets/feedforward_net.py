@@ -30,17 +30,13 @@ class FeedforwardNet(Net):
         train: "all", or "readout" for fixed hidden weights.
         seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        share_input: layers that see the input again read it by the weights of the first layer, which costs no further
-            product with the input. At infinite width the kernels are the same.
+        share_input: layers that see the input again read it by the weights of the first layer: W_1 x is computed once.
+            At infinite width the kernels are the same.
         dtype: float32 if not given.
         device: where the parameters live.
 
     Attributes:
-        connection: what the weights do to a layer.
-        units: m.
-        share_input: whether all layers read the input by the weights of the first one, B_l = W_1: then W_1 x is
-            computed once, and a layer that sees the input again costs what a plain one does. The kernels of wide
-            networks are the same.
+        share_input: whether all layers read the input by the weights of the first one, B_l = W_1.
     """
 
     spec: Explicit | ConvExplicit
