@@ -97,11 +97,11 @@ def test_the_theorem_where_it_is_certified():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_step_size_is_found_and_training_ends_at_zero_loss(dtype):
-    found = gradient_descent(X, Y, 100, 0.08, steps=3000, dtype=dtype, target=1e-6)
+    found = gradient_descent(X, Y, 100, 0.08, steps=1500, dtype=dtype)
     assert found.stopped is None
     assert found.losses[-1] <= 1e-6
     assert found.rows[-1].loss == found.losses[-1]
-    assert np.all(np.diff(found.losses) < 0)
+    assert np.all(np.diff(found.losses[found.losses > 1e-6]) < 0)
     assert found.network.recurrent.dtype == getattr(torch, dtype)
 
 

@@ -118,12 +118,14 @@ def test_one_class_of_features_is_the_spectrum():
     values = rng.uniform(0.1, 2.0, 12)
     mean = rng.standard_normal(12)
     # Two classes ±m with one covariance: S is the same for both, and the target is linear plus noise.
-    features = ClassFeatures.dense(
-        np.stack([-mean, mean]),
-        np.stack([np.diag(values)] * 2),
-        np.zeros((0, 2)),
-        np.zeros(0),
-        np.full(2, 0.3),
+    features = ClassFeatures(
+        means=np.stack([-mean, mean]),
+        diagonals=np.zeros((2, 12)),
+        basis=None,
+        inner=np.stack([np.diag(values)] * 2),
+        rest=np.zeros((0, 2)),
+        multiplicity=np.zeros(0),
+        tails=np.full(2, 0.3),
     )
     moment = np.diag(values) + np.outer(mean, mean)
     sizes, vectors = np.linalg.eigh(moment)

@@ -15,8 +15,7 @@ from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, compare_models, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation, RateTrend
 from notsodeep.learning.sample_pool import Pool
-from notsodeep.learning.scores import is_correct
-from notsodeep.learning.trained_kernel import TrainedKernel
+from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -122,10 +121,10 @@ def test_noise_of_neurons_is_that_of_networks():
     rotated = nsd.conjugate_kernel(RELU, X[others], X[:150]) @ trained.vectors
     rng = np.random.default_rng(0)
     neurons = np.sqrt(1000.0) * random_features(RELU, X[:450], 1000, rng).astype(np.float32)
-    own = trained.vectors.T @ neurons[:150]
     diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
     means = trained.at(rotated, diagonal, ridge, width).mean
-    noise = trained.noise_at(rotated, neurons[150:], own, rng.standard_normal((1000, 100)), ridge, width)
+    weights = rng.standard_normal((1000, 100))
+    _, noise = trained.network_noise(neurons[:150], neurons[150:], rotated, weights, ridge, width)
     predicted = is_correct(means + noise, Y[others])
     measured = np.empty((100, 300))
     for seed in range(100):
@@ -147,10 +146,11 @@ def test_noise_of_samples_that_are_left_out_is_that_of_new_ones():
     weights = np.random.default_rng(1).standard_normal((50, 3))
     penalty = trained.network_ridge(0.05, 30)
     ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
-    left = trained.noise_left_out(trained.vectors.T @ neurons, weights, 0.05, 30)[:, 0]
-    new = without.noise_at(
-        kernel[:1, 1:] @ without.vectors, neurons[:1], without.vectors.T @ neurons[1:], weights, ridge, 30
-    )[:, 0]
+    left, _ = trained.network_noise(neurons, neurons[:0], kernel[:0] @ trained.vectors, weights, 0.05, 30)
+    _, new = without.network_noise(
+        neurons[1:], neurons[:1], kernel[:1, 1:] @ without.vectors, weights, ridge, 30
+    )
+    left, new = left[:, 0], new[:, 0]
     # Equal up to 1/(m - df₂), which is that of 39 samples and of 40.
     np.testing.assert_allclose(left / np.linalg.norm(left), new / np.linalg.norm(new), atol=1e-4)
     assert np.linalg.norm(left) == pytest.approx(np.linalg.norm(new), rel=0.05)

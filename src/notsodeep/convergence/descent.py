@@ -108,7 +108,6 @@ def gradient_descent(
     *,
     lr: float | None = None,
     every: int | None = None,
-    target: float = 0.0,
     seed: int = 0,
     readout_scale: float = 1.0,
     normalise: bool = False,
@@ -126,7 +125,6 @@ def gradient_descent(
         lr: η, in the paper's parameters. If not given, 1/λ_max(H) of the initial network, halved (and training
             restarted) as long as the loss rises or the equilibrium is lost at some step.
         every: record every so many steps, and the first and last; about fifty rows if not given.
-        target: stop when the loss is at most this.
         seed: random seed of the weights; the same network as that of `certificate`.
         readout_scale: factor on the initial readout.
         normalise: scale the rows of X to norm √d.
@@ -156,7 +154,6 @@ def gradient_descent(
             count,
             lr=None if lr is None else as_number(lr, "lr", positive=True),
             every=max(1, count // _DEFAULT_ROWS) if every is None else as_count(every, "every"),
-            target=target,
             # The theorem is about equilibria that plain iteration reaches.
             solver=SolverOptions("iteration", tolerance=_TOLERANCES[dtype], max_steps=1000),
             report=report,
@@ -189,7 +186,6 @@ class _Training:
     steps: int
     lr: float | None
     every: int
-    target: float
     solver: SolverOptions
     report: Report
 
@@ -219,7 +215,7 @@ class _Training:
         return Descent(tuple(state.rows), losses, state.lr, state.halvings, state.network, stopped)
 
     def _descend(self, state: _State) -> None:
-        """Step until the last one, the target, or an error."""
+        """Step until the last one, zero loss, or an error."""
         for step in range(self.steps + 1):
             features, adjoints = state.network.features_and_adjoints(self.X, self.solver)
             residual = features @ state.network.readout - self.y
@@ -227,7 +223,7 @@ class _Training:
             # docs/theory.md (8.12): the derivatives in W, U and a.
             weighted = (adjoints * residual[:, None]).mT
             gradient = PaperNetwork(weighted @ features, weighted @ self.X, features.mT @ residual)
-            last = step == self.steps or state.losses[-1] <= self.target
+            last = step == self.steps or state.losses[-1] == 0.0
             if step % self.every == 0 or last:
                 state.rows.append(self._record(state, features, adjoints, gradient))
             self.report(step, self.steps, lambda: f"loss {state.losses[-1]:.3e}")

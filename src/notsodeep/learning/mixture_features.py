@@ -54,13 +54,6 @@ class ClassFeatures:
     multiplicity: Array
     tails: Array
 
-    @classmethod
-    def dense(
-        cls, means: Array, covariances: Array, rest: Array, multiplicity: Array, tails: Array
-    ) -> ClassFeatures:
-        """Features whose covariances (K, d, d) in the core have no structure."""
-        return cls(means, np.zeros_like(means), None, covariances, rest, multiplicity, tails)
-
     @property
     def inner_moments(self) -> Array:
         """E_a[φφᵀ] in the core without its diagonal part, in the columns of U, shape (K, q, q)."""

@@ -15,8 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel, random_features
 from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.population_curves import PoolCurves
-from notsodeep.learning.scores import Scores, is_correct
-from notsodeep.learning.trained_kernel import TrainedKernel
+from notsodeep.learning.trained_kernel import Scores, TrainedKernel, is_correct
 from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
@@ -88,7 +87,7 @@ class PoolEstimate:
         return float(np.sqrt(self.samples_variance(values) + sets))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Fold:
     """One training set of the pool, diagonalised, and the other samples in its eigenvectors."""
 
@@ -97,39 +96,6 @@ class _Fold:
     others: IntArray
     rotated: Array  # K(others, used) in the eigenvectors
     diagonal: Array  # K(x, x) of the others
-    neurons: NDArray[np.float32] | None = (
-        None  # at the training samples, in the eigenvectors; kept once computed
-    )
-
-    def random_hits(
-        self,
-        neurons: NDArray[np.float32],
-        weights: Array,
-        ridge: float,
-        width: int,
-        means: Array,
-        codes: IntArray,
-    ) -> Array:
-        """Which samples of the pool random networks classify correctly, shape (networks, N).
-
-        Args:
-            neurons: values of single neurons at all samples, (N, neurons).
-            weights: of the neurons in each network, (neurons, networks).
-            ridge: λ.
-            width: m.
-            means: scores in the mean over networks, (N, outputs).
-            codes: the classes.
-        """
-        if self.neurons is None:
-            self.neurons = self.trained.vectors.astype(neurons.dtype).T @ neurons[self.used]
-        own = self.neurons
-        hits = np.empty((weights.shape[1], len(codes)))
-        noise = self.trained.noise_left_out(own, weights, ridge, width)
-        hits[:, self.used] = is_correct(means[self.used] + noise, codes[self.used])
-        if len(self.others):
-            noise = self.trained.noise_at(self.rotated, neurons[self.others], own, weights, ridge, width)
-            hits[:, self.others] = is_correct(means[self.others] + noise, codes[self.others])
-        return hits
 
 
 class Pool:
@@ -279,8 +245,13 @@ class Pool:
         if width is None:
             return is_correct(means, codes).astype(np.float64), errors, 0.0
         number = min(_MANY_NETWORKS, max(_FEW_NETWORKS, _NETWORKS // self.draws(n)))
-        weights = self._weights[:, :number]
-        drawn = self.fold(n, draw).random_hits(self._neurons, weights, ridge, width, means, codes)
+        fold, weights = self.fold(n, draw), self._weights[:, :number]
+        noise = fold.trained.network_noise(
+            self._neurons[fold.used], self._neurons[fold.others], fold.rotated, weights, ridge, width
+        )
+        drawn = np.empty((number, self.size))
+        for rows, deviations in zip((fold.used, fold.others), noise, strict=True):
+            drawn[:, rows] = is_correct(means[rows] + deviations, codes[rows])
         # What single samples add to the mean over these few is no part of the variance over networks.
         single = float(drawn.var(axis=0, ddof=1).mean()) / self.size
         return drawn.mean(axis=0), errors, max(float(drawn.mean(axis=1).var(ddof=1)) - single, 0.0)

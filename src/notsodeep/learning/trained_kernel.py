@@ -14,12 +14,35 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from notsodeep.learning.scores import Scores
 from notsodeep.linalg.leave_one_out import leave_one_out_residuals
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Noise needs single precision only.
 Single = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of samples: their mean over networks and the variance of one network.
+
+    Attributes:
+        mean: shape (samples, outputs).
+        variance: of one network at each sample, averaged over outputs; None where nothing is random, as for a kernel.
+    """
+
+    mean: Array
+    variance: Array | None = None
+
+    def squared_errors(self, targets: Array) -> Array:
+        """Expected squared error of each sample, averaged over outputs."""
+        errors = np.mean((self.mean - targets) ** 2, axis=-1)
+        return np.asarray(errors if self.variance is None else errors + self.variance)
+
+
+def is_correct(scores: Array, classes: IntArray) -> Array:
+    """Whether the largest score (or, with one output, its sign) is that of the class; scores (…, samples, outputs)."""
+    predicted = (scores[..., 0] > 0.0) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
+    return np.asarray(predicted == classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,53 +161,35 @@ class TrainedKernel:
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
         return Scores(scores, self._network_variance(penalty, width, lengths))
 
-    def noise_left_out(self, neurons: Single, weights: Array, ridge: float, width: int) -> Single:
-        """Deviations of the scores of left-out samples in random networks, docs/theory.md (11.21).
+    def network_noise(
+        self, neurons: Single, others: Single, rotated: Array, weights: Array, ridge: float, width: int
+    ) -> tuple[Single, Single]:
+        """Deviations of scores in random networks, docs/theory.md (11.21), at left-out training samples and new ones.
 
-        Returns an array of shape (networks, n, outputs).
+        Returns two arrays, (networks, n, outputs) and (networks, new, outputs).
 
         Args:
-            neurons: values of single neurons at the training samples, in the eigenvectors, shape (n, neurons).
-            weights: how often each network has each neuron, less the mean: (neurons, networks).
+            neurons: values of single neurons at the training samples, (n, neurons).
+            others: the same at the new samples, (new, neurons).
+            rotated: K(new, training) in the eigenvectors.
+            weights: of the neurons in each network, of mean 0 and variance 1, (neurons, networks).
             ridge: λ.
             width: m.
         """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
         dual = inverse[:, None] * (self.vectors.T @ self.targets)
-        scaled = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32)
-        surprises = scaled @ neurons
-        noise = self._deviations(surprises, neurons.T @ dual, weights, penalty, width)
-        # The sample that is left out has no part in the neurons' readout weights.
-        own = surprises**2 @ (self._network_factor(penalty, width, len(weights)) * weights).astype(np.float32)
-        return np.asarray(noise - own.T[:, :, None] * (self.vectors @ dual).astype(np.float32))
-
-    def noise_at(
-        self, rotated: Array, new: Single, neurons: Single, weights: Array, ridge: float, width: int
-    ) -> Single:
-        """The same for new samples, from K(new, training) in the eigenvectors and the neurons at new samples."""
-        penalty = self.network_ridge(ridge, width)
-        inverse = 1.0 / (self.values + penalty)
-        surprises = new - (rotated * inverse).astype(np.float32) @ neurons
-        readout = neurons.T @ (inverse[:, None] * (self.vectors.T @ self.targets))
-        return self._deviations(surprises, readout, weights, penalty, width)
-
-    def _deviations(
-        self, surprises: Single, readout: Array, weights: Array, penalty: float, width: int
-    ) -> Single:
-        """Σ_k weight_k · (neuron k minus its prediction from the others) · (readout of neuron k)."""
-        factor = self._network_factor(penalty, width, len(weights))
+        along = self.vectors.astype(np.float32).T @ neurons
+        # A neuron minus its prediction from the other samples.
+        held_out = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32) @ along
+        new = others - (rotated * inverse).astype(np.float32) @ along
+        scaled = np.sqrt(self._network_share(penalty, width) / len(weights)) * weights
         # One product for all networks: (neurons, networks · outputs).
-        each = (
-            (weights[:, :, None] * (factor * readout)[:, None, :])
-            .astype(np.float32)
-            .reshape(len(readout), -1)
-        )
-        noise = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
-        return np.asarray(noise.transpose(1, 0, 2))
-
-    def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
-        return float(np.sqrt(self._network_share(penalty, width) / neurons))
+        each = (scaled[:, :, None] * (along.T @ dual)[:, None, :]).astype(np.float32)
+        noise = [np.tensordot(surprises, each, axes=1).transpose(1, 0, 2) for surprises in (held_out, new)]
+        # The sample that is left out does not contribute to the readout weights of the neurons.
+        own = held_out**2 @ scaled.astype(np.float32)
+        return noise[0] - own.T[:, :, None] * (self.vectors @ dual).astype(np.float32), noise[1]
 
     def _network_share(self, penalty: float, width: int) -> float:
         """ρ = 1/(m - df₂)."""
@@ -199,4 +204,4 @@ class TrainedKernel:
         return np.asarray(np.maximum(lengths, 0.0) * share)
 
 
-__all__ = ["TrainedKernel"]
+__all__ = ["Scores", "TrainedKernel", "is_correct"]
