@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
@@ -168,29 +167,6 @@ def test_the_lipschitz_constant_is_never_exceeded_and_is_attained(name: str) -> 
     assert constant <= seen * (1.0 + 1e-3) + slack
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("tanh", 1.0),
-        ("sigmoid", 0.25),
-        ("erf", 2.0 / np.sqrt(np.pi)),
-        ("softplus", 1.0),
-        ("cos", 1.0),
-        ("abs", 1.0),
-    ],
-)
-def test_known_lipschitz_constants(name: str, exact: float) -> None:
-    assert_close(activation(name).lipschitz, exact, Oracle.CLOSED_FORM)
-    assert_close(activation(name).scaled(-2.0, gain=-3.0).lipschitz, 6.0 * exact, Oracle.CLOSED_FORM)
-
-
-def test_a_constant_contracts_everything_and_a_square_nothing() -> None:
-    assert activation("tanh").scaled(1.0, gain=0.0).lipschitz == 0.0
-    assert activation("polynomial", coefficients=(1.0,)).lipschitz == 0.0
-    assert activation("polynomial", coefficients=(1.0, -2.0, 0.0)).lipschitz == 2.0
-    assert activation("polynomial", coefficients=(0.0, 0.0, 1e-3)).lipschitz == np.inf
-
-
 def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
     # The bend lasts a thousand times longer than the clipped part: the slope tends to 0.5 far out.
     phi = activation("formula", expression="0.1*x + 400*softplus(x/1000) + 0.01*tanh(10*x)")
@@ -288,17 +264,6 @@ def test_the_warning_points_to_the_line_outside_of_the_package() -> None:
         warnings.simplefilter("always")
         DEQNet(DEQ(phi, 0.1), 2, 8, 1)
     assert [one.filename for one in caught] == [__file__]
-
-
-def test_an_activation_with_a_form_for_tensors_survives_pickling() -> None:
-    phi = pickle.loads(pickle.dumps(custom_activation(_bent, kinks=[0.5], torch=_bent_in_torch)))
-    x = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)
-    assert (
-        _warnings_of(
-            lambda: assert_close(TorchActivation(phi)(x).numpy(), _bent(x.numpy()), Oracle.CLOSED_FORM)
-        )
-        == []
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -21,7 +18,6 @@ import notsodeep as nsd
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets import ConvDEQNet, ConvExplicitNet, Net, SolverOptions, empirical_kernels, fit
 from notsodeep.nets.linear_maps import FilterMap, NormTracker, filter_gradient, patches
-from notsodeep.nets.twins import speed_ratios
 
 DOUBLE = torch.float64
 TIGHT = SolverOptions(tolerance=1e-13)
@@ -151,18 +147,6 @@ def test_one_tap_at_one_position_is_the_dense_network() -> None:
     assert_close(net(X).detach(), dense(X.flatten(1)).detach(), Oracle.QUADRATURE)
 
 
-def test_images_that_have_converged_leave() -> None:
-    net = deq(solver=SolverOptions(method="iteration", tolerance=1e-10))
-    X = torch.cat([torch.zeros(6, 2, 4, 5, dtype=DOUBLE), images(2, 2, 4, 5)])
-    net.bias.data.zero_()
-    net(X)
-    report = net.last_solve
-    assert report.converged
-    assert report.residuals.shape == (8,)
-    # Six of eight images are zero, and so is their equilibrium, after one step.
-    assert report.row_steps == 8 + 2 * (report.steps - 1)
-
-
 # --- how it is used --------------------------------------------------------------------------------------------------
 
 
@@ -202,26 +186,6 @@ def test_scalings_are_one_function(kind: str) -> None:
     hidden = "recurrent" if kind == "deq" else "weight2"
     assert rates[hidden] == 1.0 / (4 * 9)
     assert rates["readout"] == 1.0 / (4 * 20)
-
-
-@KINDS
-def test_state_goes_through_a_file_and_a_pickle(kind: str) -> None:
-    net, other, X = MAKERS[kind](), MAKERS[kind](seed=8), images(4, 2, 4, 5)
-    file = io.BytesIO()
-    torch.save(net.state_dict(), file)
-    file.seek(0)
-    assert not torch.equal(other(X), net(X))
-    other.load_state_dict(torch.load(file, weights_only=True))
-    for again in (other, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert torch.equal(again(X), net(X))
-
-
-@KINDS
-def test_the_readout_alone_is_trained_on_request(kind: str) -> None:
-    net, whole = MAKERS[kind](train="readout"), MAKERS[kind]()
-    assert [name for name, _ in net.named_parameters()] == ["readout"]
-    assert net.state_dict().keys() == whole.state_dict().keys()
-    assert torch.equal(net(images(2, 2, 4, 5)), whole(images(2, 2, 4, 5)))
 
 
 # --- the linear map --------------------------------------------------------------------------------------------------
@@ -366,19 +330,6 @@ def test_training_refuses_other_images_and_warns_of_their_scale() -> None:
         UserWarning, match="At each position the training images have a root mean square norm of 100"
     ):
         fit(net, (100.0 / sqrt(2.0) * np.ones((6, 2, 4, 5)), labels), epochs=1, lr=1e-6)
-
-
-def test_a_counterpart_has_the_size_of_the_network() -> None:
-    net = deq(train="readout", scaling="ntk", padding="circular", readout="pool")
-    twin = net.counterpart(net.spec.unrolled(2), seed=4)
-    assert isinstance(twin, ConvExplicitNet)
-    assert (twin.sample_shape, twin.units, twin.out_features) == ((2, 4, 5), 4, 3)
-    assert (twin.train_mode, twin.scaling, twin.readout.dtype) == ("readout", "ntk", DOUBLE)
-    X = images(3, 2, 4, 5)
-    assert_close(twin(X).detach(), layers(twin, X).detach(), Oracle.QUADRATURE)
-    forward, training = speed_ratios(net, twin, X)
-    assert forward > 0.0
-    assert training is None  # the readout alone is trained
 
 
 # --- refusing --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from nets_oracles import (
     as_array,
     dense_equilibrium,
     gaussian_rows,
-    relative_residuals,
     theory_weight,
     unrolled,
 )
@@ -162,33 +161,6 @@ def test_the_adjoint_meets_its_tolerance(scale: float) -> None:
     assert float((found - expected).norm() / expected.norm()) <= 1e-2
 
 
-def _load(net: DEQNet, other: DEQNet) -> None:
-    net.load_state_dict(other.state_dict())
-
-
-def _swap_data(net: DEQNet, other: DEQNet) -> None:
-    # What torch.nn.utils.vector_to_parameters and Module.to do.
-    for mine, theirs in zip(_tensors(net), _tensors(other), strict=True):
-        mine.data = theirs.data.clone()
-
-
-def _tensors(net: DEQNet) -> list[Tensor]:
-    return [net.recurrent, net.inputs, net.readout]
-
-
-@pytest.mark.parametrize("change", [_load, _swap_data])
-@pytest.mark.parametrize("train", ["all", "readout"])
-def test_outputs_follow_the_weights(change: Callable[..., None], train: str) -> None:
-    net, other = _net(train=train), _net(train=train, seed=8)
-    X = gaussian_rows(150, 4, 1)
-    before = as_array(net.features(X))
-    change(net, other)
-    after = net.features(X)
-    assert np.linalg.norm(as_array(after) - before) > 0.1 * np.linalg.norm(before)
-    assert relative_residuals(net, X, after).max() <= 1e-12
-    assert_close(as_array(after), as_array(other.features(X)), Oracle.QUADRATURE)
-
-
 # --- how graphs are used ---------------------------------------------------------------------------------------------
 
 
@@ -198,19 +170,6 @@ def test_second_derivatives_are_refused_by_name() -> None:
     (first,) = torch.autograd.grad(net(X).sum(), X, create_graph=True)
     with pytest.raises(NotImplementedError, match="Second derivatives"):
         torch.autograd.grad(first.square().sum(), X)
-
-
-@pytest.mark.parametrize("rows", [6, 150], ids=["few", "many"])
-def test_two_forwards_before_one_backward(rows: int) -> None:
-    net, X, Y = _net(), gaussian_rows(rows, 4, 1), 3.0 * gaussian_rows(rows, 4, 2)
-    # Shared weights: the second network feeds on the outputs of the first.
-    readout = torch.cat([net.readout, net.readout]).detach()
-    (_loss(net(X)) + _loss(net(net.features(Y) @ readout.T))).backward()
-    together = {key: value.grad.clone() for key, value in net.named_parameters()}
-    net.zero_grad()
-    _loss(net(X)).backward()
-    _loss(net(net.features(Y) @ readout.T)).backward()
-    _assert_same({key: value.grad for key, value in net.named_parameters()}, together, 1e-10)
 
 
 @pytest.mark.parametrize("train", ["all", "readout"])

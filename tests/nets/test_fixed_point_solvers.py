@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from math import sqrt
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from nets_oracles import (
     gaussian_rows,
     relative_residuals,
     rounding_of_residuals,
-    theory_weight,
 )
 from tolerances import Oracle, assert_close
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
 from notsodeep.nets.fixed_point_solvers import METHODS, solve
@@ -93,24 +90,6 @@ def test_the_residual_is_at_most_what_is_reported(
     assert (true <= tolerance + rounding).all()
     assert report.residuals.shape == (rows,)
     assert not report.residuals.requires_grad
-
-
-def test_weights_with_structure_meet_the_tolerance_too() -> None:
-    # Four groups of units in a chain, with gains 0.9, 0.01, 0.9: a quick step is followed by a slow one.
-    group, features = 32, 5
-    net = _net("tanh", 0.2, 4 * group, solver=SolverOptions(tolerance=1e-3), scaling="ntk")
-    with torch.no_grad():
-        net.recurrent.zero_()
-        net.inputs[group:] = 0.0
-        for place, gain in enumerate((0.9, 0.01, 0.9)):
-            turn = torch.linalg.qr(gaussian_rows(group, group, place)).Q
-            block = net.recurrent[
-                (place + 1) * group : (place + 2) * group, place * group : (place + 1) * group
-            ]
-            block.copy_(gain * sqrt(net.width / net.spec.sigma_a2) * turn)
-    assert net.contraction(exact=True) == pytest.approx(0.9)
-    X = gaussian_rows(8, features, 1)
-    assert relative_residuals(net, X, net.features(X)).max() <= 1e-3
 
 
 # --- every way to the same point -----------------------------------------------------------------------------------
@@ -356,13 +335,3 @@ def test_anderson_beats_iteration_by_its_theory_on_a_linear_map() -> None:
 def test_impossible_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         SolverOptions(**options)
-
-
-def test_a_scaled_activation_moves_the_equilibrium_as_it_should() -> None:
-    # φ = c · identity is linear: z = (I - c σ_a A/√m)^{-1} c σ_b B x/√m.
-    net = DEQNet(DEQ(activation("identity").scaled(0.7).shifted(0.2), 0.2), 5, 30, 2, dtype=torch.float64)
-    X = gaussian_rows(7, 5, 3)
-    root, weights = sqrt(30), sqrt(0.2) * as_array(theory_weight(net, "recurrent"))
-    right = (0.7 * sqrt(0.8) * as_array(X) @ as_array(theory_weight(net, "inputs")).T + 0.2) / root
-    expected = np.linalg.solve(np.eye(30) - 0.7 * weights / root, right.T).T
-    assert_close(as_array(net.features(X)), expected, Oracle.CUSTOM_CALLABLE)

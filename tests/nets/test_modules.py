@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from math import sqrt
 
@@ -177,23 +176,6 @@ def test_weights_have_the_variance_of_their_scaling(kind: str, scaling: str) -> 
 
 
 # --- storing and copying ---------------------------------------------------------------------------------------------
-
-
-@KINDS
-def test_a_copy_is_equal_and_independent(kind: str) -> None:
-    net = _make(kind)
-    net(X).sum().backward()
-    twin = copy.deepcopy(net)
-    assert torch.equal(twin(X), net(X))
-    with torch.no_grad():
-        twin.readout.zero_()
-    assert net(X).any()
-    assert not twin(X).any()
-    if isinstance(net, DEQNet):
-        before = net.last_solve
-        twin(X[:2])
-        assert net.last_solve is before
-        assert len(twin.last_solve.residuals) == 2
 
 
 @pytest.mark.slow

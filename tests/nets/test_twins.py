@@ -8,15 +8,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.designs import twin_distances
-from notsodeep.gaussian.activations import BUILDERS
 from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin
-
-# Parameters of the activations that have none by default.
-PARAMETERS = {
-    "piecewise_linear": {"knots": [-1.0, 0.5], "slopes": [0.2, 0.9, 0.1]},
-    "polynomial": {"coefficients": [0.1, 0.5, 0.2, -0.02]},
-    "formula": {"expression": "x * exp(-x**2 / 2) + 0.3 * x"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -66,23 +58,6 @@ def test_the_distance_is_that_of_the_exact_kernels(X):
     assert found.evidence.distance < 0.1 * found.evidence.plain_distance
     assert found.evidence.training_ratio is None
     assert "times as fast forward" in str(found.evidence)
-
-
-# Kernels in rotation over the activations.
-DESIGNS = [
-    (name, ("both", "ck", "ntk", "ntk_paper")[number % 4]) for number, name in enumerate(sorted(BUILDERS))
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "kernel"), DESIGNS)
-def test_every_design_of_every_activation_builds_its_twin(X, name, kernel):
-    spec = nsd.DEQ(nsd.activation(name, **PARAMETERS.get(name, {})), 0.2).centred(norm_of(X))
-    net = DEQNet(spec, 80, 16, 2)
-    found = explicit_twin(net, X, kernel, family="auto" if kernel == "both" else "papers", evidence=False)
-    found.network(X[:5]).square().sum().backward()
-    for weight in found.network.parameters():
-        assert torch.isfinite(weight.grad).all()
 
 
 @pytest.mark.parametrize("train", ["all", "readout"])

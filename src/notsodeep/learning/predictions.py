@@ -67,7 +67,7 @@ def learning_curve(
     sizes = np.array([as_count(size, "n") for size in listed], dtype=np.intp)
     penalty = None if isinstance(ridge, str) and ridge == "best" else as_number(ridge, "ridge")
     width, kernel = as_width(width, kernel)
-    shared = {"width": width, "kernel": kernel, "model": str(model)}
+    shared: dict[str, Any] = {"width": width, "kernel": kernel, "model": str(model)}
     if isinstance(source, GaussianMixture):
         theory = MixtureTheory.of(model, source, kernel, intercept)
         return LearningCurve(**_mixture_points(theory, sizes, penalty, width), **shared)
