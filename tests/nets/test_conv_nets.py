@@ -45,14 +45,8 @@ def explicit(size: tuple[int, ...] = (4, 5), channels: int = 4, **options: Any) 
     return ConvExplicitNet(spec, 2, channels, 3, size, **{"dtype": DOUBLE, "seed": 3} | options)
 
 
-def shared(**options: Any) -> ConvExplicitNet:
-    return explicit(share_input=True, **options)
-
-
-MAKERS: dict[str, Callable[..., Net]] = {"deq": deq, "explicit": explicit, "shared": shared}
-# What is true of one explicit network is not asked of the other again, unless it is about its function.
-KINDS = pytest.mark.parametrize("kind", ["deq", "explicit"])
-EVERY_KIND = pytest.mark.parametrize("kind", MAKERS)
+MAKERS: dict[str, Callable[..., Net]] = {"deq": deq, "explicit": explicit}
+KINDS = pytest.mark.parametrize("kind", MAKERS)
 
 
 # --- the function, written out once more ------------------------------------------------------------------------------
@@ -97,8 +91,7 @@ def layers(net: ConvExplicitNet, X: Tensor) -> Tensor:
     for number, phi in enumerate(spec.layers, 1):
         h = conv(net, unit(net, f"weight{number}"), x, spec.weights[number - 1])
         if number > 1:
-            again = "weight1" if net.share_input else f"input{number}"
-            h = h + conv(net, unit(net, again), X, spec.inject[number - 2])
+            h = h + conv(net, unit(net, "weight1"), X, spec.inject[number - 2])
         if spec.bias2:
             h = h + sqrt(spec.bias2) * getattr(net, f"bias{number}").reshape(-1, *ones)
         x = PHI[phi.name](h) / sqrt(net.units)
@@ -116,7 +109,7 @@ def gradients(net: Net, X: Tensor, outputs: Callable[[Tensor], Tensor]) -> dict[
     return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
 
 
-@EVERY_KIND
+@KINDS
 @PADDING
 @READOUT
 @SIZE
@@ -238,7 +231,7 @@ def test_contraction_is_kept_below_the_bound_on_request() -> None:
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@EVERY_KIND
+@KINDS
 @PADDING
 @READOUT
 def test_empirical_kernels_are_inner_products_of_jacobians(kind: str, padding: str, readout: str) -> None:

@@ -85,7 +85,6 @@ def test_a_model_with_a_mean_gets_the_injected_twin(X):
     assert "injected" in found.family
     assert max(one.scaled for one in found.held_out.fitted) < 1e-3
     # All layers read the input by one matrix, as the DEQ does: 80 inputs are multiplied once.
-    assert twin.share_input
     assert [name for name, one in twin.named_parameters() if one.shape[-1] == 80] == ["weight1"]
 
 

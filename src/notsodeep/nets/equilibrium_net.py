@@ -135,7 +135,7 @@ class EquilibriumNet(Net):
             seed: of its weights; None draws from torch's global generator.
         """
         sizes = (self.sample_shape, self.units, self.out_features)
-        net = network_of(network, *sizes, seed=seed, share_input=True, **self.shared_options)
+        net = network_of(network, *sizes, seed=seed, **self.shared_options)
         return cast(FeedforwardNet, net)
 
     # --- forward --------------------------------------------------------------------------------------------------
