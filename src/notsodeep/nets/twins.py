@@ -74,7 +74,7 @@ class TwinEvidence(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Twin(Shown):
-    """A twin and where it comes from; it unpacks: `twin, design = explicit_twin(net, X)`."""
+    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by index 0, 1."""
 
     network: FeedforwardNet
     design: Design
@@ -82,6 +82,12 @@ class Twin(Shown):
 
     def __iter__(self) -> Iterator[FeedforwardNet | Design]:
         return iter((self.network, self.design))
+
+    def __getitem__(self, place: int) -> FeedforwardNet | Design:
+        return (self.network, self.design)[place]
+
+    def __len__(self) -> int:
+        return 2
 
     def _facts(self) -> dict[str, Any]:
         return {
