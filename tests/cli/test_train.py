@@ -49,19 +49,28 @@ def test_one_table_for_all_models(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
+def test_json_is_all_there_is_on_stdout_and_a_second_call_continues(run: Run, tmp_path: Path) -> None:
     arguments = (*SMALL, "--data", "digits:1,7", "--train", "all", "--seeds", "1", "--json")
-    done = run(*arguments, "--model", "twin,deq", "--activation", "tanh")
+    arguments += ("--model", "twin,deq", "--activation", "tanh", "--checkpoint-dir", ".")
+    done = run(*arguments)
     assert done.code == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["model"] for row in rows] == ["twin", "deq"]
     assert all(row["accuracy"] > 0.6 and row["width"] == 32 and row["train"] == "all" for row in rows)
+    files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert sorted(files) == ["deq-0.pt", "twin-0.pt"]
+    again = json.loads(run(*arguments).stdout)
+    for name in ("model", "accuracy", "agreement", "lr"):
+        assert [row[name] for row in again] == [row[name] for row in rows]
+    # Nothing was left to train.
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("--model", "deq,twins"), "deq, twin, plain"),
+        (("--checkpoint-dir", "missing"), "missing"),
         (("--sigma-a2", "0.9", "--contractive", "--width", "16"), "contractive"),
     ],
 )
@@ -130,5 +139,5 @@ def test_mistakes_with_images(run: Run, tmp_path: Path, arguments: tuple[str, ..
 def test_help_teaches(run: Run) -> None:
     done = run("--help")
     assert done.code == 0
-    for words in ("twin", "plain", "--contractive", "equilibrium", "notsodeep train --data mnist"):
+    for words in ("twin", "plain", "--checkpoint-dir", "equilibrium", "notsodeep train --data mnist"):
         assert words in done.stdout

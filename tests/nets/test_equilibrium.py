@@ -18,12 +18,13 @@ from nets_oracles import (
 )
 from tolerances import Oracle, assert_close
 from torch import Tensor
-from torch.func import functional_call, jacrev, vmap
+from torch.func import functional_call, jacfwd, jacrev, jvp, vmap
 from torch.nn import functional
 
+from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation, activation, custom_activation
-from notsodeep.models import DEQ
-from notsodeep.nets import DEQNet, SolverOptions
+from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.nets import ConvDEQNet, DEQNet, Net, SolverOptions
 
 TIGHT = SolverOptions(tolerance=1e-13)
 # Ours, and the same function in torch's own words.
@@ -170,6 +171,8 @@ def test_second_derivatives_are_refused_by_name() -> None:
     (first,) = torch.autograd.grad(net(X).sum(), X, create_graph=True)
     with pytest.raises(NotImplementedError, match="Second derivatives"):
         torch.autograd.grad(first.square().sum(), X)
+    with pytest.raises(NotImplementedError, match="Second derivatives"):
+        jvp(torch.func.grad(lambda X: net(X).sum()), (X.detach(),), (X.detach(),))
 
 
 @pytest.mark.parametrize("train", ["all", "readout"])
@@ -291,6 +294,43 @@ def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
     for key, value in expected.items():
         assert found[key].shape == (3, 2, *parameters[key].shape)
         assert_close(as_array(found[key]), as_array(value), Oracle.QUADRATURE)
+
+
+@ACTIVATION
+def test_tangents_are_central_differences(name: str) -> None:
+    _check_tangents(_net(name, 0.3), gaussian_rows(5, 4, 1))
+
+
+def test_tangents_of_images() -> None:
+    model = ConvDEQ("tanh", 0.3, bias2=0.1)
+    net = ConvDEQNet(model, 2, 3, 2, (3, 4), seed=0, dtype=torch.float64, solver=TIGHT)
+    _check_tangents(net, gaussian_rows(3, 24, 1).reshape(3, 2, 3, 4))
+
+
+def _check_tangents(net: Net, X: Tensor) -> None:
+    """Compare jvp in inputs and all weights with central differences, and jacfwd with jacrev."""
+    point = {"X": X, **{key: value.detach() for key, value in net.named_parameters()}}
+    generator = torch.Generator().manual_seed(1)
+    direction = {key: torch.randn(value.shape, generator=generator).to(value) for key, value in point.items()}
+
+    def outputs(values: dict[str, Tensor]) -> Tensor:
+        return functional_call(net, {key: values[key] for key in values if key != "X"}, (values["X"],))
+
+    def moved(step: float) -> Tensor:
+        return outputs({key: point[key] + step * direction[key] for key in point})
+
+    _, tangent = jvp(outputs, (point,), (direction,))
+    expected = (moved(1e-5) - moved(-1e-5)) / 2e-5
+    assert_close(as_array(tangent), as_array(expected), Oracle.FINITE_DIFFERENCE)
+    forward, backward = jacfwd(outputs)(point), jacrev(outputs)(point)
+    for key, value in backward.items():
+        assert_close(as_array(forward[key]), as_array(value), Oracle.QUADRATURE)
+
+
+def test_tangents_that_do_not_converge_are_an_error() -> None:
+    net, X = _net(sigma_a2=0.5, adjoint=SolverOptions(max_steps=2)), gaussian_rows(5, 4, 1)
+    with pytest.raises(ConvergenceError, match="tangent equation"):
+        jvp(net, (X,), (X,))
 
 
 def test_autocast() -> None:

@@ -121,6 +121,16 @@ def test_auto_leaves_iteration_when_it_has_used_up_its_steps() -> None:
     assert report.steps == alone.steps
 
 
+def test_damped_iteration_solves_what_anderson_with_a_short_memory_does_not() -> None:
+    factors = torch.linspace(-20.0, 0.5, 40, dtype=torch.float64)[None]
+    constants = torch.ones(1, 40, dtype=torch.float64)
+    options = SolverOptions(tolerance=1e-10, max_steps=1000, memory=1)
+    solution, report = solve(Linear(factors, constants), options)
+    assert [stage.method for stage in report.stages] == ["iteration", "anderson", "damped"]
+    assert report.converged
+    np.testing.assert_allclose(solution.numpy(), (constants / (1.0 - factors)).numpy(), rtol=1e-8)
+
+
 @METHOD
 def test_a_known_linear_problem(method: str) -> None:
     factors = torch.tensor([[0.5, 0.3], [0.9, -0.8], [0.0, 0.0], [0.1, 0.1]], dtype=torch.float64)
@@ -259,7 +269,7 @@ def test_too_few_steps(method: str) -> None:
     net = _net("tanh", 0.5, 50, solver=solver, on_failure="ignore")
     z = net.features(X)
     report = net.last_solve
-    stages = 2 if method == "auto" else 1
+    stages = 3 if method == "auto" else 1
     assert report.steps == 3 * stages
     assert report.row_steps == 18 * stages
     assert not report.converged
@@ -278,7 +288,7 @@ def test_the_adjoint_fails_aloud_with_its_own_options() -> None:
     assert net.last_solve.converged
     with pytest.raises(ConvergenceError, match="adjoint equation"):
         outputs.sum().backward()
-    assert net.last_adjoint.steps == 4
+    assert net.last_adjoint.steps == 6
     warned = _net("tanh", 0.5, 50, adjoint=adjoint, on_failure="warn")
     with pytest.warns(RuntimeWarning, match="adjoint equation"):
         warned(X).sum().backward()
@@ -292,8 +302,8 @@ def test_reports_read_well() -> None:
     stopped = _net("tanh", 0.5, 50, solver=SolverOptions(max_steps=2, tolerance=1e-7), on_failure="ignore")
     stopped.features(gaussian_rows(6, 5, 1))
     text, residual = str(stopped.last_solve), float(stopped.last_solve.residuals.max())
-    assert text.startswith("6 of 6 samples did not converge in 4 steps (iteration: 2 steps, residual ")
-    assert f"anderson: 2 steps, residual {residual:.1e}, 6 samples unsolved), tolerance 1.0e-07" in text
+    assert text.startswith("6 of 6 samples did not converge in 6 steps (iteration: 2 steps, residual ")
+    assert f"damped: 2 steps, residual {residual:.1e}, 6 samples unsolved), tolerance 1.0e-07" in text
 
 
 def test_the_error_names_every_stage_and_recommends_none_that_was_tried() -> None:
@@ -301,7 +311,7 @@ def test_the_error_names_every_stage_and_recommends_none_that_was_tried() -> Non
     with pytest.raises(ConvergenceError) as raised:
         _net("relu", 16.0, 50, solver=SolverOptions(max_steps=30)).features(X)
     text = str(raised.value)
-    for stage in ("iteration", "anderson"):
+    for stage in ("iteration", "anderson", "damped"):
         assert f"{stage}: 30 steps, residual " in text
     assert "method=" not in text
     with pytest.raises(ConvergenceError, match="Use method='auto'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,12 @@ TRAIN, TEST = blobs(120, 0), blobs(60, 1)
 SETTINGS: dict[str, Any] = {"width": 32, "epochs": 4, "batch_size": 40}
 
 
-def race(deq: DEQ, train: Any, test: Any, *, progress: Any = False, **settings: Any) -> Race:
-    return race_with(deq, train, test, RaceSettings(**settings), progress=progress)
+def race(
+    deq: DEQ, train: Any, test: Any, *, checkpoint_dir: Any = None, progress: Any = False, **settings: Any
+) -> Race:
+    return race_with(
+        deq, train, test, RaceSettings(**settings), checkpoint_dir=checkpoint_dir, progress=progress
+    )
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +124,16 @@ def test_divergence_is_said() -> None:
     assert result.standings[0].seconds_per_epoch is None
 
 
+def test_a_second_race_continues_from_checkpoints(result: Race, tmp_path: Path) -> None:
+    for epochs in (2, 4):
+        settings = SETTINGS | {"epochs": epochs, "lr": result.lr, "checkpoint_dir": tmp_path}
+        again = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deq-0.pt", "twin-0.pt"]
+    for run, expected in zip(again.runs, result.runs[:2], strict=True):
+        assert run.history.resumed == 2
+        assert run.history.rows[-1].loss == expected.history.rows[-1].loss
+
+
 def test_progress_counts_all_runs() -> None:
     seen: list[tuple[int, int, str]] = []
     race(
@@ -137,6 +152,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({"models": ()}, "at least one"),
     "mode": ({"mode": "some"}, "readout, all"),
     "seeds": ({"seeds": 0}, "at least one"),
+    "folder": ({"checkpoint_dir": "no/such/folder"}, "no/such/folder"),
     "optimiser": ({"optimizer": "newton"}, "sgd, momentum"),
     "rate": ({"lr": -1.0}, "positive"),
     "one class": ({"train": (TRAIN[0], np.full(120, 3))}, "one class"),

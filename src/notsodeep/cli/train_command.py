@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +66,14 @@ def train(
         int | None,
         typer.Option(metavar="N", min=1, help="Threads of torch.", show_default=False),
     ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Existing folder for checkpoints of the trainings; a second call continues from them.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")
     ] = False,
@@ -112,7 +121,7 @@ def train(
         say(f"{data.source}: {Preprocessing.note(scale, rows)}", errors)
     if seen.advice:
         say(f"{data.source}: {seen.advice}", errors)
-    result = race(deq, *parts, settings, progress=True)
+    result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
     if as_json:
         shared = {
             "data": data.source,

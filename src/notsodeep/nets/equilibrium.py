@@ -60,27 +60,38 @@ def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: Equilibri
 class _Forward:
     """The state is z = φ(h); a step is z ← φ(W z + u), docs/theory.md (9.1)."""
 
-    def __init__(
-        self, linear: LinearMap, phi: TorchActivation, drive: Tensor, h: Tensor | None = None
-    ) -> None:
+    def __init__(self, linear: LinearMap, phi: Any, drive: Tensor, h: Tensor | None = None) -> None:
         self.linear, self.phi, self.drive = linear, phi, drive
         self.h = torch.empty_like(drive) if h is None else h
 
     def start(self) -> Tensor:
         """The state after a step from zero: no product is spent on a zero."""
         x = torch.empty_like(self.drive)
-        self.phi.write(self.drive, x)
+        self._activate(self.drive, x)
         return x
 
     def step(self, x: Tensor, out: Tensor) -> None:
         self.linear.add_image(self.drive, x, self.h)
-        self.phi.write(self.h, out)
+        self._activate(self.h, out)
+
+    def _activate(self, h: Tensor, out: Tensor) -> None:
+        self.phi.write(h, out)
 
     def solution(self, rows: Tensor) -> Tensor:
         return self.h[rows]
 
     def restrict(self, rows: Tensor) -> _Forward:
         return _Forward(self.linear, self.phi, self.drive[rows], self.h[rows])
+
+
+class _Tangent(_Forward):
+    """The equation of dh: the slopes D of φ at the equilibrium take the place of φ, docs/theory.md (9.3)."""
+
+    def _activate(self, h: Tensor, out: Tensor) -> None:
+        torch.mul(self.phi, h, out=out)
+
+    def restrict(self, rows: Tensor) -> _Tangent:
+        return _Tangent(self.linear, self.phi[rows], self.drive[rows], self.h[rows])
 
 
 class _Backward:
@@ -119,6 +130,7 @@ class _Equilibrium(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         recurrent, _, ctx.settings = inputs
         ctx.save_for_backward(recurrent, output)
+        ctx.save_for_forward(recurrent, output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
@@ -130,11 +142,38 @@ class _Equilibrium(torch.autograd.Function):
         return settings.connection.weight_gradient(t, settings.factor * settings.phi(h)), t, None
 
     @staticmethod
+    def jvp(ctx: Any, weights: Tensor | None, drive: Tensor | None, _: None) -> Tensor:
+        """dh = W D dh + dW φ(h) + du, docs/theory.md (9.3)."""
+        recurrent, h = ctx.saved_tensors
+        settings = ctx.settings
+        right = torch.zeros_like(h) if drive is None else drive
+        if weights is not None:
+            right = right + settings.connection.image(weights, settings.factor * settings.phi(h))
+        tangent: Tensor = _TangentSolve.apply(recurrent, h, right, settings)  # type: ignore[no-untyped-call]
+        return tangent
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
         return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
 
-class _Adjoint(torch.autograd.Function):
+class _FirstOrder(torch.autograd.Function):
+    """A linear equation at the equilibrium, whose solution cannot be differentiated again."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
+        raise NotImplementedError(_SECOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        raise NotImplementedError(_SECOND)
+
+
+class _Adjoint(_FirstOrder):
     """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
 
     @staticmethod
@@ -147,16 +186,24 @@ class _Adjoint(torch.autograd.Function):
         return t
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+        return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
+
+
+class _TangentSolve(_FirstOrder):
+    """dh = (I - W D)⁻¹ (dW φ(h) + du), docs/theory.md (9.3)."""
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
-        raise NotImplementedError(_SECOND)
+    def forward(recurrent: Tensor, h: Tensor, right: Tensor, settings: EquilibriumSettings) -> Tensor:
+        problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
+        tangent, report = solve(problem, settings.adjoint)
+        what = "The tangent equation of forward-mode derivatives"
+        _check(report, what, settings.on_failure, settings.adjoint)
+        return tangent
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
+        return _vmapped(_TangentSolve, info.batch_size, in_dims, arguments)
 
 
 def _check(report: SolveReport, what: str, on_failure: str, options: SolverOptions) -> None:

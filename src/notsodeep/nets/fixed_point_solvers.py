@@ -18,7 +18,7 @@ from notsodeep.validation import one_of
 
 # Stages in their order; each one starts from the best state of a row so far.
 STAGES = {
-    "auto": ("iteration", "anderson"),
+    "auto": ("iteration", "anderson", "damped"),
     "iteration": ("iteration",),
     "anderson": ("anderson",),
 }
@@ -28,6 +28,9 @@ _DROP_SHARE = 0.2
 # A state replaces the best one so far if its residual is smaller by this factor: rounding does not decide between
 # states that are about as good.
 _BETTER = 0.9
+# A damped step goes this share of the way to f(x). After so many steps that left the residual above this share of what
+# it was, a row halves its share, down to the least.
+_SHARE, _PATIENCE, _PROGRESS, _LEAST_SHARE = 0.5, 20, 0.98, 1.0 / 64.0
 # Anderson starts again from the best state when the residual is larger by this factor.
 _LOST = 100.0
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -38,8 +41,8 @@ class SolverOptions:
     """Options of the fixed-point solver.
 
     Attributes:
-        method: "auto": plain iteration from zero, then, for the rows it did not solve, Anderson acceleration;
-            "iteration" or "anderson": this stage alone.
+        method: "auto": plain iteration from zero, then, for the rows it did not solve, Anderson acceleration, then
+            damped iteration, each from the best state so far; "iteration" or "anderson": this stage alone.
         tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
         max_steps: evaluations of f at most, in each stage.
         memory: number of earlier steps that Anderson acceleration combines.
@@ -70,7 +73,7 @@ class Stage:
     """What one stage of the solver did.
 
     Attributes:
-        method: "iteration" or "anderson".
+        method: "iteration", "anderson" or "damped".
         steps: evaluations of f.
         rows: number of samples that it was given.
         unsolved: number of those that it did not solve.
@@ -338,6 +341,25 @@ class _Anderson(_Iteration):
             setattr(self, name, getattr(self, name)[places])
 
 
-_RUNS = {"iteration": _Iteration, "anderson": _Anderson}
+class _Damped(_Iteration):
+    """Damped iteration x + β (f(x) - x), docs/theory.md (9.2); each row halves its β when it makes no progress."""
+
+    def _prepare(self) -> None:
+        self.share = self.least.new_full((len(self.x), 1), _SHARE)
+        self.mark = self.least
+
+    def _next(self) -> None:
+        torch.addcmul(self.fresh, self.share - 1.0, self.change, out=self.x)
+        if self.steps % _PATIENCE == 0:
+            stuck = self.least > _PROGRESS * self.mark
+            self.x[stuck] = self.best[stuck]
+            self.share = torch.where(stuck[:, None], 0.5 * self.share, self.share).clamp_min(_LEAST_SHARE)
+            self.mark = self.least
+
+    def _keep_more(self, places: Tensor) -> None:
+        self.share, self.mark = self.share[places], self.mark[places]
+
+
+_RUNS = {"iteration": _Iteration, "anderson": _Anderson, "damped": _Damped}
 
 __all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "Stage", "solve"]

@@ -56,12 +56,14 @@ class History(Shown):
         lr: the learning rate.
         stopped: why training ended early, or None; the module is then in its last good state.
         feature_seconds: time to compute the features, for readout training that had to.
+        resumed: number of epochs that came from a checkpoint.
     """
 
     rows: tuple[Epoch, ...]
     lr: float
     stopped: str | None = None
     feature_seconds: float | None = None
+    resumed: int = 0
 
     @property
     def last(self) -> Epoch | None:
@@ -78,6 +80,7 @@ class History(Shown):
             "lr": self.lr,
             "last": str(self.last) if self.rows else None,
             "stopped": self.stopped,
+            "resumed": self.resumed,
         }
 
 

@@ -152,6 +152,11 @@ class Net(nn.Module):
         """Called after every optimiser step: enforce the bound on `contraction`, and return it."""
         return None
 
+    @property
+    def solver_settings(self) -> str:
+        """Everything that determines how equilibria and their gradients are computed, as text."""
+        return "none"
+
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
         return self.outputs(self.features(X))

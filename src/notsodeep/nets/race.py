@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -27,6 +28,7 @@ from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.nets.checkpoints import checkpoint_path
 from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.history import History
 from notsodeep.nets.measure import inference_seconds
@@ -177,6 +179,7 @@ def race(
     test: Part,
     settings: RaceSettings | None = None,
     *,
+    checkpoint_dir: str | Path | None = None,
     progress: bool | Report = False,
 ) -> Race:
     """Train several models on the same data, in the same way, from several seeds.
@@ -189,16 +192,19 @@ def race(
         train: (X, y): samples before any scaling, rows or for a `ConvDEQ` images, and their labels.
         test: (X, y) of the test samples; their labels must occur in `train`.
         settings: how the models are built and trained.
+        checkpoint_dir: an existing folder for a checkpoint of each training; a second call continues from them.
         progress: True for a bar on stderr, or a function to report to.
     """
     settings = settings or RaceSettings()
+    starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]
+    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    files = [checkpoint_path(folder and folder / f"{model}-{seed}.pt") for model, seed in starts]
     setup = _Setup.of(deq, train, test, settings)
     lr = setup.default_lr() if settings.lr is None else settings.lr
-    starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]
     with reported(progress, "") as report:
         runs = [
-            setup.run(model, seed, lr, _part_of(report, number, len(starts), f"{model}, seed {seed},"))
-            for number, (model, seed) in enumerate(starts)
+            setup.run(model, seed, lr, file, _part_of(report, number, len(starts), f"{model}, seed {seed},"))
+            for number, ((model, seed), file) in enumerate(zip(starts, files, strict=True))
         ]
     standings = tuple(_standing(model, setup, runs) for model in settings.models)
     return Race(standings, tuple(runs), setup.design, lr, setup.tau0)
@@ -259,7 +265,7 @@ class _Setup:
             inputs = compute_features(net, inputs)
         return default_lr(net, inputs, settings.optimizer, settings.loss, settings.batch_size)
 
-    def run(self, model: str, seed: int, lr: float, report: Report) -> Run:
+    def run(self, model: str, seed: int, lr: float, checkpoint: Path | None, report: Report) -> Run:
         """Train one network and measure it."""
         net, settings = self.build(model, seed), self.settings
         history = fit(
@@ -272,6 +278,7 @@ class _Setup:
             batch_size=settings.batch_size,
             loss=settings.loss,
             seed=seed,
+            checkpoint=checkpoint,
             progress=report,
         )
         with torch.no_grad():

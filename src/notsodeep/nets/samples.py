@@ -184,6 +184,10 @@ class TrainingData:
         """The training samples, and the test samples if there are any."""
         return [self.train] if self.test is None else [self.train, self.test]
 
+    def largest_norm(self) -> float:
+        """The largest norm of a sample, of an image at one position; 0 where only features are known."""
+        return 0.0 if self.has_features else max(float(part.inputs.norm(dim=1).max()) for part in self.parts)
+
 
 def compute_features(module: Net, X: Any, *, rows: int | None = None, log: SolverLog | None = None) -> Tensor:
     """The features of all samples, (n, width), computed in batches and without gradients.

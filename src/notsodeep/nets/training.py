@@ -1,5 +1,7 @@
 """`fit`: train a network and record each epoch; training that diverges stops in its last good state.
 
+A training that is interrupted can be continued from a checkpoint (`nets.checkpoints`).
+
 The rate of "sgd", "momentum" and "gd" is that of the tangent kernel, whatever the scaling in which weights are stored
 (`Net.parameter_groups`); Adam takes the weights as they are stored.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import ConvergenceError
+from notsodeep.nets.checkpoints import CheckpointFile, State, checkpoint_path
 from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.history import Epoch, History, SolverLog
 from notsodeep.nets.measure import synchronised_time
@@ -55,6 +59,16 @@ class FitSettings:
         as_count(self.batch_size, "batch_size")
         as_count(self.seed, "seed", least=0)
 
+    def identity(self) -> State:
+        """The settings that a checkpoint must agree with; more epochs continue the same training."""
+        return {
+            "optimizer": self.optimizer,
+            "lr": None if self.lr is None else float(self.lr),
+            "batch_size": int(self.batch_size),
+            "loss": self.loss,
+            "seed": int(self.seed),
+        }
+
 
 def fit(
     module: Net,
@@ -68,6 +82,8 @@ def fit(
     loss: str = "cross_entropy",
     seed: int = 0,
     features: tuple[Any, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = True,
     progress: bool | Report = False,
 ) -> History:
     """Train a network in place.
@@ -86,12 +102,15 @@ def fit(
         optimizer: "sgd", "momentum" (0.9), "adam", or "gd": one exact full-batch step per epoch.
         lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
             at 256 (`default_lr`).
-        epochs: passes over the training samples.
+        epochs: passes over the training samples, including those of a checkpoint.
         batch_size: samples per step; for "gd" it only bounds memory.
         loss: "cross_entropy", or "squared": half the squared distance. Both are means over samples.
         seed: random seed of the shuffling.
         features: (features of train, features of test or None) for a readout module, as `compute_features` returns
             them, so that several trainings can share them. X is ignored then and may be None.
+        checkpoint: file in which the training is saved after each epoch.
+        resume: if the checkpoint exists, continue from it, bit for bit as without an interruption; with False it is
+            replaced.
         progress: True for a bar on stderr, or a function to report to (see `notsodeep.progress`).
 
     Returns:
@@ -99,14 +118,18 @@ def fit(
         the reason in `stopped`, and the module as it was after the last good epoch.
 
     Raises:
-        InputError: before any work, for input that cannot be used.
+        InputError: before any work, for input that cannot be used, or a checkpoint that is damaged or of another
+            training.
         ConvergenceError: if the features of a readout module cannot be computed.
     """
     settings = FitSettings(optimizer, lr, epochs, batch_size, loss, seed)
+    path = checkpoint_path(checkpoint)
     data = TrainingData.of(module, train, test, loss, features)
     _warn_of_scale(data, module)
+    file = None if path is None else CheckpointFile(path, module, data, settings.identity())
+    start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
-        return _Training(module, data, settings, report).run()
+        return _Training(module, data, settings, report, start).run(file)
 
 
 def _warn_of_scale(data: TrainingData, module: Net) -> None:
@@ -161,11 +184,18 @@ class _Diverged(Exception):
 
 
 class _Training:
-    """One run of `fit`. A readout module is trained on features that are computed here, once."""
+    """One run of `fit`, from the initial weights or from a checkpoint.
 
-    def __init__(self, module: Net, data: TrainingData, settings: FitSettings, report: Report) -> None:
+    A readout module is trained on features that are computed here, once.
+    """
+
+    def __init__(
+        self, module: Net, data: TrainingData, settings: FitSettings, report: Report, start: State | None
+    ) -> None:
         self.module, self.settings, self.report = module, settings, report
         self.device, self.loss = module.readout.device, LOSSES[settings.loss]
+        if start is not None:
+            module.load_state_dict(start["module"])
         # What a network keeps from earlier calls must not influence the result.
         module.clear_cache()
         self.trains_all = module.train_mode == "all"
@@ -180,30 +210,47 @@ class _Training:
         self.train: Samples = parts[0]
         self.test: Samples | None = parts[1] if data.test else None
         self.generator = torch.Generator().manual_seed(settings.seed)
-        self.lr = settings.lr or default_lr(
-            module, self.train.inputs, settings.optimizer, settings.loss, settings.batch_size
+        # The default belongs to the initial weights.
+        self.lr = settings.lr or (
+            default_lr(module, self.train.inputs, settings.optimizer, settings.loss, settings.batch_size)
+            if start is None
+            else start["lr"]
         )
         self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
         self.optimizer = _optimizer(settings.optimizer, self.lr, module)
         self.rows: list[Epoch] = []
         self.contraction: float | None = None
+        if start is not None:
+            self.optimizer.load_state_dict(start["optimizer"])
+            self.generator.set_state(start["generator"].cpu())
+            self.rows = [Epoch(**row) for row in start["rows"]]
+            self.contraction = self.rows[-1].contraction
+        self.resumed = len(self.rows)
 
-    def run(self) -> History:
+    def run(self, file: CheckpointFile | None) -> History:
         """Train to the last epoch, or until training diverges."""
         good, stopped = self._copy_of_state(), None
         try:
             while len(self.rows) < self.settings.epochs:
                 self.rows.append(self._epoch())
+                if file is not None:
+                    file.save(self.optimizer, self.generator, self.lr, self.rows)
                 good = self._copy_of_state()
         except (_Diverged, ConvergenceError) as reason:
             stopped = f"epoch {len(self.rows) + 1}: {reason}"
             self.module.load_state_dict(good)
-        return History(tuple(self.rows), self.lr, stopped, self.feature_seconds)
+        except BaseException:
+            # Interrupted in the middle of an epoch: the module is left in a state from which `fit` can resume.
+            self.module.load_state_dict(good)
+            raise
+        return History(tuple(self.rows), self.lr, stopped, self.feature_seconds, self.resumed)
 
     def _copy_of_state(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
 
     def _epoch(self) -> Epoch:
+        # An epoch depends only on the weights it starts from, so that a resumed training agrees to the last bit.
+        self.module.clear_cache()
         if self.trains_all:
             self.log = SolverLog()
         sums, began = self._no_samples(), synchronised_time(self.device)
