@@ -33,12 +33,6 @@ def certify(
         float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")
     ] = 1.0,
     label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="δ of the condition; the best one by default.", show_default=False
-        ),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Check whether gradient descent provably trains this DEQ to zero loss.
@@ -66,7 +60,7 @@ def certify(
 
         proof = certificate(
             samples.rows, label_scale * y, width, sigma_w2, seed=data.seed, readout_scale=readout_scale,
-            delta=delta, normalise=True,
+            normalise=True,
         )  # fmt: skip
     if as_json:
         print_json({"data": data_record(data, samples), **_record(proof)})

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from notsodeep.cli import options
 from notsodeep.cli.common import app, console, errors, print_json, say
-from notsodeep.cli.value_formats import scaled, seconds
+from notsodeep.cli.value_formats import seconds
 from notsodeep.extras import needed
 
 _WIDTH, _CHANNELS = 1024, 32
@@ -136,9 +136,8 @@ def train(
 
 def _print(result: Race, seeds: int) -> None:
     cached = any(standing.feature_seconds is not None for standing in result.standings)
-    table = Table("model", "test accuracy", "agrees with DEQ", *(["features"] if cached else []), "epoch")
-    for column in ("1000 samples", "peak memory"):
-        table.add_column(column)
+    times = [*(["features"] if cached else []), "epoch", "1000 samples"]
+    table = Table("model", "test accuracy", "agrees with DEQ", *times)
     for one in result.standings:
         spread = "" if one.accuracy_sd is None else f" ± {100 * one.accuracy_sd:.2f}"
         table.add_row(
@@ -148,12 +147,11 @@ def _print(result: Race, seeds: int) -> None:
             *([seconds(one.feature_seconds)] if cached else []),
             seconds(one.seconds_per_epoch),
             seconds(one.inference_seconds),
-            scaled(one.memory, 2.0**-20, "MiB"),
         )
     console.print(table)
     for one in result.standings:
         say(f"{one.model}: {one.network}")
     say(
         f"Learning rate {result.lr:.3g}. Accuracy: mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}. "
-        "Agreement in the row of the DEQ: between DEQs of different seeds. Memory: one training step with weights."
+        "Agreement in the row of the DEQ: between DEQs of different seeds."
     )

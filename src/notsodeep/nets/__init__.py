@@ -20,7 +20,7 @@ from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.students import StepsNet
 from notsodeep.nets.training import fit
-from notsodeep.nets.twins import Evidence, Twin, explicit_twin
+from notsodeep.nets.twins import Twin, TwinEvidence, explicit_twin
 
 __all__ = [
     "Candidate",
@@ -31,7 +31,6 @@ __all__ = [
     "EmpiricalKernels",
     "Epoch",
     "EquilibriumNet",
-    "Evidence",
     "ExplicitNet",
     "FeedforwardNet",
     "Fidelity",
@@ -45,6 +44,7 @@ __all__ = [
     "Standing",
     "StepsNet",
     "Twin",
+    "TwinEvidence",
     "compute_features",
     "default_lr",
     "distill",

@@ -139,7 +139,7 @@ def test_designs_and_trainings_of_one_s_own_are_shown(tmp_path: Path) -> None:
     read = page_of(tmp_path / "nothing", files)
     for words in (
         "Design: design.json", "the four numbers agree", "hard_tanh", "Training: train.json", "95.12 % ± 0.4 %",
-        "95.12 %", "97 %", "200 ms", "12.3 ms", "5 MiB", "width 64", "--include",
+        "95.12 %", "97 %", "200 ms", "12.3 ms", "width 64", "--include",
     ):  # fmt: skip
         assert words in read.text, words
     assert read.tags.count("img") == 1
