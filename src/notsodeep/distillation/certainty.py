@@ -16,7 +16,7 @@ from notsodeep.nets.measure import synchronised_time
 # The chance that an interval or a bound is wrong.
 RISK = 0.05
 # A faster candidate whose expected error is at most so many times as large makes a test superfluous.
-_NEARLY = 1.25
+_NEARLY = 2.0
 # Every network is timed in so many rounds, each of at least so many seconds and at most so many calls.
 _ROUNDS, _ROUND_SECONDS, _MOST_CALLS = 7, 2e-3, 100
 
@@ -95,21 +95,22 @@ def choose(candidates: Sequence[Ranking], target_agreement: float) -> tuple[int,
     The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
     therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first;
     the first failure ends the tests. An unfaithful candidate is chosen only if the first unfaithful one in this order
-    passes: the risk is that of a single test. Candidates that a faster one nearly equals in faithfulness are left out,
-    since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned, with
-    False.
+    passes: the risk is that of a single test. Candidates that a faster one nearly equals in expected error are left
+    out, since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned,
+    with False.
     """
-    kept: list[int] = []
+    errors = [one.expected_error for one in candidates]
+    kept = [min(range(len(candidates)), key=lambda index: (errors[index], candidates[index].seconds))]
     for index in sorted(range(len(candidates)), key=lambda index: candidates[index].seconds):
-        limit = _NEARLY * candidates[index].expected_error
-        if all(candidates[other].expected_error > limit for other in kept):
+        if index != kept[0] and all(errors[other] > _NEARLY * errors[index] for other in kept[1:]):
             kept.append(index)
-    kept.sort(key=lambda index: candidates[index].expected_error)
+    kept[1:] = sorted(kept[1:], key=lambda index: errors[index])
     best, certain = kept[0], False
     for index in kept:
         if not candidates[index].lower >= target_agreement:
             break
-        best, certain = index, True
+        if not certain or candidates[index].seconds < candidates[best].seconds:
+            best, certain = index, True
     return best, certain
 
 

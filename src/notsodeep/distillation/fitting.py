@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.distillation.certainty import relative_error
-from notsodeep.distillation.linear_fit import LARGEST, fit_linear
+from notsodeep.distillation.linear_fit import LARGEST, Blocks, fit_linear
 from notsodeep.distillation.student_networks import Student, UnrolledCell, linear_layer
 from notsodeep.progress import Report
 
@@ -57,29 +57,22 @@ class Fitter:
         return error if math.isfinite(error) else math.inf
 
     def readout(self, student: Student) -> bool:
-        """Refit the linear readout in closed form; False if there are too many features, or nothing was gained."""
-        with torch.no_grad():
-            width = student.features(self.train[0][:1]).shape[1]
-        if width > LARGEST:
+        """Refit the readout in closed form; False if it has too many features, or nothing was gained."""
+        old, before = student.linear, self.error(student)
+        if old.in_features > LARGEST:
             return False
-        old = copy.deepcopy(student.linear)
-        if old is None:
-            X, Y = self.train
-            student.linear = linear_layer(Y.new_zeros(Y.shape[1], width).to(X), Y.new_zeros(Y.shape[1]).to(X))
-        before = self.error(student)
-        weights = student.linear.weight if student.linear is not None else None
-        fit = fit_linear(*(self._blocks(student, *part) for part in (self.train, self.validation)), toward=weights)
-        if fit is not None and weights is not None:
-            student.linear = linear_layer(fit.weights.to(weights), fit.bias.to(weights))
-        if fit is None or self.error(student) > before:
-            student.linear = old
+        train, validation = (self._blocks(student, *part) for part in (self.train, self.validation))
+        fit = fit_linear(train, validation, toward=old.weight)
+        if fit is None:
             return False
-        return True
+        student.linear = linear_layer(*(one.to(old.weight) for one in fit))
+        if self.error(student) < before:
+            return True
+        student.linear = old
+        return False
 
-    def _blocks(self, student: Student, X: Tensor, Y: Tensor):  # type: ignore[no-untyped-def]
+    def _blocks(self, student: Student, X: Tensor, Y: Tensor) -> Blocks:
         for rows, target in zip(torch.split(X, _BLOCK), torch.split(Y, _BLOCK), strict=True):
-            if student.base_outputs(rows[:1]) is not None:
-                target = target - in_batches(student.base_outputs, rows)  # type: ignore[arg-type]
             yield in_batches(student.features, rows), target
 
     def relaxation(self, student: UnrolledCell, start: Tensor | None = None) -> None:
@@ -94,20 +87,21 @@ class Fitter:
         before, error = student.relaxation, self.error(student)
         if start is not None:
             factors[: len(start)] = start.detach()
-        student.relaxation = nn.Parameter(factors)
+        student.relaxation = relaxation = nn.Parameter(factors)
         scale = float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
-        optimizer = torch.optim.LBFGS([student.relaxation], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS(
+            [student.relaxation], max_iter=_ITERATIONS, line_search_fn="strong_wolfe"
+        )
 
         def loss() -> Tensor:
             optimizer.zero_grad()
-            value = (student(X) - Y).square().mean() / scale
-            (gradient,) = torch.autograd.grad(value, student.relaxation)
-            student.relaxation.grad = gradient
+            value: Tensor = (student(X) - Y).square().mean() / scale
+            (relaxation.grad,) = torch.autograd.grad(value, relaxation)
             return value
 
         with torch.enable_grad():
-            optimizer.step(loss)
-        student.relaxation.grad = None
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
+        relaxation.grad = None
         if not self.error(student) < error:
             student.relaxation = before
 

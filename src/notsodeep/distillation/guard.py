@@ -25,7 +25,9 @@ class Guarded(nn.Module):
         last_share: share of the samples of the last call for which the teacher answered.
     """
 
-    def __init__(self, student: nn.Module, teacher: nn.Module, estimate: ErrorEstimate, threshold: float) -> None:
+    def __init__(
+        self, student: nn.Module, teacher: nn.Module, estimate: ErrorEstimate, threshold: float
+    ) -> None:
         super().__init__()
         self.student, self.teacher, self.threshold, self._estimate = student, teacher, threshold, estimate
         self.last_share = 0.0

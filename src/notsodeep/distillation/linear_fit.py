@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,21 +18,11 @@ LARGEST = 4096
 Blocks = Iterable[tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
-class LinearFit:
-    """Targets ≈ weights · features + bias, in double precision.
-
-    Attributes:
-        weights: (targets, features).
-        bias: (targets,).
-        covariance: covariance of the features, (features, features).
-        mean: mean of the features.
-    """
+class LinearFit(NamedTuple):
+    """Targets ≈ weights · features + bias, in double precision: (targets, features) and (targets,)."""
 
     weights: Tensor
     bias: Tensor
-    covariance: Tensor
-    mean: Tensor
 
 
 @torch.no_grad()
@@ -53,7 +43,12 @@ def fit_linear(
             return None
         # Products in the precision of the features, which have no more digits; sums in double precision.
         targets = targets.to(features)
-        parts = (features.mT @ features, features.mT @ targets, features.double().sum(0), targets.double().sum(0))
+        parts = (
+            features.mT @ features,
+            features.mT @ targets,
+            features.double().sum(0),
+            targets.double().sum(0),
+        )
         sums = [part.double() + (0.0 if sums is None else sums[i]) for i, part in enumerate(parts)]
         count += len(features)
     if sums is None or not count:
@@ -64,14 +59,14 @@ def fit_linear(
     known = 0.0 if toward is None else toward.to(second).mT
     if toward is not None:
         cross = cross - second @ known
-    fits: list[tuple[Tensor, Tensor]] = []
+    fits: list[LinearFit] = []
     for ridge in ridges or (RIDGES if len(mean) <= _MANY_FEATURES else _FEW_RIDGES):
         shifted = second.clone()
         shifted.diagonal().add_(ridge * second.diagonal().mean().clamp(min=1e-300))
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
             weights = (torch.cholesky_solve(cross, factor) + known).mT
-            fits.append((weights, goal - weights @ mean))
+            fits.append(LinearFit(weights, goal - weights @ mean))
     errors = torch.zeros(len(fits), dtype=torch.float64)
     for features, targets in validation:
         for number, (weights, bias) in enumerate(fits):
@@ -79,7 +74,7 @@ def fit_linear(
             errors[number] += float((outputs - targets).double().square().sum())
     if not fits or not bool(torch.isfinite(errors).any()):
         return None
-    return LinearFit(*fits[int(errors.nan_to_num(torch.inf).argmin())], second / count, mean)
+    return fits[int(errors.nan_to_num(torch.inf).argmin())]
 
 
 __all__ = ["LARGEST", "RIDGES", "LinearFit", "fit_linear"]
