@@ -8,20 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from notsodeep.distillation.candidates import Draft, all_candidates
 from notsodeep.distillation.certainty import (
-    Ranking,
     agreement,
     agreement_interval,
-    choose,
     lower_bound,
     relative_error,
     seconds_per_call,
 )
-from notsodeep.distillation.error_estimate import ErrorEstimate
 from notsodeep.distillation.fitting import Fitter, Part, in_batches
-from notsodeep.distillation.result import Candidate, Distilled
+from notsodeep.distillation.guard import ErrorEstimate
+from notsodeep.distillation.result import Candidate, Distilled, choose
 from notsodeep.distillation.teachers import Split, Teacher, read_samples
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, reported
@@ -128,14 +127,12 @@ def _measured(
                 lower >= target,
                 relative_error(outputs, Y),
                 times[name],
+                _operations(network, X[:1]),
                 _expected_error(network, split.validation),
             )
         )
     candidates.sort(key=lambda one: one.seconds)
-    place, certain = choose(
-        [Ranking(one.seconds, one.expected_error, one.lower) for one in candidates], target
-    )
-    chosen = candidates[place]
+    chosen, certain = choose(candidates, target)
     held_out = [torch.cat(parts) for parts in zip(split.validation, split.test, strict=True)]
     return Distilled(
         chosen,
@@ -149,6 +146,13 @@ def _measured(
         Y.shape[1] == 1,
         ErrorEstimate.of(held_out[0], in_batches(chosen.network, held_out[0]), held_out[1]),
     )
+
+
+def _operations(network: Callable[[Tensor], Tensor], X: Tensor) -> int:
+    """Multiplications of matrices and filters for one sample."""
+    with FlopCounterMode(display=False) as counter:
+        network(X)
+    return int(counter.get_total_flops()) // 2
 
 
 def _expected_error(network: Callable[[Tensor], Tensor], validation: Part) -> float:

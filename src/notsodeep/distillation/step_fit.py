@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.distillation.fitting import BATCH
-from notsodeep.distillation.linear_fit import Blocks, LinearFit, fit_linear
+from notsodeep.distillation.fitting import BATCH, Blocks, LinearFit, fit_linear
 from notsodeep.distillation.student_networks import StepsNet
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights

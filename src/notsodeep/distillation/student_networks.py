@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from notsodeep.distillation.linear_fit import LARGEST
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.torch_activation import TorchActivation
 
-# Largest number of features that are read out of own steps where the last step alone has fewer.
-_MOST_READ = 3400
+# Features up to which a linear map is fitted in closed form: more would take a minute and half a gigabyte. Of own steps
+# fewer are read out where the last step alone has fewer.
+LARGEST, _MOST_READ = 4096, 3400
 
 
 class Student(nn.Module):
@@ -42,11 +42,6 @@ class Student(nn.Module):
         """The outputs, (rows, outputs)."""
         outputs: Tensor = self.linear(self.features(X))
         return outputs
-
-    @property
-    def operations(self) -> int | None:
-        """Multiplications with weights for one sample; None where they are not known."""
-        return None
 
 
 def linear_layer(weights: Tensor, bias: Tensor) -> nn.Linear:
@@ -96,10 +91,6 @@ class DEQCell(nn.Module):
     def read(self, z: Tensor) -> Tensor:
         """The features that are read out."""
         return self.connection.read(z)
-
-    def operations(self, steps: int) -> int | None:
-        """Multiplications with weights in a number of steps."""
-        return (self.inputs.numel() + (steps - 1) * self.recurrent.numel()) * self.connection.count
 
 
 class ModuleCell(nn.Module):
@@ -160,10 +151,6 @@ class ModuleCell(nn.Module):
         outputs: Tensor = self.readout(z)
         return torch.cat([outputs, state], dim=1) if state.shape[1] < LARGEST // 2 else outputs
 
-    def operations(self, steps: int) -> int | None:
-        """None: the operations of a module are not known."""
-        return None
-
 
 class UnrolledCell(Student):
     """A cell cut after a few steps: z_l = z_(l-1) + α_l (cell(z_(l-1), x) - z_(l-1)), then a linear readout.
@@ -190,12 +177,6 @@ class UnrolledCell(Student):
             following = self.cell(z, drive)
             z = following if factor is None else torch.lerp(z, following, factor)
         return self.cell.read(z)
-
-    @property
-    def operations(self) -> int | None:
-        """Multiplications with weights for one sample; None where they are not known."""
-        known = self.cell.operations(self.length)
-        return None if known is None else known + self.linear.weight.numel()
 
 
 class StepsNet(Student):
@@ -265,12 +246,6 @@ class StepsNet(Student):
             outputs = torch.addmm(outputs, block, part.mT)
         return outputs
 
-    @property
-    def operations(self) -> int:
-        """Multiplications with weights for one sample."""
-        numbers: int = self.inputs.numel() + sum(one.numel() for one in self.recurrent)
-        return numbers * self.connection.count + self.linear.weight.numel()
-
 
 class PlainMLP(Student):
     """Hidden ReLU layers with biases, and a linear readout; samples are flattened and standardised.
@@ -304,10 +279,14 @@ class PlainMLP(Student):
             z = torch.relu_(layer(z))
         return z
 
-    @property
-    def operations(self) -> int:
-        """Multiplications with weights for one sample."""
-        return sum(one.weight.numel() for one in [*self.layers, self.linear])
 
-
-__all__ = ["DEQCell", "ModuleCell", "PlainMLP", "StepsNet", "Student", "UnrolledCell", "linear_layer"]
+__all__ = [
+    "LARGEST",
+    "DEQCell",
+    "ModuleCell",
+    "PlainMLP",
+    "StepsNet",
+    "Student",
+    "UnrolledCell",
+    "linear_layer",
+]
