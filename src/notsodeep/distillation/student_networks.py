@@ -248,11 +248,11 @@ class StepsNet(Student):
 
 
 class PlainMLP(Student):
-    """Hidden ReLU layers with biases, and a linear readout; samples are flattened and standardised.
+    """Hidden ReLU layers with biases, and a linear readout; samples are flattened.
 
     Args:
-        X: samples, whose mean and spread standardise the inputs.
-        hidden: units of every hidden layer.
+        X: samples, whose mean and spread scale the first weights.
+        hidden: units of every hidden layer; empty for a linear map.
         outputs: number of outputs.
     """
 
@@ -260,20 +260,20 @@ class PlainMLP(Student):
         super().__init__()
         rows = X.flatten(1)
         self.sample_shape, self.hidden = tuple(X.shape[1:]), tuple(hidden)
-        place: dict[str, Any] = {"device": X.device, "dtype": X.dtype}
-        first = nn.Linear(rows.shape[1], hidden[0], **place)
-        later = [nn.Linear(before, after, **place) for before, after in pairwise(hidden)]
-        self.layers, self.linear = nn.ModuleList([first, *later]), nn.Linear(hidden[-1], outputs, **place)
-        # Standardising is a linear map: it becomes part of the first layer. One scale for all entries, since pixels
-        # that hardly ever vary would be blown up.
+        layers = [
+            nn.Linear(before, after, device=X.device, dtype=X.dtype)
+            for before, after in pairwise([rows.shape[1], *hidden, outputs])
+        ]
+        self.layers, self.linear = nn.ModuleList(layers[:-1]), layers[-1]
+        # Inputs are standardised by the first weights. One scale for all entries: some pixels hardly ever vary.
         scale = float(rows.std(dim=0).square().mean().sqrt().clamp(min=1e-30))
         with torch.no_grad():
-            nn.init.kaiming_normal_(first.weight)
-            first.weight.div_(scale)
-            first.bias.sub_(first.weight @ rows.mean(0))
+            nn.init.kaiming_normal_(layers[0].weight)
+            layers[0].weight.div_(scale)
+            layers[0].bias.sub_(layers[0].weight @ rows.mean(0))
 
     def features(self, X: Tensor) -> Tensor:
-        """The last hidden layer."""
+        """The last hidden layer, or the flattened sample."""
         z = X.flatten(1)
         for layer in self.layers:
             z = torch.relu_(layer(z))
