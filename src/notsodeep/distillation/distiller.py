@@ -20,8 +20,8 @@ from notsodeep.distillation.certainty import (
 )
 from notsodeep.distillation.fitting import Fitter, Part, in_batches
 from notsodeep.distillation.guard import ErrorEstimate
-from notsodeep.distillation.result import Candidate, Distilled, choose
-from notsodeep.distillation.teachers import Split, Teacher, read_samples
+from notsodeep.distillation.distilled import Candidate, Distilled, choose
+from notsodeep.distillation.teachers import Split, Teacher, read_samples, split_rows
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count
@@ -89,7 +89,7 @@ def distill(
         samples = read_samples(X, teacher)
         copied = Teacher.of(teacher, samples, cell, readout, z0)
         outputs, usable = copied.outputs(samples, report)
-        split = Split.of(samples, outputs, usable, seed, target_agreement)
+        split = split_rows(samples, outputs, usable, seed, target_agreement)
         fitter = Fitter(split.train, split.validation, seed, report)
         with torch.enable_grad():
             drafts = list(all_candidates(copied, fitter, tuple(steps), epochs))

@@ -141,10 +141,6 @@ class Guarded(nn.Module):
             outputs = outputs.index_put((unsure.nonzero().squeeze(1),), answers)
         return outputs
 
-    def extra_repr(self) -> str:
-        """What `print(net)` shows."""
-        return f"threshold={self.threshold:.3g}"
-
 
 def guarded(
     distilled: Any,
