@@ -97,7 +97,7 @@ class Distilled(Shown):
     Attributes:
         chosen: the fastest candidate that certainly reaches the target, or the most faithful one if none does.
         candidates: all candidates, the fastest first.
-        target_agreement: the agreement that was asked for.
+        target_agreement: the target given to `distill`.
         certain: whether the chosen network reaches it, with 95 % certainty and on samples like those of the
             distillation, docs/theory.md (12.5).
         test_rows: number of rows on which agreement was measured; no fit depends on them.

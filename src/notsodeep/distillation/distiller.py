@@ -51,12 +51,13 @@ def distill(
 
     Args:
         teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any
-            other torch module, or a function from samples to outputs (rows, outputs).
+            other torch module, or a function from samples to outputs (rows, outputs). Modules are copied and put in
+            evaluation mode; a function is called as it is.
         X: samples without labels, as the teacher sees them: an array, a tensor or a DataLoader, of rows or images. Use
             held-out samples: on its training samples a teacher is surer of its answers.
         target_agreement: share of samples with the same class; for a single output the share of variance explained.
         batch_size: samples of a forward pass in use; times are measured for it.
-        steps: numbers of own steps of a DEQ of which all weights are trained.
+        steps: numbers of own steps of a DEQ for which all weights are trained as well.
         epochs: passes over the samples in a training; 0 for closed forms only.
         seed: random seed of the split, the shuffling and the MLPs.
         cell: for a module other than a DEQNet, its function cell(z, x), which returns the next state.
