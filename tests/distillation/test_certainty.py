@@ -17,8 +17,8 @@ from notsodeep.distillation.certainty import (
     seconds_per_call,
     share_interval,
 )
-from notsodeep.distillation.guard import ErrorEstimate, chance_of_another_class
 from notsodeep.distillation.distilled import choose, rows_to_certify
+from notsodeep.distillation.guard import ErrorEstimate, chance_of_another_class
 from notsodeep.nets import DEQNet
 
 

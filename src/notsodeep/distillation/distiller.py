@@ -18,9 +18,9 @@ from notsodeep.distillation.certainty import (
     relative_error,
     seconds_per_call,
 )
+from notsodeep.distillation.distilled import Candidate, Distilled, choose
 from notsodeep.distillation.fitting import Fitter, Part, in_batches
 from notsodeep.distillation.guard import ErrorEstimate
-from notsodeep.distillation.distilled import Candidate, Distilled, choose
 from notsodeep.distillation.teachers import Split, Teacher, read_samples, split_rows
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, reported
