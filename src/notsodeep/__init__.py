@@ -50,6 +50,8 @@ _HOMES = {
     "learning_curve": "learning",
     "best_ridge": "learning",
     "compare_models": "learning",
+    "distill": "distillation",
+    "guarded": "distillation",
     "verdict": "verdicts",
     "Verdict": "verdicts",
     "InputError": "errors",
@@ -68,6 +70,7 @@ _ROOMS = (
     "operators",
     "estimators",
     "learning",
+    "distillation",
     "verdicts",
 )
 

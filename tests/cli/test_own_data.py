@@ -168,6 +168,8 @@ def test_errors_of_the_file_system_are_sentences(
         "too long. Use a shorter name": f"kernel {long}.csv",
         "Give the data": "kernel",
         "two sources of data": "kernel rows.npy --data digits",
+        "Give the file of weights first": "distill rows.npy",
+        "is not a .pt or .npz file of weights": "verdict rows.pt",
     }.items():
         assert words in sentence(capsys, monkeypatch, command)
 

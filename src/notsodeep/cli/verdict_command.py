@@ -103,7 +103,7 @@ def verdict(
         settings: dict[str, Any] = {"width": width, "train": train, "samples": compared}
         found = judge(model, samples.rows, samples.labels, progress=not as_json, **settings)
     if weights is not None:
-        more = ["--until", f"{until:g}", *([] if found.answer == "yes" else ["--epochs", "16"])]
+        more = ["--target-agreement", f"{until:g}", *([] if found.answer == "yes" else ["--epochs", "16"])]
         words = ["distill", str(weights), *_data_words(data, scale="none"), "--activation", activation, *more]
     else:
         geometry = {"--model": "conv" if conv else None, "--readout": readout, "--filter-size": filter_size}

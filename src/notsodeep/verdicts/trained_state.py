@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from notsodeep.distillation.candidates import CLOSED_FORMS
+from notsodeep.distillation.certainty import agreement as _agreement
+from notsodeep.distillation.certainty import seconds_per_call, share_interval
+from notsodeep.distillation.fitting import Fitter
+from notsodeep.distillation.step_fit import Equilibria, fit_steps
+from notsodeep.distillation.student_networks import DEQCell, StepsNet, UnrolledCell
+from notsodeep.distillation.teachers import Teacher
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets import empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
-from notsodeep.nets.fidelity import agreement_of, milliseconds, share_interval
 from notsodeep.nets.modules import network_of
-from notsodeep.nets.student_candidates import CLOSED_FORMS, OwnSteps
-from notsodeep.nets.student_fit import StudentFit
-from notsodeep.nets.students import first_steps
-from notsodeep.nets.teacher_answers import Split, answers_of, frozen_copy
 from notsodeep.progress import Report, silent
 from notsodeep.validation import Array
 from notsodeep.verdicts.findings import TrainedState
@@ -43,16 +45,17 @@ def trained_state(net: EquilibriumNet, X: Tensor, wanted: float, seed: int, repo
         raise InputError(
             f"{len(X)} samples are too few to judge a trained network by: {_LEAST} or more are needed."
         )
-    net = frozen_copy(net)
+    teacher = Teacher.of(net, X, None, None, None)
+    net = teacher.network or net
     report(0, 3, lambda: "answers of the network")
-    answers = answers_of(net, X, _BATCH, report)
-    samples, wished = X[answers.good], answers.outputs[answers.good]
+    outputs, usable = teacher.outputs(X, report)
+    samples, wished = X[usable], outputs[usable]
     report(1, 3, lambda: "a few of its steps")
     best = _few_steps(net, samples, wished, wanted, seed)
     cuts = _cuts(net, samples, wished, wanted)
     report(2, 3, lambda: "its tangent kernel")
     change, fresh, share = _kernel_regime(net, samples, wished, seed)
-    times = milliseconds({"DEQ": net, "steps": first_steps(net, best.steps)}, samples[:_BATCH])
+    times = seconds_per_call({"DEQ": net, "steps": _cut(net, best.steps)}, samples[:_BATCH])
     needed = next((steps for steps, share_ in cuts.items() if share_ >= wanted), None)
     return TrainedState(
         change,
@@ -88,7 +91,7 @@ def _few_steps(net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float, seed: i
     found = []
     for steps in _STEPS:
         fitted = _fitted_without(net, X, Y, steps, seed)
-        cut = _agreement(_batched(first_steps(net, steps), X), Y)
+        cut = _agreement(_batched(_cut(net, steps), X), Y)
         agreement = _agreement(fitted, Y)
         same = round(agreement * len(X))
         interval = share_interval(same, len(X), _RISK) if Y.shape[1] > 1 else (agreement, agreement)
@@ -106,9 +109,9 @@ def _fitted_without(net: EquilibriumNet, X: Tensor, Y: Tensor, steps: int, seed:
         others = np.concatenate([one for other, one in enumerate(parts) if other != number])
         count = max(int(_CHOOSE * len(others)), 1)
         choose, fit, judge = (torch.as_tensor(one) for one in (others[:count], others[count:], part))
-        split = Split(*((X[one], Y[one]) for one in (fit, choose, judge, judge)))
-        plan = OwnSteps(net, X[fit], None, (steps,), _BATCH).whole(steps)
-        student = StudentFit(split, _BATCH, 0, seed, silent).closed_form(plan, "")[1]
+        student = StepsNet(net, net.plain_weights(), steps)
+        fit_steps(student, Equilibria.of(net, X[fit]))
+        Fitter((X[fit], Y[fit]), (X[choose], Y[choose]), seed, silent).readout(student)
         found[judge] = _batched(student, X[judge])
     return found
 
@@ -118,19 +121,15 @@ def _cuts(net: EquilibriumNet, X: Tensor, Y: Tensor, wanted: float) -> dict[int,
     """How well the DEQ agrees with itself cut after some steps, until it does as wanted."""
     cuts: dict[int, float] = {}
     for steps in _CUTS:
-        cuts[steps] = _agreement(_batched(first_steps(net, steps), X), Y)
+        cuts[steps] = _agreement(_batched(_cut(net, steps), X), Y)
         if cuts[steps] >= wanted:
             break
     return cuts
 
 
-def _agreement(found: Tensor, wanted: Tensor) -> float:
-    """The share of samples with the same class; for a single output the share of variance explained."""
-    same = agreement_of(found, wanted)
-    if same is not None:
-        return float(same)
-    spread = float((wanted - wanted.mean()).double().square().mean())
-    return 1.0 - float((found - wanted).double().square().mean()) / max(spread, 1e-300)
+def _cut(net: EquilibriumNet, steps: int) -> UnrolledCell:
+    """The network stopped after some steps."""
+    return UnrolledCell(DEQCell(net), steps)
 
 
 def _batched(module: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
@@ -141,9 +140,7 @@ def _batched(module: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
 def _contraction(net: EquilibriumNet, X: Tensor) -> float:
     """How much of the distance to the equilibrium one step leaves, from the third step to the fifth."""
     end = net.features(X)
-    apart = [
-        float((first_steps(net, steps).features(X) / _feature_scale(net) - end).norm()) for steps in (3, 5)
-    ]
+    apart = [float((_cut(net, steps).features(X) / _feature_scale(net) - end).norm()) for steps in (3, 5)]
     return float(np.sqrt(apart[1] / max(apart[0], 1e-300)))
 
 

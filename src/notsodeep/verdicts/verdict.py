@@ -158,9 +158,9 @@ def _of_network(net: EquilibriumNet, X: Any, until: float, seed: int, progress: 
             return _not_solvable(error, values.ndim > 2)
     found = decide_trained(state)
     command = {
-        "yes": f"small = nsd.nets.distill(net, X, until={until:g})",
-        "uncertain": f"small = nsd.nets.distill(net, X, until={until:g}, epochs=16); print(small.explain())",
-        "no": "safe = nsd.nets.guarded(nsd.nets.distill(net, X), net, tolerance=0.05)",
+        "yes": f"small = nsd.nets.distill(net, X, target_agreement={until:g})",
+        "uncertain": f"small = nsd.nets.distill(net, X, target_agreement={until:g}, epochs=16); print(small.explain())",
+        "no": "safe = nsd.nets.guarded(nsd.nets.distill(net, X), net)",
     }[found.answer]
     return Verdict(found.answer, found.reason, command, None, (), None, state, None)
 

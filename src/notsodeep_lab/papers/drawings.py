@@ -172,7 +172,10 @@ def _draw_conv_twins(rows: Rows) -> Figure:
 def _draw_distill(rows: Rows) -> Figure:
     selected = needed(rows, "candidate")
     return arrange(
-        _panels(selected, ("data", "activation"), plot_front, until=selected[0]["until"]), columns=2
+        _panels(
+            selected, ("data", "activation"), plot_front, target_agreement=selected[0]["target_agreement"]
+        ),
+        columns=2,
     )
 
 
