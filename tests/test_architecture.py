@@ -46,6 +46,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("operators", "estimators"),
     ("figures",),
     ("learning",),
+    ("distillation",),
     ("verdicts",),
     ("cli", "__main__"),
     # The laboratory stands on the library, which never imports it.

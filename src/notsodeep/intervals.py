@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from notsodeep.validation import Array
 
 # The chance that a one-sided bound, or an interval with both of its ends, is wrong.
 RISK = 0.05
+# The largest difference of two shares that is looked at.
+_LARGEST = 1.0 - 1e-9
 
 
 def share_interval(successes: int, rows: int, risk: float = RISK) -> tuple[float, float]:
@@ -36,13 +39,25 @@ def paired_difference(first: Array, second: Array, risk: float = RISK) -> tuple[
         return mean_interval(first - second, 2.0 * risk)
     lost, won, n = int(np.sum(first > second)), int(np.sum(first < second)), len(first)
     if first.all():
-        low, high = share_interval(lost, n, 2.0 * risk)
-        return low, high
-    # Adjusted Wald interval of Bonett and Price (2012): one more sample of each kind on which the two differ.
-    centre = (lost - won) / (n + 2.0)
-    deviation = np.sqrt(lost + won + 2.0 - (lost - won) ** 2 / (n + 2.0)) / (n + 2.0)
-    half = float(ndtri(1.0 - risk)) * float(deviation)
-    return centre - half, centre + half
+        return share_interval(lost, n, 2.0 * risk)
+    quantile, observed = float(ndtri(1.0 - risk)), (lost - won) / n
+    ends = [
+        observed
+        if abs(observed) == 1.0 and np.sign(end) == observed
+        else brentq(lambda one, end=end: _score(one, lost, won, n) + np.sign(end) * quantile, observed, end)
+        for end in (-_LARGEST, _LARGEST)
+    ]
+    return ends[0], ends[1]
+
+
+def _score(difference: float, lost: int, won: int, n: int) -> float:
+    """The score statistic of Tango (1998) for this difference of two paired shares; it falls with the difference."""
+    spread = difference * (1.0 - difference)
+    linear = (2.0 * n - lost + won) * difference - lost - won
+    # The most likely share of samples on which only the second is right, given the difference.
+    only_second = (np.sqrt(max(linear**2 + 8.0 * n * won * spread, 0.0)) - linear) / (4.0 * n)
+    variance = n * (2.0 * only_second + spread)
+    return float((lost - won - n * difference) / np.sqrt(max(variance, 1e-300)))
 
 
 __all__ = ["RISK", "mean_interval", "paired_difference", "share_interval"]

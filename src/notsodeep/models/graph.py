@@ -169,9 +169,7 @@ class GraphDEQ(RowModel):
         return f"Graph{str(self.dense)[:-1]}, {len(self.propagation)} nodes)"
 
 
-def _check_nodes(
-    nodes: int, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]
-) -> None:
+def _check_nodes(nodes: int, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> None:
     if right is not None or len(left.values) != nodes:
         rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
         raise InputError(

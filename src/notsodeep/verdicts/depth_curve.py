@@ -19,7 +19,7 @@ from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array, IntArray, as_count, as_number, frozen
+from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
 from notsodeep.verdicts import rules
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -165,19 +165,22 @@ def depth_curve(
     numbers = sorted({as_count(one, "steps") for one in steps})
     if not numbers:
         raise InputError("steps is empty; give numbers of steps such as [1, 2, 4, 8].")
+    if isinstance(data, tuple) and len(data) != 2:
+        raise InputError(f"data must be (X, y), or X alone; got a tuple of {len(data)} entries.")
+    X, y = data if isinstance(data, tuple) else (data, None)
     with reported(progress, "depth curve") as report:
         if isinstance(model, Unrollable) and isinstance(model, Model):
-            X, y = data if isinstance(data, tuple) else (data, None)
             return model_curve(model, X, y, numbers, kernel, ridge, report)
         from notsodeep.verdicts.trained_curve import network_curve
 
-        return network_curve(model, data[0] if isinstance(data, tuple) else data, numbers, seed, report)
+        return network_curve(model, X, numbers, seed, report)
 
 
 def model_curve(
     model: Any, X: Any, y: Any, steps: Sequence[int], kernel: str, ridge: float | None, report: Report
 ) -> DepthCurve:
     """The curve of a model on samples, with or without labels."""
+    one_of(kernel, ("ck", "ntk"), "kernel")
     samples = model.check_samples(X)
     data = None if y is None else labelled_samples(model, y, len(samples))
     whole = exact_kernel(model, samples, kernel=kernel)
@@ -191,7 +194,7 @@ def model_curve(
             scores.append(score)
             ridges.append(best)
     words = f"{len(samples)} samples" if data is None else f"{len(data[0])} labelled samples"
-    shared = {
+    shared: dict[str, Any] = {
         "steps": frozen(np.array([*steps, np.inf])),
         "kernel_error": frozen(np.array(errors)),
         "kernel": kernel,
@@ -223,7 +226,10 @@ def curve_of_scores(scores: Array, **fields: Any) -> DepthCurve:
     """A curve from what every sample scores at every number of steps."""
     intervals = [score_interval(row) for row in scores]
     return DepthCurve(
-        accuracy=frozen(scores.mean(axis=1)), interval=frozen(np.array(intervals)), scores=frozen(scores), **fields
+        accuracy=frozen(scores.mean(axis=1)),
+        interval=frozen(np.array(intervals)),
+        scores=frozen(scores),
+        **fields,
     )
 
 
@@ -243,7 +249,9 @@ def labelled_samples(model: Any, y: Any, n: int) -> tuple[IntArray, Labelled]:
     known = np.array([all(one is not None and one == one for one in row) for row in values])
     places = np.flatnonzero(known)
     if len(places) < n and not hasattr(model, "propagation"):
-        raise InputError(f"y has no label for {n - len(places)} of {n} samples (None or NaN). Remove these samples.")
+        raise InputError(
+            f"y has no label for {n - len(places)} of {n} samples (None or NaN). Remove these samples."
+        )
     if len(places) < _FEWEST:
         raise InputError(f"{len(places)} labelled samples are too few: {_FEWEST} or more are needed.")
     # As an array of its own: None beside numbers makes an array of objects.

@@ -6,7 +6,7 @@ A statement is called certain if a one-sided bound of 95 % confirms it, the rule
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from notsodeep.intervals import mean_interval, paired_difference, share_interval
 from notsodeep.validation import Array
 
 if TYPE_CHECKING:
+    from notsodeep.distillation import Distilled
     from notsodeep.verdicts.depth_curve import DepthCurve
     from notsodeep.verdicts.verdict import OrdinaryNetwork
 
@@ -87,9 +88,11 @@ def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: i
             f"{curve.source} do not show that the labels can be predicted: {curve.percent(best)} at best, "
             f"{_percent(curve.chance)} by chance. Add labelled samples.",
         )
-    shallow = max(np.flatnonzero(curve.steps <= few), key=lambda place: curve.accuracy[place])
+    shallow = int(np.argmax(np.where(curve.steps <= few, curve.accuracy, -np.inf)))
     behind = min(paired_difference(scores[best], one)[0] for one in (scores[shallow], *others))
-    compared = f"{curve.percent(best)} at {curve.name(best)}, {curve.percent(shallow)} at {curve.name(shallow)}"
+    compared = (
+        f"{curve.percent(best)} at {curve.name(best)}, {curve.percent(shallow)} at {curve.name(shallow)}"
+    )
     if behind <= POINT:
         return Decision(
             "unsure",
@@ -132,22 +135,33 @@ def _suffice(steps: float) -> str:
     return "1 step suffices" if steps == 1 else f"{steps:.0f} steps suffice"
 
 
-def decide_trained(distilled: Any, target: float) -> Decision:
+def decide_trained(distilled: Distilled) -> Decision:
     """Whether what `distill` builds of a trained network can replace it."""
     low, high = distilled.agreement_interval
+    name = distilled.name[:1].upper() + distilled.name[1:]
     built = (
-        f"{distilled.name}: agrees with the network on {_percent(distilled.agreement)} of samples it has not "
+        f"{name}: agrees with the network on {_percent(distilled.agreement)} of samples it has not "
         f"seen ({100.0 * low:.1f} to {100.0 * high:.1f} %), {distilled.speedup:.1f} times as fast"
     )
     if distilled.speedup < FASTER:
         return Decision("keep", f"{built}. That is too little to gain.")
     if distilled.certain:
         return Decision("replace", f"{built}.")
+    target = distilled.target_agreement
     if high < target:
         return Decision("keep", f"{built}. The target is {_percent(target)}.")
     return Decision(
-        "unsure", f"{built}. It is not certain to reach the target of {_percent(target)}: add samples, or lower it."
+        "unsure",
+        f"{built}. It is not certain to reach the target of {_percent(target)}: add samples, or lower it.",
     )
 
 
-__all__ = ["FEW", "POINT", "Decision", "decide_trained", "decide_untrained", "reference_place", "steps_needed"]
+__all__ = [
+    "FEW",
+    "POINT",
+    "Decision",
+    "decide_trained",
+    "decide_untrained",
+    "reference_place",
+    "steps_needed",
+]

@@ -74,28 +74,10 @@ def network_samples(net: Any, X: Any) -> Tensor:
         )
     samples = as_inputs(X, net, "X")
     if len(samples) < _LEAST:
-        raise InputError(f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed.")
+        raise InputError(
+            f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
+        )
     return samples
-
-
-def distilled_network(net: EquilibriumNet, X: Any, target: float, seed: int, report: Report) -> Any:
-    """What `distill` builds of the network."""
-    from types import SimpleNamespace
-
-    from notsodeep.nets import distill
-
-    found = distill(net, X, until=target, seed=seed, progress=report)
-    fidelity = found.fidelity
-    return SimpleNamespace(
-        name=found.name,
-        agreement=fidelity.score,
-        agreement_interval=fidelity.interval
-        or tuple(1.0 - end**2 for end in reversed(fidelity.error_interval)),
-        certain=found.reached,
-        steps=found.network.steps,
-        speedup=fidelity.speed,
-        explain=found.explain,
-    )
 
 
 def _states(net: EquilibriumNet, X: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:
@@ -133,4 +115,4 @@ def _array(values: Tensor) -> Array:
     return np.asarray(values.detach().double().cpu())
 
 
-__all__ = ["distilled_network", "network_curve"]
+__all__ = ["network_curve"]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.extras import needed
 from notsodeep.gaussian.activations import activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Model
@@ -138,6 +139,7 @@ def verdict(
     max_steps: int = FEW,
     samples: int | None = None,
     target_agreement: float = 0.99,
+    epochs: int = 8,
     seed: int = 0,
     progress: bool | Report = False,
 ) -> Verdict:
@@ -158,6 +160,7 @@ def verdict(
         samples: number of samples that are compared; if None, up to 1000 rows, or as many images as half a minute
             allows, and all nodes of a graph.
         target_agreement: for a trained network, the share of samples on which the replacement chooses the same class.
+        epochs: for a trained network, passes over the samples when `distill` trains candidates; 0 for closed forms.
         seed: seed of the choice of samples, and of the distillation.
         progress: True for a bar on stderr when it takes longer than two seconds, or a function.
 
@@ -169,7 +172,7 @@ def verdict(
             if isinstance(model, Unrollable) and isinstance(model, Model):
                 few = as_count(max_steps, "max_steps")
                 return _of_model(model, X, y, kernel, few, samples, seed, report)
-            return _of_network(model, X, target_agreement, seed, report)
+            return _of_network(model, X, target_agreement, epochs, seed, report)
         except ConvergenceError as error:
             reason = f"The DEQ has no equilibrium on these samples. {error}"
             return Verdict("unsure", reason, None)
@@ -220,14 +223,14 @@ def _chosen(model: Any, every: Array, samples: int | None, seed: int) -> IntArra
     return np.sort(order[:count])
 
 
-def _of_network(net: Any, X: Any, target: float, seed: int, report: Report) -> Verdict:
-    from notsodeep.verdicts.trained_curve import distilled_network, network_curve
+def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report: Report) -> Verdict:
+    needed("torch", "The verdict on a trained network")
+    from notsodeep.distillation import distill
+    from notsodeep.verdicts.trained_curve import network_curve
 
-    if not 0.0 < target < 1.0:
-        raise InputError(f"target_agreement must be between 0 and 1, such as 0.99; got {target!r}.")
     curve = network_curve(net, X, STEPS, seed, report)
-    distilled = distilled_network(net, X, target, seed, report)
-    decision = decide_trained(distilled, target)
+    distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
+    decision = decide_trained(distilled)
     return Verdict(decision.answer, decision.reason, curve, None, distilled)
 
 

@@ -32,6 +32,8 @@ LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
 # What is trained follows the kernel that is matched: the readout has the conjugate kernel, all weights the tangent one.
 MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
+# The kernel by which the verdict is made: that of what is trained.
+VERDICT_KERNELS = {"ck": "ck", "both": "ck", "ntk": "ntk", "ntk_paper": "ntk"}
 IMAGE_KERNELS = ("ck", "ntk")
 WIDTHS = (64, 128, 256, 512, 1024)
 

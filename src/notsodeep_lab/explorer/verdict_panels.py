@@ -56,16 +56,15 @@ def show_first_screen(choice: Choice) -> None:
 
 
 def _show_verdict(place: DeltaGenerator, beside: DeltaGenerator, choice: Choice, found: Verdict) -> None:
-    place.subheader("Will the shallow twin do?", anchor=False)
-    box = {"yes": place.success, "no": place.warning, "uncertain": place.info}[found.answer]
-    icon = {"yes": "check_circle", "no": "cancel", "uncertain": "help"}[found.answer]
-    box(f"**{found.answer.capitalize()}.** {plain(found.reason)}", icon=f":material/{icon}:")
-    place.markdown("Go on with:")
+    place.subheader("Can a few explicit layers replace the DEQ?", anchor=False)
+    box = {"replace": place.success, "keep": place.warning, "unsure": place.info}[found.answer]
+    icon = {"replace": "check_circle", "keep": "cancel", "unsure": "help"}[found.answer]
+    answer = {"replace": "Yes", "keep": "No", "unsure": "Unsure"}[found.answer]
+    box(f"**{answer}.** {plain(found.reason)}", icon=f":material/{icon}:")
+    place.markdown("Next step:")
     place.code(on_short_lines(next_command(choice, found.answer)), language="bash", wrap_lines=True)
-    place.caption(plain(f"or in Python: {found.command}"))
     beside.subheader("What was measured", anchor=False)
-    facts = [part for part in (found.closeness, *found.gaps, found.speed) if part is not None]
-    beside.markdown("\n".join(f"- {plain(str(part))}" for part in facts))
+    beside.markdown("\n".join(f"- {plain(line.strip())}" for line in found.explain().splitlines()[1:]))
     beside.caption(plain(_basis(choice)))
 
 
