@@ -117,7 +117,9 @@ def verdict(
         # Without a solution half of the feedback is tried.
         variance = sigma_a2 if solved else 0.5 * sigma_a2
         words = [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
-        more = _options_of(name, geometry, own, samples.labels)
+        more = _options_of(name, geometry, own)
+        if name == "verdict" and solved:
+            more["--labels"] = "y.npy"
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]
     command = shlex.join(["notsodeep", *words])
     if as_json:
@@ -129,10 +131,10 @@ def verdict(
         raise typer.Exit(_EXIT[found.answer])
 
 
-def _options_of(name: str, geometry: dict[str, Any], own: dict[str, Any], labels: Any) -> dict[str, Any]:
+def _options_of(name: str, geometry: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The options of the verdict that the next command takes as well."""
     if name == "verdict":
-        return geometry | own | ({"--labels": "y.npy"} if labels is None else {})
+        return geometry | own
     if name == "train":
         return geometry | {"--train": "all" if own["--kernel"] == "ntk" else "readout"}
     return geometry if name == "kernel" else {}

@@ -12,6 +12,7 @@ import numpy as np
 from notsodeep.display import Shown
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
+from notsodeep.extras import needed
 from notsodeep.intervals import mean_interval, share_interval
 from notsodeep.kernels import exact_kernel
 from notsodeep.learning.labelled import Labelled
@@ -171,6 +172,7 @@ def depth_curve(
     with reported(progress, "depth curve") as report:
         if isinstance(model, Unrollable) and isinstance(model, Model):
             return model_curve(model, X, y, numbers, kernel, ridge, report)
+        needed("torch", "The depth curve of a trained network")
         from notsodeep.verdicts.trained_curve import network_curve
 
         return network_curve(model, X, numbers, seed, report)

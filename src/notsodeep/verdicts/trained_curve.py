@@ -8,22 +8,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
-from notsodeep.errors import InputError
-from notsodeep.extras import needed
-from notsodeep.learning.trained_kernel import TrainedKernel
-from notsodeep.progress import Report
-from notsodeep.validation import Array, frozen
-from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
-
-needed("torch", "The depth curve of a trained network")
-
 import torch
 from torch import Tensor
 
+from notsodeep.errors import InputError
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.samples import as_inputs
 from notsodeep.nets.torch_activation import TorchActivation
+from notsodeep.progress import Report
+from notsodeep.validation import Array, frozen
+from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
 
 # Samples of which half are fitted to and half are measured on; samples below which that says nothing; of one call.
 _MOST, _LEAST, _BATCH = 2000, 40, 256
