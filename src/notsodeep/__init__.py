@@ -52,6 +52,8 @@ _HOMES = {
     "compare_models": "learning",
     "depth_curve": "verdicts",
     "DepthCurve": "verdicts",
+    "distill": "distillation",
+    "guarded": "distillation",
     "verdict": "verdicts",
     "Verdict": "verdicts",
     "InputError": "errors",
@@ -70,6 +72,7 @@ _ROOMS = (
     "operators",
     "estimators",
     "learning",
+    "distillation",
     "verdicts",
 )
 

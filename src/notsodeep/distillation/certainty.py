@@ -1,11 +1,11 @@
-"""How often two networks agree, with intervals; the choice among candidates; the time of a forward pass."""
+"""How often two networks agree, with intervals, and the time of a forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import ceil, exp, log, sqrt
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from scipy.special import ndtri
@@ -14,8 +14,6 @@ from torch import Tensor
 from notsodeep.intervals import RISK, share_interval
 from notsodeep.nets.measure import synchronised_time
 
-# A faster candidate whose expected error is at most so many times as large makes a test superfluous.
-_NEARLY = 1.25
 # Every network is timed in so many rounds, each of at least so many seconds and at most so many calls.
 _ROUNDS, _ROUND_SECONDS, _MOST_CALLS = 7, 2e-3, 100
 
@@ -67,44 +65,6 @@ def rows_for_certainty(target_agreement: float) -> int | None:
     return ceil(log(RISK) / log(target_agreement)) if target_agreement < 1.0 else None
 
 
-class Ranking(NamedTuple):
-    """What the choice among candidates depends on.
-
-    Attributes:
-        seconds: measured time.
-        expected_error: estimated on validation rows.
-        lower: lower bound of the agreement on test rows, `lower_bound`.
-    """
-
-    seconds: float
-    expected_error: float
-    lower: float
-
-
-def choose(candidates: Sequence[Ranking], target_agreement: float) -> tuple[int, bool]:
-    """The index of the fastest candidate that certainly reaches the target, and True; docs/theory.md (12.5).
-
-    The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
-    therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first;
-    the first failure ends the tests. An unfaithful candidate is chosen only if the first unfaithful one in this order
-    passes: the risk is that of a single test. Candidates that a faster one nearly equals in faithfulness are left out,
-    since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned, with
-    False.
-    """
-    kept: list[int] = []
-    for index in sorted(range(len(candidates)), key=lambda index: candidates[index].seconds):
-        limit = _NEARLY * candidates[index].expected_error
-        if all(candidates[other].expected_error > limit for other in kept):
-            kept.append(index)
-    kept.sort(key=lambda index: candidates[index].expected_error)
-    best, certain = kept[0], False
-    for index in kept:
-        if not candidates[index].lower >= target_agreement:
-            break
-        best, certain = index, True
-    return best, certain
-
-
 @torch.no_grad()
 def seconds_per_call(modules: Mapping[str, Callable[[Tensor], Any]], X: Tensor) -> dict[str, float]:
     """Time of a forward pass of each module on X: the least over rounds in which all modules take turns.
@@ -136,10 +96,8 @@ def seconds_per_call(modules: Mapping[str, Callable[[Tensor], Any]], X: Tensor) 
 
 __all__ = [
     "RISK",
-    "Ranking",
     "agreement",
     "agreement_interval",
-    "choose",
     "lower_bound",
     "relative_error",
     "rows_for_certainty",

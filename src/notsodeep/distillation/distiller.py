@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from notsodeep.distillation.candidates import Draft, all_candidates
 from notsodeep.distillation.certainty import (
-    Ranking,
     agreement,
     agreement_interval,
-    choose,
     lower_bound,
     relative_error,
     seconds_per_call,
 )
-from notsodeep.distillation.error_estimate import ErrorEstimate
 from notsodeep.distillation.fitting import Fitter, Part, in_batches
-from notsodeep.distillation.result import Candidate, Distilled
+from notsodeep.distillation.guard import ErrorEstimate
+from notsodeep.distillation.result import Candidate, Distilled, choose
 from notsodeep.distillation.teachers import Split, Teacher, read_samples
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, reported
@@ -51,8 +50,8 @@ def distill(
     target, (12.5), or the most faithful one if none does. The teacher is copied and never changed.
 
     Args:
-        teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any torch
-            module, or a function from samples to outputs (rows, outputs).
+        teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any
+            other torch module, or a function from samples to outputs (rows, outputs).
         X: samples without labels, as the teacher sees them: an array, a tensor or a DataLoader, of rows or images. Use
             held-out samples: on its training samples a teacher is surer of its answers.
         target_agreement: share of samples with the same class; for a single output the share of variance explained.
@@ -61,7 +60,7 @@ def distill(
         epochs: passes over the samples in a training; 0 for closed forms only.
         seed: random seed of the split, the shuffling and the MLPs.
         cell: for a module other than a DEQNet, its function cell(z, x), which returns the next state.
-        readout: with `cell`, the function from the last state to the outputs; None to fit a linear one.
+        readout: with `cell`, the function from the last state to the outputs.
         z0: with `cell`, the first state: a tensor of the shape of one state, or a function of the samples; zero if
             `readout` is a `torch.nn.Linear` and z0 is None.
         progress: True for a bar on stderr, or a function that is called with the number of batches done, the number of
@@ -73,7 +72,9 @@ def distill(
         ConvergenceError: if the teacher has no finite output for most samples.
     """
     if not 0.0 < float(target_agreement) <= 1.0:
-        raise InputError(f"target_agreement must be above 0 and at most 1, such as 0.99; got {target_agreement!r}.")
+        raise InputError(
+            f"target_agreement must be above 0 and at most 1, such as 0.99; got {target_agreement!r}."
+        )
     if not len(tuple(steps)):
         raise InputError("steps is empty; give the numbers of steps to train, such as (1, 2, 3).")
     for count in steps:
@@ -97,7 +98,7 @@ def distill(
 
 def _devices(teacher: Any) -> list[Any]:
     """The GPUs whose random state is restored."""
-    parameters = getattr(teacher, "parameters", tuple)()
+    parameters = teacher.parameters() if isinstance(teacher, nn.Module) else ()
     return sorted({one.device.index or 0 for one in parameters if one.device.type == "cuda"})
 
 
@@ -126,12 +127,12 @@ def _measured(
                 lower >= target,
                 relative_error(outputs, Y),
                 times[name],
+                _operations(network, X[:1]),
                 _expected_error(network, split.validation),
             )
         )
     candidates.sort(key=lambda one: one.seconds)
-    place, certain = choose([Ranking(one.seconds, one.expected_error, one.lower) for one in candidates], target)
-    chosen = candidates[place]
+    chosen, certain = choose(candidates, target)
     held_out = [torch.cat(parts) for parts in zip(split.validation, split.test, strict=True)]
     return Distilled(
         chosen,
@@ -145,6 +146,13 @@ def _measured(
         Y.shape[1] == 1,
         ErrorEstimate.of(held_out[0], in_batches(chosen.network, held_out[0]), held_out[1]),
     )
+
+
+def _operations(network: Callable[[Tensor], Tensor], X: Tensor) -> int:
+    """Multiplications of matrices and filters for one sample."""
+    with FlopCounterMode(display=False) as counter:
+        network(X)
+    return int(counter.get_total_flops()) // 2
 
 
 def _expected_error(network: Callable[[Tensor], Tensor], validation: Part) -> float:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from notsodeep.distillation.student_networks import Student
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.files import atomic_write
-from notsodeep.distillation.student_networks import Student
 
 # Rows of the comparison: another number than the file was traced with, so that it is seen to take any.
 _TRACED, _COMPARED = 3, 7

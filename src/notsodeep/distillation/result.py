@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from notsodeep.display import Shown
-from notsodeep.distillation.error_estimate import ErrorEstimate
+from notsodeep.distillation.guard import ErrorEstimate
 from notsodeep.distillation.student_networks import Student
 from notsodeep.distillation.teachers import rows_to_certify
 
+# A faster candidate whose expected error is at most so many times as large makes a test superfluous.
+_NEARLY = 2.0
 
-@dataclass(frozen=True, repr=False)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Candidate(Shown):
     """A network that was tried in place of the teacher.
 
@@ -29,6 +32,7 @@ class Candidate(Shown):
         certain: whether this bound reaches the target; the choice among candidates allows for their number as well.
         relative_error: root mean square error of the outputs over the standard deviation of the teacher's.
         seconds: measured time of one batch.
+        operations: multiplications with weights for one sample.
         expected_error: estimated on validation rows, by which candidates are ordered.
     """
 
@@ -41,6 +45,7 @@ class Candidate(Shown):
     certain: bool
     relative_error: float
     seconds: float
+    operations: int
     expected_error: float
 
     @property
@@ -48,10 +53,31 @@ class Candidate(Shown):
         """Number of steps of the teacher's cell; None for an MLP."""
         return self.network.steps
 
-    @property
-    def operations(self) -> int | None:
-        """Multiplications with weights for one sample; None where they are not known."""
-        return self.network.operations
+
+def choose(candidates: Sequence[Candidate], target_agreement: float) -> tuple[Candidate, bool]:
+    """Choose the fastest candidate that certainly reaches the target, and True; docs/theory.md (12.5).
+
+    The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
+    therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first;
+    the first failure ends the tests. An unfaithful candidate is chosen only if the first unfaithful one in this order
+    passes: the risk is that of a single test. Candidates that a faster one nearly equals in expected error are left
+    out, since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned,
+    with False.
+    """
+    by_error = sorted(candidates, key=lambda one: (one.expected_error, one.seconds))
+    kept: list[Candidate] = []
+    for one in sorted(candidates, key=lambda one: one.seconds):
+        if all(other.expected_error > _NEARLY * one.expected_error for other in kept):
+            kept.append(one)
+    best, certain = by_error[0], False
+    for one in by_error:
+        if one is not by_error[0] and one not in kept:
+            continue
+        if not one.lower >= target_agreement:
+            break
+        if not certain or one.seconds < best.seconds:
+            best, certain = one, True
+    return best, certain
 
 
 @dataclass(frozen=True, repr=False)
@@ -197,4 +223,4 @@ class Distilled(Shown):
         }
 
 
-__all__ = ["Candidate", "Distilled"]
+__all__ = ["Candidate", "Distilled", "choose"]

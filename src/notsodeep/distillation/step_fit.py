@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from notsodeep.distillation.fitting import BATCH
-from notsodeep.distillation.linear_fit import Blocks, LinearFit, fit_linear
-from notsodeep.distillation.student_networks import Feedback, StepsNet
+from notsodeep.distillation.fitting import BATCH, Blocks, LinearFit, fit_linear
+from notsodeep.distillation.student_networks import StepsNet
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 
@@ -64,39 +62,25 @@ def fit_steps(student: StepsNet, equilibria: Equilibria) -> bool:
     Each step is to predict, from the step before it, the feedback W z of the equilibrium. With one step there is no
     feedback: then U and b are fitted to the pre-activations of the equilibria.
     """
-    samples = torch.split(equilibria.X, BATCH)
-    if student.length == 1 and not student.guess:
+    if student.length == 1:
         fit = _regression(student, equilibria, equilibria.X.flatten(1), lambda X, inner: inner)
         if fit is None:
             return False
         student.inputs.copy_(fit.weights.reshape(student.inputs.shape))
         student.bias.copy_(fit.bias)
         return True
-    states = torch.cat([student.drive(X) for X in samples])
-    for number in range(1, student.length + 1):
-        place = number - student.first_feedback
-        if place >= 0:
-            fit = _regression(student, equilibria, states, lambda X, inner: inner - student.drive(X))
-            if fit is None:
-                return False
-            _set_step(student, place, fit)
-        pairs = zip(samples, torch.split(states, BATCH), strict=True)
-        states = torch.cat([student.step(number, z, student.drive(X)) for X, z in pairs])
+    drives = torch.cat([student.drive(X) for X in torch.split(equilibria.X, BATCH)])
+    states = student._phi(drives)
+    for number in range(2, student.length + 1):
+        fit = _regression(student, equilibria, states, lambda X, inner: inner - student.drive(X))
+        if fit is None:
+            return False
+        weights = student.recurrent[number - 2]
+        weights.copy_(fit.weights.reshape(weights.shape))
+        student.biases[number - 2].copy_(fit.bias)
+        pairs = zip(torch.split(states, BATCH), torch.split(drives, BATCH), strict=True)
+        states = torch.cat([student.step(number, z, drive) for z, drive in pairs])
     return True
-
-
-def _set_step(student: StepsNet, place: int, fit: LinearFit) -> None:
-    """Take fitted weights into one step; of low rank those along the directions in which the feedback varies most."""
-    feedback = cast(Feedback, student.feedback[place])
-    weights, bias, directions = fit.weights, fit.bias, None
-    if feedback.rank is not None:
-        covariance = weights @ fit.covariance @ weights.mT
-        directions = torch.linalg.eigh(covariance).eigenvectors[:, -feedback.rank :]
-        kept = directions @ (directions.mT @ weights)
-        bias = bias + (weights - kept) @ fit.mean
-    shape = (len(weights), student.units, *student.connection.filter_shape)
-    feedback.set_weights(weights.reshape(shape).to(student.inputs), directions)
-    student.biases[place].copy_(bias)
 
 
 def _regression(

@@ -96,26 +96,25 @@ class Teacher:
 
 def _module_cell(cell: Any, readout: Any, z0: Any, X: Tensor) -> ModuleCell:
     """The cell of a module, called once to see whether it fits."""
-    if not isinstance(readout, nn.Linear) and z0 is None:
+    if readout is None or (z0 is None and not isinstance(readout, nn.Linear)):
         raise InputError(
-            "cell= needs z0=, the first state: a tensor of the shape of one state, or a function of the samples. "
-            "It may be left out where readout is a torch.nn.Linear; then it is zero."
+            "cell= needs readout=, from a state to the outputs, and z0=, the first state: a tensor of the shape of one "
+            "state, or a function of the samples. z0 is zero if readout is a torch.nn.Linear and z0 is left out."
         )
-    module = ModuleCell(cell, readout, z0, tuple(X.shape[1:]))
     with torch.no_grad():
+        module = ModuleCell(cell, readout, z0, X[:2])
         state = module.start(X[:2])
         following = module(state, X[:2])
-    if state is None or following.shape != state.shape:
-        given = None if state is None else tuple(state.shape)
+    if following.shape != state.shape:
         raise InputError(
-            f"cell(z, x) must return a state like z; for 2 samples and z of shape {given} it returned "
+            f"cell(z, x) must return a state like z: for z of shape {tuple(state.shape)} it returned "
             f"{tuple(following.shape)}."
         )
     return module
 
 
 def read_samples(X: Any, teacher: Any) -> Tensor:
-    """A copy of the samples of an array, a tensor or a DataLoader, in the precision and on the device of the teacher."""
+    """Copy the samples of an array, a tensor or a DataLoader to the precision and the device of the teacher."""
     if isinstance(X, DataLoader):
         X = _from_loader(X)
     if isinstance(teacher, EquilibriumNet):
@@ -206,8 +205,7 @@ def rows_to_certify(target_agreement: float) -> int | None:
     if needed is None:
         return None
     total = ceil(needed / _MOST_TEST)
-    digits = 10 ** max(len(str(total)) - 2, 0)
-    return ceil(total / digits) * digits
+    return int(round(total, 2 - len(str(total))))
 
 
 __all__ = ["Split", "Teacher", "read_samples", "rows_to_certify"]

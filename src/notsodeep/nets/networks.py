@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -76,25 +76,8 @@ class DEQNet(EquilibriumNet):
         spec = DEQ(activation, sigma_a2, sigma_b2, bias2)
         place: dict[str, Any] = {"dtype": parts.recurrent.dtype, "device": parts.recurrent.device}
         net = cls(spec, p, m, len(parts.readout), train=train, seed=0, **(place | options))
-        net.load_plain_weights(parts)
+        _load_plain_weights(net, parts)
         return net
-
-    @torch.no_grad()
-    def load_plain_weights(self, weights: PlainWeights) -> None:
-        """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
-        root = sqrt(self.units)
-        for name, values, scale in (
-            ("recurrent", weights.recurrent, sqrt(self.spec.sigma_a2) / root),
-            ("inputs", weights.inputs, sqrt(self.spec.sigma_b2)),
-            ("readout", weights.readout, 1.0 / root),
-        ):
-            if scale:
-                getattr(self, name).copy_(values / (scale * self.factors[name]))
-        if self.bias is not None:
-            self.bias.copy_(weights.bias / sqrt(self.spec.bias2))
-        if bool(weights.readout_bias.any()):
-            self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
-        self.clear_cache()
 
 
 class ExplicitNet(FeedforwardNet):
@@ -154,6 +137,68 @@ class ConvDEQNet(EquilibriumNet):
             )
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+    @classmethod
+    def from_weights(
+        cls,
+        W: Any,
+        U: Any,
+        b: Any = None,
+        activation: Any = "tanh",
+        readout: Any = None,
+        *,
+        image_size: int | Sequence[int],
+        padding: str = "zeros",
+        pool: bool = False,
+        train: str = "all",
+        **options: Any,
+    ) -> ConvDEQNet:
+        """Build the network z = φ(W * z + U * x + b), outputs readout(z), from filters that were trained anywhere.
+
+        Args:
+            W: filters (m, m, k, k), as `torch.nn.Conv2d` has them with padding="same"; (m, m, k) for sequences.
+            U: filters (m, channels, k, k).
+            b: (m,); None for none.
+            activation: φ: a name, a formula or a function, as `ConvDEQ` takes it.
+            readout: a `torch.nn.Linear` or weights, (outputs, m × positions) of the flattened z, or (outputs, m) with
+                `pool`; None for z itself.
+            image_size: (height, width), or one number for square images; (length,) for sequences.
+            padding: "zeros" or "circular".
+            pool: whether the readout sees the mean of z over positions.
+            train: "all" or "readout".
+            options: keyword arguments of `ConvDEQNet`; dtype and device are those of W unless given.
+
+        The filters are copied. Variances of the model (`spec`) are computed from them, as `DEQNet.from_weights` does.
+        """
+        filters, inputs = _numbers(W, "W", None), _numbers(U, "U", None)
+        sizes = filters.shape[2:]
+        if len(sizes) not in (1, 2) or inputs.shape[2:] != sizes or len(set(sizes)) != 1:
+            raise InputError(
+                "W and U must be filters of one size, (m, m, k, k) and (m, channels, k, k), or (m, m, k) and (m, "
+                f"channels, k); got {tuple(filters.shape)} and {tuple(inputs.shape)}."
+            )
+        taps, m, channels = prod(sizes), len(filters), inputs.shape[1]
+        square = image_size if isinstance(image_size, Sequence) else (image_size,) * len(sizes)
+        count = 1 if pool else prod(square)
+        # Checks of matrices hold for every tap.
+        parts = plain_matrices(filters.flatten(2)[..., 0], inputs.flatten(2)[..., 0], b, readout, m * count)
+        parts = parts._replace(
+            recurrent=filters, inputs=inputs.to(filters), readout=parts.readout * sqrt(count)
+        )
+        spec = ConvDEQ(
+            activation,
+            min(float(filters.square().sum()) / m, _LARGEST_VARIANCE),
+            float(inputs.square().mean()) * taps,
+            float(parts.bias.square().mean()),
+            filter_size=sizes[0],
+            padding=padding,
+            readout="pool" if pool else "flatten",
+        )
+        place: dict[str, Any] = {"dtype": filters.dtype, "device": filters.device}
+        outputs = len(parts.readout)
+        net = cls(spec, channels, m, outputs, tuple(square), train=train, seed=0, **(place | options))
+        _load_plain_weights(net, parts)
+        return net
 
 
 class ConvExplicitNet(FeedforwardNet):
@@ -234,8 +279,29 @@ def _(spec: ConvExplicit, sample_shape: Sequence[int], width: int, out_features:
 # --- weights that were trained anywhere -------------------------------------------------------------------------------
 
 
-def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
-    """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W."""
+@torch.no_grad()
+def _load_plain_weights(net: EquilibriumNet, weights: PlainWeights) -> None:
+    """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
+    root, taps = sqrt(net.units), net.connection.taps
+    for name, values, scale in (
+        ("recurrent", weights.recurrent, sqrt(net.spec.sigma_a2 / taps) / root),
+        ("inputs", weights.inputs, sqrt(net.spec.sigma_b2 / taps)),
+        ("readout", weights.readout, 1.0 / root),
+    ):
+        if scale:
+            getattr(net, name).copy_(values / (scale * net.factors[name]))
+    if net.bias is not None:
+        net.bias.copy_(weights.bias / sqrt(net.spec.bias2))
+    if bool(weights.readout_bias.any()):
+        net.readout_bias = weights.readout_bias.detach().to(net.readout, copy=True)
+    net.clear_cache()
+
+
+def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = None) -> PlainWeights:
+    """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W.
+
+    The readout has `features` columns; None for one for each unit.
+    """
     recurrent = _matrix(W, "W", None)
     m = len(recurrent)
     if not m or recurrent.shape[1] != m:
@@ -257,10 +323,12 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
             "readout must be linear: a torch.nn.Linear, or weights (outputs, m). What comes after it belongs to the "
             "outputs: apply it to those."
         )
-    rows = torch.eye(m).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
-    if rows.shape[1] != m:
+    width = m if features is None else features
+    rows = torch.eye(width).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
+    if rows.shape[1] != width:
+        each = f"each of the {m} units" if width == m else "each unit at each position"
         raise InputError(
-            f"readout must have a column for each of the {m} units, (outputs, {m}); got {tuple(rows.shape)}."
+            f"readout must have a column for {each}, (outputs, {width}); got {tuple(rows.shape)}."
         )
     last = rows.new_zeros(len(rows)) if offset is None else _numbers(offset, "readout.bias", recurrent)
     return PlainWeights(recurrent, inputs, bias, rows, last)

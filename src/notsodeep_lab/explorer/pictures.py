@@ -20,7 +20,7 @@ from notsodeep_lab.plots.experiment_lines import plot_epochs
 from notsodeep_lab.plots.row_spectra import plot_spectra
 
 if TYPE_CHECKING:
-    from notsodeep.nets import Distilled
+    from notsodeep.distillation import Distilled
 
 KINDS = ("activations", "curves", "times", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
@@ -201,7 +201,7 @@ def front_picture(found: Distilled) -> Picture:
     """Time against disagreement with the teacher, of every candidate of a distillation."""
     return Picture(
         "front",
-        f"Time against the share of images with another class than the DEQ's, of {len(found.front)} candidates; "
+        f"Time against the share of images with another class than the DEQ's, of {len(found.candidates)} candidates; "
         f"chosen: {found.name}.",
         "Down and left is better: faster, and more often of the DEQ's opinion.",
         lambda axes: figures.plot_front(found, axes),

@@ -28,7 +28,7 @@ class DistillSpec(DEQSpec):
     width: int  # of the teacher
     epochs: int  # of the teacher's training, all weights
     passes: int  # over the rows when all weights of a student are fitted
-    until: float  # wanted share of rows with the same class
+    target_agreement: float  # wanted share of rows with the same class
 
 
 class Distill(Experiment[DistillSpec]):
@@ -41,9 +41,11 @@ class Distill(Experiment[DistillSpec]):
     cut = "few rows and one seed, so that it takes minutes"
     timed = True
     quick = DistillSpec(
-        0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98
+        0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, target_agreement=0.98
     )
-    full = replace(quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, until=0.99)
+    full = replace(
+        quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, target_agreement=0.99
+    )
 
     def tasks(self, spec: DistillSpec) -> list[Task]:
         axes = {"activation": spec.activations, "seed": range(spec.seeds)}
@@ -52,7 +54,8 @@ class Distill(Experiment[DistillSpec]):
     def run(self, spec: DistillSpec, task: Task, data_dir: Path | None) -> list[Row]:
         import torch
 
-        from notsodeep.nets import DEQNet, SolverOptions, distill, fit, guarded
+        from notsodeep.distillation import distill, guarded
+        from notsodeep.nets import DEQNet, SolverOptions, fit
         from notsodeep_lab.papers.training_rows import parts_of
 
         parts, seed = parts_of(spec.data, spec.samples, data_dir), task["seed"]
@@ -65,16 +68,18 @@ class Distill(Experiment[DistillSpec]):
             # Feedback may grow beyond the bound that makes sure of one equilibrium: so it is with trained DEQs.
             warnings.simplefilter("ignore", RuntimeWarning)
             fit(teacher, (parts.X[:half], parts.y[:half]), epochs=spec.epochs, seed=seed)
-        small = distill(teacher, parts.X, until=spec.until, epochs=spec.passes, seed=seed)
-        networks = {one.name: one.network for one in small.front}
-        safe = guarded(small, teacher, share=_ASKED)
+        small = distill(
+            teacher, parts.X, target_agreement=spec.target_agreement, epochs=spec.passes, seed=seed
+        )
+        networks = {one.name: one.network for one in small.candidates}
+        safe = guarded(small, teacher, max_fallback_share=_ASKED)
         with torch.no_grad():
             own, guard = teacher(parts.X_test).argmax(1), safe(parts.X_test).argmax(1)
             classes = {name: network(parts.X_test).argmax(1) for name, network in networks.items()}
         common = {
             "data": spec.data,
             **task.parameters,
-            "until": spec.until,
+            "target_agreement": spec.target_agreement,
             "teacher_accuracy": _share(own, parts.y_test),
             "guarded": _share(guard, own),
             "asked": safe.last_share,
@@ -85,7 +90,7 @@ class Distill(Experiment[DistillSpec]):
                 **{
                     field: value
                     for field, value in row.items()
-                    if field not in ("interval", "relative_error", "error_interval", "lower")
+                    if field not in ("interval", "relative_error", "lower")
                 },
                 **common,
                 "agreement": _share(classes[row["name"]], own),
@@ -97,7 +102,7 @@ class Distill(Experiment[DistillSpec]):
     def expectations(self, spec: DistillSpec, rows: Sequence[Row]) -> list[Expectation]:
         found = chosen(rows, kind="candidate")
         return claims_by(
-            lambda part, **key: _told(part, spec.until, **key), found, activation=spec.activations
+            lambda part, **key: _told(part, spec.target_agreement, **key), found, activation=spec.activations
         )
 
 
@@ -105,7 +110,7 @@ def _share(found: Any, wanted: Any) -> float:
     return float((found == wanted).double().mean())
 
 
-def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectation]:
+def _told(rows: list[Row], target_agreement: float, activation: str) -> Iterator[Expectation]:
     students = chosen(rows, chosen=True)
     agreement, accuracy = mean(students, "agreement"), mean(students, "accuracy")
     faster = mean(students, "teacher_milliseconds") / mean(students, "milliseconds")
@@ -114,8 +119,8 @@ def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectatio
         f"same class as the teacher, {activation}",
         None,
         agreement,
-        bool(agreement >= until),
-        f"yes if at least {until:g}, on the test part; {names}; {faster:.2g} times as fast as the DEQ",
+        bool(agreement >= target_agreement),
+        f"yes if at least {target_agreement:g}, on the test part; {names}; {faster:.2g} times as fast as the DEQ",
     )
     lost = mean(students, "teacher_accuracy") - accuracy
     yield Expectation(

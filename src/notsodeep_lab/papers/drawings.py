@@ -169,7 +169,10 @@ def _draw_conv_twins(rows: Rows) -> Figure:
 
 def _draw_distill(rows: Rows) -> Figure:
     found = needed(rows, "candidate")
-    return arrange(_panels(found, ("data", "activation"), plot_front, until=found[0]["until"]), columns=2)
+    return arrange(
+        _panels(found, ("data", "activation"), plot_front, target_agreement=found[0]["target_agreement"]),
+        columns=2,
+    )
 
 
 def _draw_learning_curves(rows: Rows) -> Figure:
