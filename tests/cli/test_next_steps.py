@@ -43,7 +43,7 @@ RUNS = {
     "mixture": ("mixture", "--n", "60", "--p", "10"),
     "images": ("images.npy", "--model", "conv", "--labels", "y40.npy"),
     "images, numbers": ("images.npy", "--model", "conv", "--labels", "numbers40.npy"),
-    "images, no labels": ("images.npy", "--model", "conv", "--readout", "pool"),
+    "images, no labels": ("images.npy", "--model", "conv", "--filter-size", "1"),
     "no solution": ("rows.npy", "--scale", "none", "--activation", "x**3", "--sigma-a2", "0.9"),
     "weights": ("deq.pt", "rows.npy"),
 }

@@ -30,8 +30,10 @@ from notsodeep.verdicts.rules import FEW, decide_trained, decide_untrained
 
 # Rows that are compared; of images as many as half a minute allows: positions (with the readout "pool" pairs of them)
 # of all pairs of images, within limits.
-_ROWS, _FEWEST_IMAGES = 1000, 60
+_ROWS, _FEWEST_IMAGES = 1000, 40
 _POSITIONS, _POSITION_PAIRS = 2e7, 2e8
+# Numbers of steps with the readout "pool", whose kernels take longest.
+_POOLED_STEPS = (1, 2, 4, 8)
 _NAMES = {"Explicit": "MLP", "ConvExplicit": "CNN", "GraphExplicit": "graph network"}
 
 
@@ -187,7 +189,8 @@ def _of_model(
     if y is not None:
         labelled_samples(model, y, len(every))  # refuses labels that cannot be used before any work
         labels = np.asarray(y)[chosen]
-    steps = sorted({*STEPS, few})
+    pooled = getattr(model, "readout", None) == "pool"
+    steps = sorted({*(_POOLED_STEPS if pooled else STEPS), few})
     curve = model_curve(model, part, labels, steps, kernel, None, report)
     ordinary = None
     if labels is not None and hasattr(model, "network"):
