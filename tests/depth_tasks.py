@@ -1,8 +1,16 @@
-"""Tasks of which it is known how many steps they need."""
+"""Tasks that need a known number of steps."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from notsodeep.data import Preprocessing, load
+
+
+def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Digits: one step is enough."""
+    data = load("digits", split="train", n=n)
+    return Preprocessing.fit(data.X).apply(data.X), data.y
 
 
 def chain(n: int, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,20 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_tasks import chain, paths
+from depth_tasks import chain, digits, paths
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.data import Preprocessing, load
 
 RELU = nsd.DEQ("relu", 0.5)
 CHAIN_MODEL = nsd.ConvDEQ("relu", 0.9, 0.5, tolerance=1e-5)
 KERNELS: dict[str, Any] = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
-
-
-def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
-    data = load("digits", split="train", n=n)
-    return Preprocessing.fit(data.X).apply(data.X), data.y
 
 
 def refitted(kernel: np.ndarray, targets: np.ndarray, ridge: float) -> np.ndarray:
@@ -80,11 +74,6 @@ def test_marks_at_both_ends_of_a_chain_must_meet(length: int, needed: int) -> No
 @pytest.mark.parametrize(("length", "needed"), [(7, (3, 4)), (9, (8, 12))])
 def test_longer_chains_need_more_steps(length: int, needed: tuple[int, ...]) -> None:
     assert nsd.depth_curve(CHAIN_MODEL, chain(1200, length)).steps_needed in needed
-
-
-@pytest.mark.slow
-def test_digits_need_one_step() -> None:
-    assert nsd.depth_curve(RELU, digits(800)).steps_needed == 1
 
 
 @pytest.mark.parametrize("distance", [2, 3])

@@ -1,4 +1,4 @@
-"""Verdicts: intervals and rules by themselves, and answers where the truth is known."""
+"""Verdicts: the rules by themselves, and answers where the truth is known."""
 
 from __future__ import annotations
 
@@ -9,56 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_tasks import chain
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
+from depth_tasks import chain, digits
 
 import notsodeep as nsd
-from notsodeep.data import Preprocessing, load
 from notsodeep.distillation import distill
-from notsodeep.intervals import RISK, paired_difference, share_interval
 from notsodeep.verdicts import DepthCurve, OrdinaryNetwork
 from notsodeep.verdicts.depth_curve import curve_of_scores
 from notsodeep.verdicts.rules import decide_trained, decide_untrained
 
 STEPS = np.array([1.0, 4.0, 16.0, np.inf])
-
-
-def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
-    data = load("digits", split="train", n=n)
-    return Preprocessing.fit(data.X).apply(data.X), data.y
-
-
-# --- intervals -------------------------------------------------------------------------------------------------------
-
-
-@given(rows=st.integers(1, 400), share=st.floats(0.0, 1.0))
-def test_the_interval_of_a_share_is_exact(rows: int, share: float) -> None:
-    successes = round(share * rows)
-    found = stats.binomtest(successes, rows).proportion_ci(1.0 - RISK, method="exact")
-    assert share_interval(successes, rows) == pytest.approx((found.low, found.high), abs=1e-12)
-
-
-@pytest.mark.parametrize("chances", [(0.05, 0.03), (0.01, 0.0), (0.2, 0.25)])
-def test_bounds_of_a_paired_difference_hold_as_often_as_they_say(chances: tuple[float, float]) -> None:
-    generator, truth, missed = np.random.default_rng(0), chances[0] - chances[1], np.zeros(2)
-    for _ in range(2000):
-        lost, won, _ = generator.multinomial(400, [*chances, 1.0 - sum(chances)])
-        both = 100  # wrong in both, so that the first is not always right
-        first = np.concatenate([np.ones(lost), np.zeros(won), np.zeros(both), np.ones(300 - lost - won)])
-        second = np.concatenate([np.zeros(lost), np.ones(won), np.zeros(both), np.ones(300 - lost - won)])
-        low, high = paired_difference(first, second)
-        missed += np.array([low > truth, high < truth])
-    # Five standard deviations of a count of 2000.
-    assert (missed / 2000 <= RISK + 5.0 * np.sqrt(RISK * (1.0 - RISK) / 2000)).all()
-
-
-def test_differences_of_errors_have_the_normal_interval() -> None:
-    first, second = np.random.default_rng(0).standard_normal((2, 50))
-    low, high = paired_difference(first, second)
-    expected = stats.norm(np.mean(first - second), np.std(first - second, ddof=1) / np.sqrt(50))
-    assert (low, high) == pytest.approx((expected.ppf(RISK), expected.ppf(1.0 - RISK)))
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -117,32 +76,13 @@ def test_few_samples_are_not_certain_unless_kernels_are_alike() -> None:
     ("right", "ordinary", "few", "answer", "words"),
     [
         ((899, 900, 900, 900), None, 4, "replace", "1 step suffices: accuracy 89.9 %, equilibrium 90.0 %"),
-        (
-            (850, 900, 900, 900),
-            880,
-            4,
-            "replace",
-            "4 steps suffice: accuracy 90.0 %, equilibrium 90.0 %, an ordinary",
-        ),
+        ((850, 900, 900, 900), 880, 4, "replace", "equilibrium 90.0 %, an ordinary MLP of 4 layers 88.0 %"),
         ((700, 750, 900, 900), 900, 4, "replace", "An ordinary MLP of 4 layers suffices: accuracy 90.0 %"),
-        (
-            (700, 750, 850, 900),
-            700,
-            4,
-            "keep",
-            "still rises at 16 steps: 90.0 % at the equilibrium, 75.0 % at 4",
-        ),
-        ((700, 750, 900, 900), None, 4, "keep", "still rises at 16 steps"),
+        ((700, 750, 850, 900), 700, 4, "keep", "still rises at 16 steps: 90.0 % at the equilibrium, 75.0"),
+        ((700, 750, 900, 900), None, 4, "keep", "16 steps are needed: accuracy 90.0 %"),
         ((700, 750, 900, 900), None, 16, "replace", "16 steps suffice"),
-        ((850, 900, 900, 900), None, 1, "keep", "4 steps are needed: accuracy 90.0 %"),
         ((885, 890, 900, 900), 890, 4, "unsure", "cannot tell whether 4 steps suffice"),
-        (
-            (515, 515, 515, 515),
-            505,
-            4,
-            "unsure",
-            "do not show that the labels can be predicted: 51.5 % at best",
-        ),
+        ((515, 515, 515, 515), 505, 4, "unsure", "do not show that the labels can be predicted"),
         ((515, 515, 515, 515), 800, 4, "replace", "An ordinary MLP"),
     ],
 )
@@ -151,14 +91,6 @@ def test_the_answer_follows_from_the_curve(
 ) -> None:
     found = decide_untrained(curve_with(*right), None if ordinary is None else mlp(ordinary), few)
     assert (found.answer, words in found.reason) == (answer, True), found.reason
-
-
-@given(st.lists(st.integers(600, 1000), min_size=4, max_size=4), st.integers(0, 30))
-def test_a_better_shallow_network_never_turns_replace_into_keep(right: list[int], more: int) -> None:
-    better = [min(one + more, max(right)) if place < 2 else one for place, one in enumerate(right)]
-    order = {"keep": 0, "unsure": 1, "replace": 2}
-    before, after = (decide_untrained(curve_with(*one), None).answer for one in (right, better))
-    assert order[after] >= order[before] or before == "unsure"
 
 
 @pytest.mark.parametrize(
@@ -192,9 +124,8 @@ def test_digits_need_no_equilibrium() -> None:
         str(found.ordinary)
         == f"MLP of {found.curve.steps_needed} layer{'s' * (found.curve.steps_needed > 1)}"
     )
-    # What `compare_models` predicts for the same network, with ridges and rounding of its own.
-    layers = found.ordinary.layers
-    compared = nsd.compare_models({"MLP": nsd.Explicit(["relu"] * layers)}, (X, y))
+    # What `compare_models` predicts for the same network, with a ridge of its own.
+    compared = nsd.compare_models({"MLP": nsd.Explicit(["relu"] * found.ordinary.layers)}, (X, y))
     assert found.ordinary.accuracy == pytest.approx(compared.accuracy[0], abs=0.02)
     assert json.loads(json.dumps(found.as_dict()))["answer"] == "replace"
     assert str(found).startswith("Can a few explicit layers replace the DEQ? Yes.")
@@ -226,7 +157,6 @@ def test_a_trained_network_is_what_distill_builds() -> None:
     found = nsd.verdict(net, X, target_agreement=0.9, epochs=0)
     again = distill(net, X, target_agreement=0.9, epochs=0)
     assert found.distilled.certain == again.certain
-    assert [one.agreement for one in found.distilled.candidates] != []
     assert {one.name: one.agreement for one in found.distilled.candidates} == {
         one.name: one.agreement for one in again.candidates
     }

@@ -247,7 +247,7 @@ class GraphExplicit(FeedforwardModel, RowModel):
         """The network that `to_dict` wrote down."""
         entry = mapping(data, "a model", ("kind", "network", "propagation"))
         dense = Explicit.from_dict(entry["network"])
-        settings = {"weights": dense.weights, "inject": dense.inject, "bias2": dense.bias2}
+        settings: dict[str, Any] = {"weights": dense.weights, "inject": dense.inject, "bias2": dense.bias2}
         return cls(entry["propagation"], dense.layers, **settings)
 
     def __str__(self) -> str:

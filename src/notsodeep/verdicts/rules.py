@@ -98,10 +98,10 @@ def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: i
             "unsure",
             f"{curve.source} cannot tell whether {few} steps suffice: {compared}. Add labelled samples, or train both.",
         )
-    last = float(curve.steps[-2])
-    if needed < last:
-        return Decision("keep", f"{needed} steps are needed: {curve.measure} {compared}.")
-    return Decision("keep", f"{curve.measure.capitalize()} still rises at {last:.0f} steps: {compared}.")
+    if np.isinf(needed):
+        words = f"{curve.measure.capitalize()} still rises at {curve.name(-2)}"
+        return Decision("keep", f"{words}: {compared}.")
+    return Decision("keep", f"{needed} steps are needed: {curve.measure} {compared}.")
 
 
 def _decide_without_labels(curve: DepthCurve, few: int) -> Decision:

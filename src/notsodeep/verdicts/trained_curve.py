@@ -20,7 +20,7 @@ from notsodeep.progress import Report
 from notsodeep.validation import Array, frozen
 from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
 
-# Samples of which half are fitted to and half are measured on; samples below which that says nothing; of one call.
+# Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 2000, 40, 256
 # Ridges to choose from, relative to the mean eigenvalue.
 _RIDGES = 10.0 ** np.arange(-10.0, 3.0)

@@ -28,9 +28,9 @@ from notsodeep.verdicts.depth_curve import (
 )
 from notsodeep.verdicts.rules import FEW, decide_trained, decide_untrained
 
-# Rows that are compared; of images as many as half a minute allows: positions (with the readout "pool" pairs of them)
-# of all pairs of images, within limits.
+# Number of rows that are compared; smallest number of images.
 _ROWS, _FEWEST_IMAGES = 1000, 40
+# Images are limited by positions times pairs of images (readout "flatten"), or by pairs of positions ("pool").
 _POSITIONS, _POSITION_PAIRS = 2e7, 2e8
 # Numbers of steps with the readout "pool", whose kernels take longest.
 _POOLED_STEPS = (1, 2, 4, 8)
@@ -202,7 +202,7 @@ def _of_model(
 
 
 def _ordinary_network(model: Any, layers: int, X: Array, y: Any, kernel: str) -> OrdinaryNetwork:
-    """A ReLU network of so many layers, each of which costs what a step of the model costs."""
+    """A ReLU network; a layer costs what a step of the model costs."""
     network = model.network([activation("relu")] * layers)
     scores, _ = left_out_scores(
         exact_kernel(network, X, kernel=kernel), *labelled_samples(model, y, len(X)), None
