@@ -258,7 +258,7 @@ def conv_twins() -> list[Row]:
 
 
 def distill() -> list[Row]:
-    fits = {"cut": (0.1, 0.4), "closed form": (0.03, 0.3), "fitted": (0.015, 0.25)}
+    fits = {"cut": (0.1, 0.4), "closed form": (0.03, 0.3), "trained": (0.015, 0.25)}
     return [
         {
             "kind": "candidate",
@@ -267,11 +267,11 @@ def distill() -> list[Row]:
             "seed": 0,
             "name": f"{fit}, {steps}",
             "fit": fit,
-            "chosen": (fit, steps) == ("fitted", 2),
+            "chosen": (fit, steps) == ("trained", 2),
             "operations": 1000 * steps,
             "agreement": 1.0 - start * gain ** (steps - 1),
             "rows": 1000,
-            "until": 0.99,
+            "target_agreement": 0.99,
             "milliseconds": 3.0 * steps,
             "teacher_milliseconds": 40.0,
         }

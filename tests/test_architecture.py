@@ -45,8 +45,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("convergence",),
     ("operators", "estimators"),
     ("figures",),
-    ("distillation",),
     ("learning",),
+    ("distillation",),
     ("verdicts",),
     ("cli", "__main__"),
     # The laboratory stands on the library, which never imports it.

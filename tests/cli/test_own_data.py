@@ -360,7 +360,7 @@ def test_errors_of_the_file_system_are_sentences(
         "rows.npy is not a folder": (*kernel, "rows.npy/K.npy"),
         "File name too long": (*kernel, f"{long}.npy"),
         "too long. Name a shorter one": ("kernel", f"{long}.csv"),
-        "Name the file with the weights first": ("distill", "rows.npy"),
+        "Give the file of weights first": ("distill", "rows.npy"),
         "is not a .pt or .npz file of weights": ("verdict", "rows.pt"),
         "Name the data": ("kernel",),
         "named twice": ("kernel", "rows.npy", "--data", "digits"),

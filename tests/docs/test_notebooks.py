@@ -31,7 +31,7 @@ assert abs(accuracy - predicted) < 0.05                     # 169 rows: standard
     "my_trained_deq": """
 assert verdict.distilled is not None
 assert (net(X) - answers(X)).abs().max() < 1e-3
-assert small.fidelity.agreement > 0.95
+assert small.agreement > 0.95
 assert guarded >= alone
 """,
 }

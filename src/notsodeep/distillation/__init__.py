@@ -4,9 +4,9 @@ from notsodeep.extras import needed
 
 needed("torch", "Distillation (notsodeep.distillation)")
 
+from notsodeep.distillation.distilled import Candidate, Distilled
 from notsodeep.distillation.distiller import distill
 from notsodeep.distillation.guard import Guarded, guarded
-from notsodeep.distillation.result import Candidate, Distilled
 from notsodeep.distillation.student_networks import PlainMLP, StepsNet, UnrolledCell
 
 __all__ = ["Candidate", "Distilled", "Guarded", "PlainMLP", "StepsNet", "UnrolledCell", "distill", "guarded"]

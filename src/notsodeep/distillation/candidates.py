@@ -54,7 +54,7 @@ def all_candidates(teacher: Teacher, fitter: Fitter, steps: Sequence[int], epoch
     Args:
         teacher: the teacher.
         fitter: fits to its outputs.
-        steps: numbers of own steps of a DEQ of which all weights are trained.
+        steps: numbers of own steps of a DEQ for which all weights are trained as well.
         epochs: passes over the rows of such a training; 0 for closed forms only.
     """
     network = teacher.network

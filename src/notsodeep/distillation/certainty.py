@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, sqrt
 from time import thread_time
 from typing import Any
 
@@ -60,11 +60,6 @@ def _squares(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return (outputs.detach().double() - goal).square().sum(1), (goal - goal.mean(0)).square().sum(1)
 
 
-def rows_for_certainty(target_agreement: float) -> int | None:
-    """Number of test rows that certify this agreement if all of them agree; None if no number does."""
-    return ceil(log(RISK) / log(target_agreement)) if target_agreement < 1.0 else None
-
-
 @torch.no_grad()
 def seconds_per_call(modules: Mapping[str, Callable[[Tensor], Any]], X: Tensor) -> dict[str, float]:
     """Time of a forward pass of each module on X: the least over rounds in which all modules take turns.
@@ -100,7 +95,6 @@ __all__ = [
     "agreement_interval",
     "lower_bound",
     "relative_error",
-    "rows_for_certainty",
     "seconds_per_call",
     "share_interval",
 ]

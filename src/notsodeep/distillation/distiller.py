@@ -18,10 +18,10 @@ from notsodeep.distillation.certainty import (
     relative_error,
     seconds_per_call,
 )
+from notsodeep.distillation.distilled import Candidate, Distilled, choose
 from notsodeep.distillation.fitting import Fitter, Part, in_batches
 from notsodeep.distillation.guard import ErrorEstimate
-from notsodeep.distillation.result import Candidate, Distilled, choose
-from notsodeep.distillation.teachers import Split, Teacher, read_samples
+from notsodeep.distillation.teachers import Split, Teacher, read_samples, split_rows
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count
@@ -51,12 +51,13 @@ def distill(
 
     Args:
         teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any
-            other torch module, or a function from samples to outputs (rows, outputs).
+            other torch module, or a function from samples to outputs (rows, outputs). Modules are copied and put in
+            evaluation mode; a function is called as it is.
         X: samples without labels, as the teacher sees them: an array, a tensor or a DataLoader, of rows or images. Use
             held-out samples: on its training samples a teacher is surer of its answers.
         target_agreement: share of samples with the same class; for a single output the share of variance explained.
         batch_size: samples of a forward pass in use; times are measured for it.
-        steps: numbers of own steps of a DEQ of which all weights are trained.
+        steps: numbers of own steps of a DEQ for which all weights are trained as well.
         epochs: passes over the samples in a training; 0 for closed forms only.
         seed: random seed of the split, the shuffling and the MLPs.
         cell: for a module other than a DEQNet, its function cell(z, x), which returns the next state.
@@ -89,7 +90,7 @@ def distill(
         samples = read_samples(X, teacher)
         copied = Teacher.of(teacher, samples, cell, readout, z0)
         outputs, usable = copied.outputs(samples, report)
-        split = Split.of(samples, outputs, usable, seed, target_agreement)
+        split = split_rows(samples, outputs, usable, seed, target_agreement)
         fitter = Fitter(split.train, split.validation, seed, report)
         with torch.enable_grad():
             drafts = list(all_candidates(copied, fitter, tuple(steps), epochs))

@@ -27,7 +27,7 @@ class ErrorEstimate:
     Attributes:
         error: size of an output's error, scaled so that the expected number of disagreements is the observed one.
         regression: for a single output, the logarithm of its relative error as a linear function of sample and output.
-        seen: the estimates for the samples that it was made from, in ascending order.
+        seen: the estimates for the samples it was fitted to, in ascending order.
     """
 
     error: float
@@ -49,8 +49,8 @@ class ErrorEstimate:
         else:
             observed = float((outputs.argmax(1) != target.argmax(1)).sum())
             size *= _stretch(outputs, size, observed)
-        found = cls(size, regression, torch.zeros(1))
-        return cls(size, regression, found.risk(X, outputs).sort().values)
+        unsorted = cls(size, regression, torch.zeros(1)).risk(X, outputs)
+        return cls(size, regression, unsorted.sort().values)
 
     @torch.no_grad()
     def risk(self, X: Tensor, outputs: Tensor) -> Tensor:
@@ -140,10 +140,6 @@ class Guarded(nn.Module):
             answers = self.teacher(X[unsure]).to(outputs).reshape(-1, outputs.shape[1])
             outputs = outputs.index_put((unsure.nonzero().squeeze(1),), answers)
         return outputs
-
-    def extra_repr(self) -> str:
-        """What `print(net)` shows."""
-        return f"threshold={self.threshold:.3g}"
 
 
 def guarded(

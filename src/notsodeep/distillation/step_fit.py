@@ -13,9 +13,9 @@ from notsodeep.distillation.student_networks import StepsNet
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 
-# Bytes of equilibria that are kept; observations that a step is fitted to (a sample has as many as it has positions);
-# the share of them that chooses the ridge.
-_BUDGET, _OBSERVATIONS, _VALIDATION = 2**28, 200_000, 0.1
+# Largest size of the equilibria in bytes; largest number of observations for the fit of a step (each position of a
+# sample is one); share of them that chooses the ridge.
+_BUDGET, _OBSERVATIONS, _VALIDATION = 2**27, 200_000, 0.1
 # Relative to the mean square of a feature.
 _RIDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 _RIDGE_OF_UNITS = 1e-6

@@ -158,7 +158,7 @@ class UnrolledCell(Student):
     Without relaxation factors α_l it is the cut teacher; values above 1 are over-relaxation.
 
     Args:
-        cell: the cell, shared by all networks that are made of it.
+        cell: the cell; all networks cut from it share it.
         steps: number of steps.
     """
 
@@ -216,7 +216,7 @@ class StepsNet(Student):
     def step(self, number: int, z: Tensor, drive: Tensor) -> Tensor:
         """z_l from z_(l-1), for l = 2 and more; z_1 = φ(d)."""
         weights, gain, bias = (one[number - 2] for one in (self.recurrent, self.gains, self.biases))
-        # Gains and biases are those of units, each of which has several positions in images.
+        # A unit has one gain and one bias for all positions of an image.
         by_unit = drive.reshape(-1, self.units, self.connection.count)
         inner = torch.addcmul(bias[:, None], gain[:, None], by_unit).flatten(1)
         if self.connection.count == 1:

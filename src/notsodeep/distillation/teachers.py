@@ -6,13 +6,12 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from notsodeep.distillation.certainty import rows_for_certainty
 from notsodeep.distillation.fitting import BATCH, Part
 from notsodeep.distillation.student_networks import ModuleCell
 from notsodeep.errors import ConvergenceError, InputError
@@ -23,7 +22,7 @@ from notsodeep.progress import Report
 # Samples below which nothing can be fitted and tested.
 _FEWEST = 50
 # Shares of the rows: validation; test at least, and at most where rows are few.
-_VALIDATION, _LEAST_TEST, _MOST_TEST = 0.1, 0.1, 0.3
+_VALIDATION, _LEAST_TEST, MOST_TEST = 0.1, 0.1, 0.3
 _MOST_VALIDATION_ROWS = 2000
 # A student that differs half as often as allowed passes with this number of rows over the share that may differ.
 _ENOUGH = 12.0
@@ -71,7 +70,7 @@ class Teacher:
         outputs, usable = [], []
         for start in range(0, len(X), BATCH):
             rows = X[start : start + BATCH]
-            values = as_tensor(self.function(rows), "The teacher's output").detach()
+            values = as_tensor(self.function(rows.clone()), "The teacher's output").detach()
             values = values[:, None] if values.ndim == 1 else values
             if values.ndim != 2 or len(values) != len(rows):
                 raise InputError(
@@ -86,9 +85,10 @@ class Teacher:
             usable.append(good.to(X.device))
             report(start + len(rows), len(X), lambda: "teacher's outputs")
         good = torch.cat(usable)
-        if float(good.double().mean()) < 0.5:
+        share = float(good.double().mean())
+        if share < 0.5:
             raise ConvergenceError(
-                f"The teacher has no converged, finite output for {1.0 - float(good.double().mean()):.0%} of the rows.",
+                f"The teacher has no converged, finite output for {1.0 - share:.0%} of the rows.",
                 "Give its solver more steps or a looser tolerance, or scale X as in its training.",
             )
         return torch.cat(outputs), good
@@ -145,17 +145,13 @@ def _from_loader(loader: DataLoader[Any]) -> Tensor:
     generator = loader.generator
     state = None if generator is None else generator.get_state()
     batches: Iterable[Any] = (one[0] if isinstance(one, list | tuple) else one for one in loader)
-    try:
-        return torch.cat([as_tensor(one, "A batch of X") for one in batches])
-    except RuntimeError as error:
-        raise InputError(f"The batches of X cannot be joined: {error}.") from error
-    finally:
-        if generator is not None and state is not None:
-            generator.set_state(state)
+    samples = torch.cat([as_tensor(one, "A batch of X") for one in batches])
+    if generator is not None and state is not None:
+        generator.set_state(state)
+    return samples
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Samples with the teacher's outputs, in three parts that have no row in common.
 
     Attributes:
@@ -168,25 +164,24 @@ class Split:
     validation: Part
     test: Part
 
-    @classmethod
-    def of(cls, X: Tensor, Y: Tensor, usable: Tensor, seed: int, target_agreement: float) -> Split:
-        """Split the usable rows at random; the closer the target is to 1, the more rows test."""
-        places, outputs = usable.nonzero().squeeze(1), Y.shape[1]
-        needed = max(_FEWEST, 2 * outputs)
-        if len(places) < needed:
-            raise InputError(
-                f"{len(places)} usable rows are too few to fit and test {outputs} outputs: give at least {needed}."
-            )
-        order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed)).to(places.device)
-        rows = len(places)
-        wanted = max(ceil(_ENOUGH / max(1.0 - target_agreement, 1e-9)), int(_LEAST_TEST * rows))
-        test = min(wanted, int(_MOST_TEST * rows))
-        validation = min(max(int(_VALIDATION * rows), 5), _MOST_VALIDATION_ROWS)
-        sizes = [rows - validation - test, validation, test]
-        parts = [(X[part], Y[part]) for part in torch.split(places[order], sizes)]
-        for _, values in parts:
-            _refuse_constant(values)
-        return cls(*parts)
+
+def split_rows(X: Tensor, Y: Tensor, usable: Tensor, seed: int, target_agreement: float) -> Split:
+    """Split the usable rows at random; the closer the target is to 1, the more rows test."""
+    places, outputs = usable.nonzero().squeeze(1), Y.shape[1]
+    rows, needed = len(places), max(_FEWEST, 2 * outputs)
+    if rows < needed:
+        raise InputError(
+            f"{rows} usable rows are too few to fit and test {outputs} outputs: give at least {needed}."
+        )
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)).to(places.device)
+    enough = max(ceil(_ENOUGH / max(1.0 - target_agreement, 1e-9)), int(_LEAST_TEST * rows))
+    test = min(enough, int(MOST_TEST * rows))
+    validation = min(max(int(_VALIDATION * rows), 5), _MOST_VALIDATION_ROWS)
+    sizes = [rows - validation - test, validation, test]
+    parts = [(X[part], Y[part]) for part in torch.split(places[order], sizes)]
+    for _, values in parts:
+        _refuse_constant(values)
+    return Split(*parts)
 
 
 def _refuse_constant(outputs: Tensor) -> None:
@@ -199,13 +194,4 @@ def _refuse_constant(outputs: Tensor) -> None:
         )
 
 
-def rows_to_certify(target_agreement: float) -> int | None:
-    """About how many samples `distill` needs to certify this agreement, to two digits; None if no number is enough."""
-    needed = rows_for_certainty(target_agreement)
-    if needed is None:
-        return None
-    total = ceil(needed / _MOST_TEST)
-    return int(round(total, 2 - len(str(total))))
-
-
-__all__ = ["Split", "Teacher", "read_samples", "rows_to_certify"]
+__all__ = ["MOST_TEST", "Split", "Teacher", "read_samples", "split_rows"]

@@ -38,14 +38,14 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
     axes = panel(ax)
     if hasattr(front, "candidates"):
         front, target_agreement = front.rows(), target_agreement or front.target_agreement
-    found = [_averaged(group) for group in grouped(needed(front, "candidate"), "name").values()]
-    has_classes = not found[0].get("single_output", False)
+    rows = [_averaged(group) for group in grouped(needed(front, "candidate"), "name").values()]
+    has_classes = not rows[0].get("single_output", False)
     for number, (fit, words) in enumerate(_KINDS.items()):
-        part = chosen(found, fit=fit)
+        part = chosen(rows, fit=fit)
         style = point_style(number) | {"linestyle": "none", "label": words}
         if part:
             axes.plot([row["milliseconds"] for row in part], [row["height"] for row in part], **style)
-    bounds = [row for row in found if row.get("lower") is not None]
+    bounds = [row for row in rows if row.get("lower") is not None]
     if bounds:
         axes.vlines(
             [row["milliseconds"] for row in bounds],
@@ -56,7 +56,7 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
             zorder=0,
             label="95 % certain",
         )
-    best = _unexcelled(found)
+    best = _front(rows)
     axes.plot(
         [row["milliseconds"] for row in best],
         [row["height"] for row in best],
@@ -66,10 +66,10 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
         label="front",
         zorder=1,
     )
-    for row in chosen(found, chosen=True):
+    for row in chosen(rows, chosen=True):
         ring: dict[str, Any] = {"s": 90, "facecolors": "none", "edgecolors": colour(6), "linewidths": 1.2}
         axes.scatter([row["milliseconds"]], [row["height"]], label="chosen", **ring)
-    teacher = float(np.mean([row["teacher_milliseconds"] for row in found]))
+    teacher = float(np.mean([row["teacher_milliseconds"] for row in rows]))
     axes.axvline(teacher, color=colour(3), linestyle="-.", linewidth=1.2, label="the teacher's time")
     if target_agreement is not None and target_agreement < 1.0:
         height = 100.0 * (1.0 - target_agreement)
@@ -90,7 +90,7 @@ def _averaged(rows: list[Row]) -> Row:
     return {**rows[0], "milliseconds": float(np.mean(times)), "height": 100.0 * float(np.mean(heights))}
 
 
-def _unexcelled(rows: Rows) -> list[Row]:
+def _front(rows: Rows) -> list[Row]:
     """The rows that no faster one equals in agreement."""
     kept: list[Row] = []
     for row in sorted(rows, key=lambda row: (row["milliseconds"], row["height"])):

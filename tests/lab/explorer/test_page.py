@@ -301,10 +301,10 @@ def test_a_distillation_ends_with_its_candidates(page: AppTest):
     pytest.importorskip("torch")
     run_race(page, "distil", 1)
     found, table = page.session_state["race"].result, page.table[0].value
-    assert list(table["network"]) == ["the trained DEQ", *(one.name for one in found.front)]
-    assert any(one.kind == "cut" for one in found.front)
+    assert list(table["network"]) == ["the trained DEQ", *(one.name for one in found.candidates)]
+    assert any(one.kind == "cut" for one in found.candidates)
     shown = [float(value.rstrip("%")) for value in table["same class"][1:]]
-    assert shown == pytest.approx([100 * one.fidelity.agreement for one in found.front], abs=0.051)
+    assert shown == pytest.approx([100 * one.agreement for one in found.candidates], abs=0.051)
 
 
 def test_the_stop_button_stops(page: AppTest, monkeypatch):

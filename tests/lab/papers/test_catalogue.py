@@ -163,7 +163,11 @@ def test_every_experiment_names_the_models_its_rows_are_about(name: str) -> None
 
 
 def untimed(row: Row) -> Row:
-    return {field: value for field, value in row.items() if not field.endswith("seconds")}
+    """A row without its times, and without what depends on them: which candidate of a distillation is the fastest."""
+    chosen = ("chosen", "guarded", "asked") if row["kind"] == "candidate" else ()
+    return {
+        field: value for field, value in row.items() if not field.endswith("seconds") and field not in chosen
+    }
 
 
 def sixth_digit(values: Any) -> Any:

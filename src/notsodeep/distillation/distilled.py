@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil, log
 from pathlib import Path
 from typing import Any
 
 from notsodeep.display import Shown
+from notsodeep.distillation.certainty import RISK
 from notsodeep.distillation.guard import ErrorEstimate
 from notsodeep.distillation.student_networks import Student
-from notsodeep.distillation.teachers import rows_to_certify
+from notsodeep.distillation.teachers import MOST_TEST
 
 # A faster candidate whose expected error is at most so many times as large makes a test superfluous.
 _NEARLY = 2.0
@@ -80,6 +82,14 @@ def choose(candidates: Sequence[Candidate], target_agreement: float) -> tuple[Ca
     return best, certain
 
 
+def rows_to_certify(target_agreement: float) -> int | None:
+    """About how many samples certify this agreement if all test rows agree; None if no number does."""
+    if target_agreement >= 1.0:
+        return None
+    rows = ceil(ceil(log(RISK) / log(target_agreement)) / MOST_TEST)
+    return int(round(rows, 2 - len(str(rows))))
+
+
 @dataclass(frozen=True, repr=False)
 class Distilled(Shown):
     """An explicit network that gives the teacher's answers, how often it does, and what else was tried.
@@ -87,7 +97,7 @@ class Distilled(Shown):
     Attributes:
         chosen: the fastest candidate that certainly reaches the target, or the most faithful one if none does.
         candidates: all candidates, the fastest first.
-        target_agreement: the agreement that was asked for.
+        target_agreement: the target given to `distill`.
         certain: whether the chosen network reaches it, with 95 % certainty and on samples like those of the
             distillation, docs/theory.md (12.5).
         test_rows: number of rows on which agreement was measured; no fit depends on them.
@@ -223,4 +233,4 @@ class Distilled(Shown):
         }
 
 
-__all__ = ["Candidate", "Distilled", "choose"]
+__all__ = ["Candidate", "Distilled", "choose", "rows_to_certify"]
