@@ -30,6 +30,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
         "extras",
         "kernel_names",
         "linalg",
+        "intervals",
     ),
     ("gaussian",),
     ("duals",),

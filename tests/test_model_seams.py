@@ -40,6 +40,7 @@ MODELS: dict[str, list[Model]] = {
     ],
     "conv_explicit": [nsd.ConvExplicit(["relu"]), nsd.ConvExplicit(["relu"], bias2=0.1)],
     "graph_deq": [nsd.GraphDEQ(np.eye(12), "relu", 0.2), nsd.GraphDEQ(0.5 * np.eye(12), "relu", 0.2)],
+    "graph_explicit": [nsd.GraphDEQ(np.eye(12), "relu", 0.2).unrolled(depth) for depth in (1, 2)],
 }
 EVERY = [model for models in MODELS.values() for model in models]
 

@@ -50,6 +50,8 @@ _HOMES = {
     "learning_curve": "learning",
     "best_ridge": "learning",
     "compare_models": "learning",
+    "depth_curve": "verdicts",
+    "DepthCurve": "verdicts",
     "distill": "distillation",
     "guarded": "distillation",
     "verdict": "verdicts",

@@ -8,13 +8,12 @@ from time import thread_time
 from typing import Any
 
 import torch
-from scipy.special import betaincinv, ndtri
+from scipy.special import ndtri
 from torch import Tensor
 
+from notsodeep.intervals import RISK, share_interval
 from notsodeep.nets.measure import synchronised_time
 
-# The chance that an interval or a bound is wrong.
-RISK = 0.05
 # Every network is timed in so many rounds, each of at least so many seconds and at most so many calls.
 _ROUNDS, _ROUND_SECONDS, _MOST_CALLS = 7, 2e-3, 100
 
@@ -48,13 +47,6 @@ def agreement_interval(outputs: Tensor, target: Tensor, risk: float = RISK) -> t
     deviation = float((squares - ratio * spreads).norm()) / total / ratio
     width = min(float(ndtri(1.0 - 0.5 * risk)) * deviation, 100.0)
     return 1.0 - ratio * exp(width), 1.0 - ratio * exp(-width)
-
-
-def share_interval(successes: int, rows: int, risk: float = RISK) -> tuple[float, float]:
-    """The exact interval of a binomial share (Clopper and Pearson), wrong with probability at most `risk`."""
-    low = float(betaincinv(successes, rows - successes + 1, 0.5 * risk)) if successes else 0.0
-    high = float(betaincinv(successes + 1, rows - successes, 1.0 - 0.5 * risk)) if successes < rows else 1.0
-    return low, high
 
 
 def lower_bound(outputs: Tensor, target: Tensor, risk: float = RISK) -> float:

@@ -7,6 +7,7 @@ needed("matplotlib", "A figure (notsodeep.figures)")
 from notsodeep.figures.design_plots import plot_design
 from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
+    plot_depth_curve,
     plot_errors,
     plot_learning_curve,
     plot_learning_curves,
@@ -34,6 +35,7 @@ __all__ = [
     "STYLE",
     "dark_svg",
     "new_figure",
+    "plot_depth_curve",
     "plot_design",
     "plot_eigenvalues",
     "plot_errors",

@@ -163,3 +163,23 @@ def _label_curve(axes: Axes, curve: Any) -> None:
     axes.set(xscale="log", xlabel="number of training samples $n$")
     mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
     axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
+
+
+@styled
+def plot_depth_curve(curve: Any, ax: Axes | None = None) -> Axes:
+    """Accuracy against the number of steps, with intervals, and a line at the number of steps that is needed.
+
+    Args:
+        curve: a `DepthCurve`; its last point is the equilibrium.
+        ax: where to draw; a new figure if not given.
+    """
+    axes = panel(ax)
+    places, values = np.arange(len(curve.steps)), 100.0 * np.asarray(curve.accuracy)
+    ends = np.abs(100.0 * np.asarray(curve.interval).T - values)
+    axes.errorbar(places, values, yerr=ends, capsize=2.0, label=curve.measure, **point_style(0))
+    needed = int(np.flatnonzero(curve.steps == curve.steps_needed)[0])
+    axes.axvline(needed, color="0.4", linestyle=":", linewidth=1.0, label=f"needed: {curve.name(needed)}")
+    axes.set_xticks(places, ["∞" if np.isinf(one) else f"{one:.0f}" for one in curve.steps])
+    axes.set(xlabel="number of steps (∞: the equilibrium)", ylabel=f"{curve.measure} (%)")
+    axes.legend()
+    return axes

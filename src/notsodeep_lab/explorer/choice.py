@@ -32,6 +32,8 @@ LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
 # The conjugate kernel describes training of the readout, the tangent kernel training of all weights.
 MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
+# The kernel by which the verdict is made: that of what is trained.
+VERDICT_KERNELS = {"ck": "ck", "both": "ck", "ntk": "ntk", "ntk_paper": "ntk"}
 IMAGE_KERNELS = ("ck", "ntk")
 WIDTHS = (64, 128, 256, 512, 1024)
 

@@ -96,7 +96,7 @@ def assert_first_screen(page: AppTest) -> None:
     assert "deep equilibrium model" in page.markdown[0].value
     boxes = [*page.success, *page.warning, *page.info]
     assert len(boxes) == 1
-    assert boxes[0].value.startswith(("**Yes.**", "**No.**", "**Uncertain.**"))
+    assert boxes[0].value.startswith(("**Yes.**", "**No.**", "**Unsure.**"))
     assert page.code[0].value.startswith("notsodeep ")
     assert any("150 of the 1000 samples" in one.value for one in page.caption)
     controls = [*page.selectbox, *page.slider, *page.number_input, *page.select_slider, *page.radio]
