@@ -104,6 +104,12 @@ class _Bridge(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, ctx.shape, ctx.order = inputs
         ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return tangent * _bridge(x, ctx.shape, ctx.order + 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
