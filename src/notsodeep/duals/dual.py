@@ -323,7 +323,9 @@ def _present(bands: tuple[IntArray, IntArray]) -> list[tuple[int, int]]:
 def _all_pairs(tiles: Tiles) -> Mask:
     """All pairs that are needed."""
     form = tiles.covariance.shape
-    return np.broadcast_to(np.tri(*form[1:], -1, dtype=np.bool_) if tiles.lower else np.True_, form)
+    if not tiles.lower:
+        return np.ones(form, dtype=np.bool_)
+    return np.broadcast_to(np.tri(form[1], form[2], -1, dtype=np.bool_), form)
 
 
 @njit(**OPTIONS)

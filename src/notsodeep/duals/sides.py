@@ -109,9 +109,11 @@ class PreparedSide:
             covered = self.inner >= gelu.SMALLEST
         else:
             covered = self.band >= 0 if method == "table" else np.zeros(self.inner.shape, dtype=np.bool_)
+        covered = np.asarray(covered, dtype=np.bool_)
         if not self.is_columns:
             return covered
-        return np.logical_and.reduceat(covered, np.arange(0, covered.shape[1], WIDTH), axis=1)
+        strips = np.logical_and.reduceat(covered, np.arange(0, covered.shape[1], WIDTH), axis=1)
+        return np.asarray(strips, dtype=np.bool_)
 
     def table_factors(self, own: int, other: int) -> Array:
         """Factors of the table of two bands: `own` that of these variances."""
