@@ -50,6 +50,9 @@ _HOMES = {
     "learning_curve": "learning",
     "best_ridge": "learning",
     "compare_models": "learning",
+    "forecast": "forecasts",
+    "phase_diagram": "forecasts",
+    "Forecast": "forecasts",
     "verdict": "verdicts",
     "Verdict": "verdicts",
     "InputError": "errors",
@@ -67,6 +70,7 @@ _ROOMS = (
     "scale",
     "operators",
     "estimators",
+    "forecasts",
     "learning",
     "verdicts",
 )

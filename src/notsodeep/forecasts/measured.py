@@ -1,0 +1,254 @@
+"""Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis.
+
+Eigenvalues are those of the transposed Jacobian of each sample, whose products reverse-mode differentiation gives.
+Trained networks have complex leading pairs, so that power iteration alone would not do: Arnoldi's method, for all
+samples at once, from a vector that some power iterations have turned towards the leading eigenvectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.forecasts.result import Forecast, GradientForecast
+from notsodeep.nets import EquilibriumNet, SolverOptions
+from notsodeep.nets.fixed_point_solvers import solve
+
+# Power iterations before Arnoldi's method, dimension of its space, and eigenvalues that are kept.
+POWER_STEPS, KRYLOV, EIGENVALUES = 80, 40, 6
+# Terms of the adjoint's series, random cotangents, and states of a batch that are measured at once, in numbers.
+ADJOINT_TERMS, COTANGENTS, BATCH = 64, 2, 1 << 22
+
+Step = Callable[[Tensor], Tensor]
+
+
+class CellProblem:
+    """The rows of a cell as a problem for the solver, which records the residual of every evaluation.
+
+    Args:
+        step: the cell with its inputs, of states (rows, size).
+        first: z_1, where the solver starts.
+        residuals: filled by evaluation and row.
+        rows: which rows of all these are.
+    """
+
+    def __init__(self, cell: Any, x: Any, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
+        self.cell, self.x, self.first, self.residuals, self.rows = cell, x, first, residuals, rows
+        self.last = first
+
+    def start(self) -> Tensor:
+        """z_1."""
+        return self.first.clone()
+
+    def step(self, x: Tensor, out: Tensor) -> None:
+        """Evaluate the cell, and record its residual."""
+        out.copy_(self.cell(x, self.x))
+        column = torch.full((int(self.residuals[0].shape[0]),), float("nan"), dtype=torch.float64)
+        column[self.rows] = relative_change(x, out).cpu()
+        self.residuals.append(column)
+        self.last = out.clone()
+
+    def solution(self, rows: Tensor) -> Tensor:
+        """The image of the last state."""
+        return self.last[rows]
+
+    def restrict(self, rows: Tensor) -> CellProblem:
+        """The same problem for some of the rows."""
+        problem = CellProblem(self.cell, _part(self.x, rows), self.first[rows], self.residuals, self.rows[rows.cpu()])
+        problem.last = self.last[rows]
+        return problem
+
+
+def measure(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
+    """Residuals, eigenvalues and gradients of a network or cell on the samples X."""
+    if isinstance(model, EquilibriumNet):
+        from notsodeep.forecasts.forecast import predict
+
+        if z0 is not None:
+            raise InputError("z0 is for a cell of your own: a network starts at zero. Leave it out.")
+        samples = model.spec.check_samples(X)
+        weights = model.recurrent
+        x = torch.as_tensor(samples, dtype=weights.dtype, device=weights.device)
+        size = model.units * model.connection.count
+        start, words = weights.new_zeros(len(x), size), f"network of {model.spec} with {model.units} units"
+        try:
+            initial = predict(model.spec, samples, None, max_steps)
+        except (ConvergenceError, InputError):
+            initial = None
+        return _measured(model.cell, x, start, words, max_steps, initial)
+    if not callable(model) or z0 is None:
+        raise InputError(
+            f"forecast of {type(model).__name__}: give a network of notsodeep.nets that solves an equilibrium, or a "
+            "torch callable cell(z, x) together with z0=…, its first state."
+        )
+    start = z0.detach() if isinstance(z0, Tensor) else torch.as_tensor(np.asarray(z0))
+    if start.ndim < 2 or not start.is_floating_point() or not len(start):
+        raise InputError(
+            f"z0 must be a floating-point array (samples, …), its first axis counting samples; got {tuple(start.shape)}."
+        )
+    x = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X)).to(start)
+    if x.shape[:1] != start.shape[:1]:
+        raise InputError(f"X has {len(x)} samples and z0 {len(start)}: one state is needed for each sample.")
+    if not bool(torch.isfinite(start).all()) or not bool(torch.isfinite(x).all()):
+        raise InputError("X or z0 has NaN or infinite entries. Remove those samples.")
+    shape = start.shape[1:]
+
+    def cell(z: Tensor, inputs: Tensor) -> Tensor:
+        image = model(z.reshape(len(z), *shape), inputs)
+        if not isinstance(image, Tensor) or image.shape != (len(z), *shape):
+            got = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            raise InputError(f"cell(z, x) must return a tensor of the shape of z, {(len(z), *shape)}; got {got}.")
+        return image.flatten(1)
+
+    name = getattr(model, "__name__", type(model).__name__)
+    return _measured(cell, x, start.flatten(1), f"cell {name} of {shape.numel()} numbers", max_steps, None)
+
+
+def _measured(cell: Any, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Forecast | None) -> Forecast:
+    with torch.no_grad():
+        residuals = _iterate(cell, x, z0, max_steps)
+        limit, solved = _equilibrium(cell, x, z0, max_steps)
+        errors = _error_curve(cell, x, z0, limit, residuals.shape[1])
+    errors[~solved] = np.nan
+    at_once = max(1, BATCH // (KRYLOV * z0.shape[1]))
+    parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
+    measured = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
+    eigenvalues, norms, gradients = (np.concatenate(group) for group in zip(*measured, strict=True))
+    eigenvalues[~solved] = np.nan
+    rate = np.abs(eigenvalues).max(axis=1)
+    settled = rate < 1.0
+    gradient = GradientForecast(
+        np.where(settled, norms, np.inf),
+        np.where(settled[:, None], gradients, np.inf),
+        np.where(settled, rate, 1.0),
+    )
+    return Forecast(
+        "measured", words, rate, residuals, errors, gradient, eigenvalues=eigenvalues, initial=initial,
+        width=None, anderson_curve=partial(_anderson, cell, x, z0, max_steps),
+    )  # fmt: skip
+
+
+def relative_change(x: Tensor, image: Tensor) -> Tensor:
+    """‖f(x) − x‖/‖f(x)‖ of each row; a row of zeros is its own fixed point."""
+    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
+    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
+
+
+def _iterate(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Any:
+    """Residuals of plain iteration, (samples, steps), until all are rounding."""
+    floor, columns, z = 4.0 * torch.finfo(z0.dtype).eps, [], z0
+    for _ in range(max_steps):
+        image = cell(z, x)
+        columns.append(relative_change(z, image))
+        z = image
+        if bool((columns[-1] <= floor).all()):
+            break
+    return torch.stack(columns, dim=1).cpu().numpy()
+
+
+def _problem(cell: Any, x: Tensor, z0: Tensor) -> CellProblem:
+    first = cell(z0, x)
+    return CellProblem(cell, x, first, [relative_change(z0, first).cpu()], torch.arange(len(z0)))
+
+
+def _equilibrium(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> tuple[Tensor, Any]:
+    """Equilibria by all stages of the solver, and which samples have one."""
+    limit, report = solve(_problem(cell, x, z0), SolverOptions(max_steps=max(max_steps, 200)))
+    return limit, (report.residuals <= report.tolerance).cpu().numpy()
+
+
+def _anderson(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Any:
+    """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
+    with torch.no_grad():
+        problem = _problem(cell, x, z0)
+        tolerance = 16.0 * torch.finfo(z0.dtype).eps
+        solve(problem, SolverOptions(method="anderson", tolerance=tolerance, max_steps=max_steps))
+    # The last evaluation only collects the answers of unsolved rows.
+    return torch.stack(problem.residuals[: max_steps + 1], dim=1).numpy()[:, :max_steps]
+
+
+def _error_curve(cell: Any, x: Tensor, z0: Tensor, limit: Tensor, steps: int) -> Any:
+    scale, columns, z = torch.linalg.vector_norm(limit, dim=1), [], z0
+    for _ in range(steps):
+        columns.append(torch.linalg.vector_norm(z - limit, dim=1) / scale)
+        z = cell(z, x)
+    return torch.stack(columns, dim=1).double().cpu().numpy()
+
+
+# --- the Jacobian at the equilibrium ----------------------------------------------------------------------------------
+
+
+def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Any, Any]:
+    """Leading eigenvalues, growth of the adjoint, and errors of its truncations, of each sample."""
+    with torch.enable_grad():
+        z = limit.detach().requires_grad_()
+        image = cell(z, x)
+
+    def transposed(v: Tensor) -> Tensor:
+        return torch.autograd.grad(image, z, v, retain_graph=True)[0]
+
+    if not image.requires_grad:
+        raise InputError("cell(z, x) does not depend on z differentiably: its Jacobian cannot be measured.")
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randn(limit.shape, generator=generator, dtype=torch.float64).to(limit) for _ in range(COTANGENTS)]
+    return (_leading_eigenvalues(transposed, draws[0]), *_adjoint_facts(transposed, draws))
+
+
+def _leading_eigenvalues(product: Step, v: Tensor) -> Any:
+    """Eigenvalues of largest modulus of each sample, (samples, some), complex."""
+    size = v.shape[1]
+    if size > KRYLOV:
+        for _ in range(POWER_STEPS):
+            image = product(v)
+            norm = torch.linalg.vector_norm(image, dim=1, keepdim=True)
+            v = torch.where(norm > 0.0, image / norm.clamp_min(torch.finfo(v.dtype).tiny), v)
+    dimension = min(size, KRYLOV)
+    basis = v.new_zeros(len(v), dimension + 1, size)
+    hessenberg = np.zeros((len(v), dimension + 1, dimension))
+    basis[:, 0] = v / torch.linalg.vector_norm(v, dim=1, keepdim=True)
+    for j in range(dimension):
+        image = product(basis[:, j])
+        size_before = torch.linalg.vector_norm(image, dim=1)
+        # Twice is enough (Kahan and Parlett).
+        for _ in range(2):
+            onto = torch.einsum("bkd,bd->bk", basis[:, : j + 1], image)
+            image = image - torch.einsum("bk,bkd->bd", onto, basis[:, : j + 1])
+            hessenberg[:, : j + 1, j] += onto.double().cpu().numpy()
+        left = torch.linalg.vector_norm(image, dim=1)
+        # An invariant space: nothing but rounding is left, and the eigenvalues so far are exact.
+        left = torch.where(left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, torch.zeros_like(left))
+        hessenberg[:, j + 1, j] = left.double().cpu().numpy()
+        basis[:, j + 1] = torch.where(left[:, None] > 0.0, image / left[:, None].clamp_min(1e-300), 0.0)
+    values = np.linalg.eigvals(hessenberg[:, :dimension]).astype(np.complex128)
+    order = np.argsort(-np.abs(values), axis=1)[:, :EIGENVALUES]
+    return np.take_along_axis(values, order, axis=1)
+
+
+def _adjoint_facts(product: Step, cotangents: list[Tensor]) -> tuple[Any, Any]:
+    """‖t‖/‖w‖ and ‖t − t_k‖/‖t‖ for k = 0, 1, …, roots of means over random cotangents w."""
+    squares = []
+    for w in cotangents:
+        terms = [w.double()]
+        for _ in range(2 * ADJOINT_TERMS - 1):
+            terms.append(product(terms[-1].to(w)).double())
+        rest, sizes = torch.zeros_like(terms[0]), []
+        for term in reversed(terms):
+            rest = rest + term
+            sizes.append(rest.square().sum(dim=1))
+        squares.append(torch.stack([*sizes[::-1], w.double().square().sum(dim=1)], dim=1).cpu().numpy())
+    mean = np.mean(squares, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :ADJOINT_TERMS] / mean[:, :1])
+
+
+def _part(x: Any, rows: Tensor) -> Any:
+    return x[rows]
+
+
+__all__ = ["measure"]
