@@ -95,7 +95,9 @@ def network_cell(model: Any, X: np.ndarray, width: int, seed: int) -> tuple[Any,
         net = ConvDEQNet(model, X.shape[1], width, 1, X.shape[2:], **options)
         return net.cell, x, torch.zeros(len(x), width * X[0, 0].size, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
-    A, B = (torch.randn(width, size, generator=generator, dtype=torch.float64) for size in (width, X.shape[1]))
+    A, B = (
+        torch.randn(width, size, generator=generator, dtype=torch.float64) for size in (width, X.shape[1])
+    )
     S, phi = torch.from_numpy(np.array(model.propagation)), torch_function(model.activation)
     drive = np.sqrt(model.sigma_b2) * (S @ x @ B.T)
 
@@ -219,7 +221,12 @@ def draw(rows: list[dict[str, Any]]) -> Any:
     figure, (steps, gradient, settling) = figures.new_figure(3, height=2.5)
     for number, width in enumerate(sorted({row["width"] for row in rows})):
         part = [row for row in rows if row["width"] == width]
-        style = {"color": figures.COLOURS[number], "marker": figures.MARKERS[number], "s": 9, "label": f"$m$ = {width}"}
+        style = {
+            "color": figures.COLOURS[number],
+            "marker": figures.MARKERS[number],
+            "s": 9,
+            "label": f"$m$ = {width}",
+        }
         for name, filled in (("1e-03", False), ("1e-06", True)):
             known = [row for row in part if row[f"steps_{name}"] and row[f"predicted_{name}"]]
             face = {} if filled else {"facecolors": "none", "edgecolors": style["color"], "label": None}
@@ -228,7 +235,9 @@ def draw(rows: list[dict[str, Any]]) -> Any:
                 [row[f"predicted_{name}"] for row in known], [row[f"steps_{name}"] for row in known], **shown
             )
         known = [row for row in part if row["gradient"] is not None and row["predicted_gradient"] is not None]
-        gradient.scatter([row["predicted_gradient"] for row in known], [row["gradient"] for row in known], **style)
+        gradient.scatter(
+            [row["predicted_gradient"] for row in known], [row["gradient"] for row in known], **style
+        )
         settling.scatter([row["rate"] for row in part], [row["settled"] for row in part], **style)
     for axes, (low, high) in ((steps, (3, 400)), (gradient, (5e-3, 1.0))):
         axes.plot([low, high], [low, high], color="0.4", linewidth=0.8)
@@ -242,7 +251,9 @@ def draw(rows: list[dict[str, Any]]) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="few models, one width")
     parser.add_argument("--out", type=Path, default=TABLE, help="the table; raw rows are put beside it")
     parser.add_argument("--figure", type=Path, default=FIGURE)
@@ -260,8 +271,14 @@ def main() -> None:
                     continue
                 rows += [{"case": case, **row} for row in compare(kind, activation, rate, widths)]
                 write_atomically(raw, json.dumps(rows))
-                print(case, *(f"{row['width']}: {row['right']}/{row['samples']}" for row in rows[-len(widths) :]), flush=True)
-    text = "# Forecasts beside networks\n\nEach cell: predicted / measured (medians over samples and draws).\n\n"
+                print(
+                    case,
+                    *(f"{row['width']}: {row['right']}/{row['samples']}" for row in rows[-len(widths) :]),
+                    flush=True,
+                )
+    text = (
+        "# Forecasts beside networks\n\nEach cell: predicted / measured (medians over samples and draws).\n\n"
+    )
     write_atomically(arguments.out, text + summary(rows) + "\n\n" + table(rows) + "\n")
     print(summary(rows))
     with mpl.rc_context(figures.STYLE):

@@ -36,7 +36,9 @@ def plot_forecast(forecast: Any, ax: Axes | None = None, measured: Any = None) -
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0.0)
     if measured is not None:
         points = np.nanmedian(np.asarray(measured), axis=0)
-        axes.plot(np.arange(len(points)), points, "o", color=COLOURS[-1], markersize=2.5, label="residual, network")
+        axes.plot(
+            np.arange(len(points)), points, "o", color=COLOURS[-1], markersize=2.5, label="residual, network"
+        )
     settled = int(np.sum(forecast.settles))
     axes.set(
         yscale="log",
@@ -61,6 +63,8 @@ def plot_phase_diagram(diagram: Any, ax: Axes | None = None) -> Axes:
     if min(finite.shape) > 1 and finite.min() < 1.0 < finite.max():
         axes.contour(diagram.gain, diagram.injection, finite, levels=[1.0], colors="white", linewidths=1.4)
     axes.set(
-        xlabel=r"gain $\sigma_a^2$", ylabel=r"injection $\sigma_b^2$", title=f"‖x‖ = {diagram.norm:g}: rate 1 on the line"
+        xlabel=r"gain $\sigma_a^2$",
+        ylabel=r"injection $\sigma_b^2$",
+        title=f"‖x‖ = {diagram.norm:g}: rate 1 on the line",
     )
     return axes

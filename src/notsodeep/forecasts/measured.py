@@ -19,28 +19,36 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.result import Forecast, GradientForecast
 from notsodeep.nets import EquilibriumNet, SolverOptions
 from notsodeep.nets.fixed_point_solvers import solve
+from notsodeep.validation import Array
 
 # Power iterations before Arnoldi's method, dimension of its space, and eigenvalues that are kept.
 POWER_STEPS, KRYLOV, EIGENVALUES = 80, 40, 6
 # Terms of the adjoint's series, random cotangents, and states of a batch that are measured at once, in numbers.
 ADJOINT_TERMS, COTANGENTS, BATCH = 64, 2, 1 << 22
 
-Step = Callable[[Tensor], Tensor]
+Cell = Callable[[Tensor, Tensor], Tensor]
 
 
 class CellProblem:
-    """The rows of a cell as a problem for the solver, which records the residual of every evaluation.
+    """The samples of a cell as a problem for the solver of `nets`, which records the residual of every evaluation.
 
     Args:
-        step: the cell with its inputs, of states (rows, size).
+        cell: cell(z, x) of states (samples, size).
+        x: its second argument.
         first: z_1, where the solver starts.
-        residuals: filled by evaluation and row.
-        rows: which rows of all these are.
+        residuals: one tensor for each evaluation, NaN for samples that were not evaluated.
+        rows: numbers of these samples among all.
     """
 
-    def __init__(self, cell: Any, x: Any, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
+    def __init__(self, cell: Cell, x: Tensor, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
         self.cell, self.x, self.first, self.residuals, self.rows = cell, x, first, residuals, rows
         self.last = first
+
+    @classmethod
+    def of(cls, cell: Cell, x: Tensor, z0: Tensor) -> CellProblem:
+        """The problem of all samples; the evaluation at z_0 is the first that is recorded."""
+        first = cell(z0, x)
+        return cls(cell, x, first, [relative_change(z0, first)], torch.arange(len(z0), device=z0.device))
 
     def start(self) -> Tensor:
         """z_1."""
@@ -49,9 +57,8 @@ class CellProblem:
     def step(self, x: Tensor, out: Tensor) -> None:
         """Evaluate the cell, and record its residual."""
         out.copy_(self.cell(x, self.x))
-        column = torch.full((int(self.residuals[0].shape[0]),), float("nan"), dtype=torch.float64)
-        column[self.rows] = relative_change(x, out).cpu()
-        self.residuals.append(column)
+        self.residuals.append(torch.full_like(self.residuals[0], float("nan")))
+        self.residuals[-1][self.rows] = relative_change(x, out)
         self.last = out.clone()
 
     def solution(self, rows: Tensor) -> Tensor:
@@ -59,43 +66,38 @@ class CellProblem:
         return self.last[rows]
 
     def restrict(self, rows: Tensor) -> CellProblem:
-        """The same problem for some of the rows."""
-        problem = CellProblem(self.cell, _part(self.x, rows), self.first[rows], self.residuals, self.rows[rows.cpu()])
-        problem.last = self.last[rows]
-        return problem
+        """The same problem for some of the samples."""
+        part = CellProblem(self.cell, self.x[rows], self.first[rows], self.residuals, self.rows[rows])
+        part.last = self.last[rows]
+        return part
+
+
+def relative_change(x: Tensor, image: Tensor) -> Tensor:
+    """‖f(x) − x‖/‖f(x)‖ of each sample; zero is its own fixed point."""
+    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
+    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
 
 
 def measure(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
     """Residuals, eigenvalues and gradients of a network or cell on the samples X."""
     if isinstance(model, EquilibriumNet):
-        from notsodeep.forecasts.forecast import predict
-
         if z0 is not None:
             raise InputError("z0 is for a cell of your own: a network starts at zero. Leave it out.")
-        samples = model.spec.check_samples(X)
-        weights = model.recurrent
-        x = torch.as_tensor(samples, dtype=weights.dtype, device=weights.device)
-        size = model.units * model.connection.count
-        start, words = weights.new_zeros(len(x), size), f"network of {model.spec} with {model.units} units"
-        try:
-            initial = predict(model.spec, samples, None, max_steps)
-        except (ConvergenceError, InputError):
-            initial = None
-        return _measured(model.cell, x, start, words, max_steps, initial)
+        return _measure_network(model, model.spec.check_samples(X), max_steps)
     if not callable(model) or z0 is None:
         raise InputError(
             f"forecast of {type(model).__name__}: give a network of notsodeep.nets that solves an equilibrium, or a "
             "torch callable cell(z, x) together with z0=…, its first state."
         )
     start = z0.detach() if isinstance(z0, Tensor) else torch.as_tensor(np.asarray(z0))
-    if start.ndim < 2 or not start.is_floating_point() or not len(start):
-        raise InputError(
-            f"z0 must be a floating-point array (samples, …), its first axis counting samples; got {tuple(start.shape)}."
-        )
     x = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X)).to(start)
+    if start.ndim < 2 or not len(start) or not start.is_floating_point():
+        raise InputError(f"z0 must be floating-point numbers (samples, …); got shape {tuple(start.shape)}.")
     if x.shape[:1] != start.shape[:1]:
-        raise InputError(f"X has {len(x)} samples and z0 {len(start)}: one state is needed for each sample.")
-    if not bool(torch.isfinite(start).all()) or not bool(torch.isfinite(x).all()):
+        raise InputError(
+            f"X has shape {tuple(x.shape)}, z0 {len(start)} samples: give one state for each sample."
+        )
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in (start, x)):
         raise InputError("X or z0 has NaN or infinite entries. Remove those samples.")
     shape = start.shape[1:]
 
@@ -103,88 +105,76 @@ def measure(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
         image = model(z.reshape(len(z), *shape), inputs)
         if not isinstance(image, Tensor) or image.shape != (len(z), *shape):
             got = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
-            raise InputError(f"cell(z, x) must return a tensor of the shape of z, {(len(z), *shape)}; got {got}.")
+            raise InputError(
+                f"cell(z, x) must return a tensor of the shape of z, {(len(z), *shape)}; got {got}."
+            )
         return image.flatten(1)
 
     name = getattr(model, "__name__", type(model).__name__)
-    return _measured(cell, x, start.flatten(1), f"cell {name} of {shape.numel()} numbers", max_steps, None)
+    return _measured(cell, x, start.flatten(1), f"cell {name} with {shape.numel()} numbers", max_steps, None)
 
 
-def _measured(cell: Any, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Forecast | None) -> Forecast:
+def _measure_network(net: EquilibriumNet, samples: Any, max_steps: int) -> Forecast:
+    from notsodeep.forecasts.forecast import predict
+
+    x = torch.as_tensor(samples, dtype=net.recurrent.dtype, device=net.recurrent.device)
+    try:
+        initial = predict(net.spec, samples, None, max_steps)
+    except (ConvergenceError, InputError):
+        initial = None
+    start = net.recurrent.new_zeros(len(x), net.units * net.connection.count)
+    return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
+
+
+def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
     with torch.no_grad():
-        residuals = _iterate(cell, x, z0, max_steps)
-        limit, solved = _equilibrium(cell, x, z0, max_steps)
-        errors = _error_curve(cell, x, z0, limit, residuals.shape[1])
-    errors[~solved] = np.nan
+        options = SolverOptions(max_steps=max(max_steps, 200))
+        limit, report = solve(CellProblem.of(cell, x, z0), options)
+        residuals, errors = _curves(cell, x, z0, limit, max_steps)
+    lost = ~(report.residuals <= report.tolerance).cpu().numpy()
     at_once = max(1, BATCH // (KRYLOV * z0.shape[1]))
     parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
-    measured = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
-    eigenvalues, norms, gradients = (np.concatenate(group) for group in zip(*measured, strict=True))
-    eigenvalues[~solved] = np.nan
+    facts = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
+    eigenvalues, norms, truncated = (np.concatenate(group) for group in zip(*facts, strict=True))
+    errors[lost], eigenvalues[lost] = np.nan, np.nan
     rate = np.abs(eigenvalues).max(axis=1)
     settled = rate < 1.0
     gradient = GradientForecast(
         np.where(settled, norms, np.inf),
-        np.where(settled[:, None], gradients, np.inf),
+        np.where(settled[:, None], truncated, np.inf),
         np.where(settled, rate, 1.0),
     )
     return Forecast(
         "measured", words, rate, residuals, errors, gradient, eigenvalues=eigenvalues, initial=initial,
-        width=None, anderson_curve=partial(_anderson, cell, x, z0, max_steps),
+        anderson_curve=partial(_anderson, cell, x, z0, max_steps),
     )  # fmt: skip
 
 
-def relative_change(x: Tensor, image: Tensor) -> Tensor:
-    """‖f(x) − x‖/‖f(x)‖ of each row; a row of zeros is its own fixed point."""
-    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
-    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
-
-
-def _iterate(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Any:
-    """Residuals of plain iteration, (samples, steps), until all are rounding."""
-    floor, columns, z = 4.0 * torch.finfo(z0.dtype).eps, [], z0
-    for _ in range(max_steps):
+def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
+    """Residuals and errors of plain iteration, (samples, steps), until all residuals are rounding."""
+    rounding, scale = 4.0 * torch.finfo(z.dtype).eps, torch.linalg.vector_norm(limit, dim=1)
+    columns: list[tuple[Tensor, Tensor]] = []
+    while len(columns) < max_steps and not (columns and bool((columns[-1][0] <= rounding).all())):
         image = cell(z, x)
-        columns.append(relative_change(z, image))
+        columns.append((relative_change(z, image), torch.linalg.vector_norm(z - limit, dim=1) / scale))
         z = image
-        if bool((columns[-1] <= floor).all()):
-            break
-    return torch.stack(columns, dim=1).cpu().numpy()
+    residuals, errors = (torch.stack(list(each), dim=1) for each in zip(*columns, strict=True))
+    return residuals.cpu().numpy(), errors.double().cpu().numpy()
 
 
-def _problem(cell: Any, x: Tensor, z0: Tensor) -> CellProblem:
-    first = cell(z0, x)
-    return CellProblem(cell, x, first, [relative_change(z0, first).cpu()], torch.arange(len(z0)))
-
-
-def _equilibrium(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> tuple[Tensor, Any]:
-    """Equilibria by all stages of the solver, and which samples have one."""
-    limit, report = solve(_problem(cell, x, z0), SolverOptions(max_steps=max(max_steps, 200)))
-    return limit, (report.residuals <= report.tolerance).cpu().numpy()
-
-
-def _anderson(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Any:
+def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
     """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
+    options = SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps)
     with torch.no_grad():
-        problem = _problem(cell, x, z0)
-        tolerance = 16.0 * torch.finfo(z0.dtype).eps
-        solve(problem, SolverOptions(method="anderson", tolerance=tolerance, max_steps=max_steps))
-    # The last evaluation only collects the answers of unsolved rows.
-    return torch.stack(problem.residuals[: max_steps + 1], dim=1).numpy()[:, :max_steps]
-
-
-def _error_curve(cell: Any, x: Tensor, z0: Tensor, limit: Tensor, steps: int) -> Any:
-    scale, columns, z = torch.linalg.vector_norm(limit, dim=1), [], z0
-    for _ in range(steps):
-        columns.append(torch.linalg.vector_norm(z - limit, dim=1) / scale)
-        z = cell(z, x)
-    return torch.stack(columns, dim=1).double().cpu().numpy()
+        problem = CellProblem.of(cell, x, z0)
+        solve(problem, options)
+    return torch.stack(problem.residuals, dim=1).cpu().numpy()[:, :max_steps]
 
 
 # --- the Jacobian at the equilibrium ----------------------------------------------------------------------------------
 
 
-def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Any, Any]:
+def _jacobian_facts(cell: Cell, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
     """Leading eigenvalues, growth of the adjoint, and errors of its truncations, of each sample."""
     with torch.enable_grad():
         z = limit.detach().requires_grad_()
@@ -196,11 +186,14 @@ def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Any, Any]
     if not image.requires_grad:
         raise InputError("cell(z, x) does not depend on z differentiably: its Jacobian cannot be measured.")
     generator = torch.Generator().manual_seed(0)
-    draws = [torch.randn(limit.shape, generator=generator, dtype=torch.float64).to(limit) for _ in range(COTANGENTS)]
+    draws = [
+        torch.randn(limit.shape, generator=generator, dtype=torch.float64).to(limit)
+        for _ in range(COTANGENTS)
+    ]
     return (_leading_eigenvalues(transposed, draws[0]), *_adjoint_facts(transposed, draws))
 
 
-def _leading_eigenvalues(product: Step, v: Tensor) -> Any:
+def _leading_eigenvalues(product: Callable[[Tensor], Tensor], v: Tensor) -> Any:
     """Eigenvalues of largest modulus of each sample, (samples, some), complex."""
     size = v.shape[1]
     if size > KRYLOV:
@@ -222,7 +215,9 @@ def _leading_eigenvalues(product: Step, v: Tensor) -> Any:
             hessenberg[:, : j + 1, j] += onto.double().cpu().numpy()
         left = torch.linalg.vector_norm(image, dim=1)
         # An invariant space: nothing but rounding is left, and the eigenvalues so far are exact.
-        left = torch.where(left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, torch.zeros_like(left))
+        left = torch.where(
+            left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, torch.zeros_like(left)
+        )
         hessenberg[:, j + 1, j] = left.double().cpu().numpy()
         basis[:, j + 1] = torch.where(left[:, None] > 0.0, image / left[:, None].clamp_min(1e-300), 0.0)
     values = np.linalg.eigvals(hessenberg[:, :dimension]).astype(np.complex128)
@@ -230,7 +225,7 @@ def _leading_eigenvalues(product: Step, v: Tensor) -> Any:
     return np.take_along_axis(values, order, axis=1)
 
 
-def _adjoint_facts(product: Step, cotangents: list[Tensor]) -> tuple[Any, Any]:
+def _adjoint_facts(product: Callable[[Tensor], Tensor], cotangents: list[Tensor]) -> tuple[Array, Array]:
     """‖t‖/‖w‖ and ‖t − t_k‖/‖t‖ for k = 0, 1, …, roots of means over random cotangents w."""
     squares = []
     for w in cotangents:
@@ -245,10 +240,6 @@ def _adjoint_facts(product: Step, cotangents: list[Tensor]) -> tuple[Any, Any]:
     mean = np.mean(squares, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :ADJOINT_TERMS] / mean[:, :1])
-
-
-def _part(x: Any, rows: Tensor) -> Any:
-    return x[rows]
 
 
 __all__ = ["measure"]

@@ -47,7 +47,10 @@ class PhaseDiagram(Shown):
 
 
 def phase_diagram(
-    make_model: Callable[[float, float], Any], gain: Sequence[float], injection: Sequence[float], norm: float = 1.0
+    make_model: Callable[[float, float], Any],
+    gain: Sequence[float],
+    injection: Sequence[float],
+    norm: float = 1.0,
 ) -> PhaseDiagram:
     """Contraction rates over a grid of two parameters.
 

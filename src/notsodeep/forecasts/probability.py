@@ -35,7 +35,10 @@ def _counts(name: str) -> tuple[Array, Array]:
     table = _table()
     networks = np.array(table["networks"], dtype=np.float64)
     known = {key: np.array(counts, dtype=np.float64) for key, counts in table["settled"].items()}
-    shares = {key: np.nan_to_num(counts) / (table["samples_per_network"] * networks) for key, counts in known.items()}
+    shares = {
+        key: np.nan_to_num(counts) / (table["samples_per_network"] * networks)
+        for key, counts in known.items()
+    }
     if name in shares:
         share, spread = shares[name], np.zeros_like(shares[name])
     else:
@@ -57,7 +60,11 @@ def settling_probability(name: str, rate: Array, width: int) -> tuple[Array, Arr
     table = _table()
     rates, widths = np.array(table["rates"]), np.log2(table["widths"])
     points = np.stack(
-        [np.clip(rate, rates[0], rates[-1]), np.full(len(rate), np.clip(np.log2(width), widths[0], widths[-1]))], axis=1
+        [
+            np.clip(rate, rates[0], rates[-1]),
+            np.full(len(rate), np.clip(np.log2(width), widths[0], widths[-1])),
+        ],
+        axis=1,
     )
     share, error = (RegularGridInterpolator((rates, widths), values)(points) for values in _counts(name))
     return np.asarray(share), np.asarray(error)

@@ -117,35 +117,36 @@ class Forecast(Shown):
     @cached_property
     def advice(self) -> str:
         """What to do, in sentences: steps, the largest safe σ_a², damping, tolerance and gradients."""
-        slowest = float(np.nanmax(self.rate)) if not np.isnan(self.rate).all() else np.inf
-        settled = np.asarray(self.settles)
-        parts = []
-        if settled.all():
-            counts = [f"{np.median(self.steps(tolerance)):.0f} reach {tolerance:g}" for tolerance in (1e-3, 1e-6)]
-            parts.append(f"All samples settle; slowest rate {slowest:.3g}. Median steps: {', '.join(counts)}.")
-        else:
-            parts.append(
-                f"{int((~settled).sum())} of {len(settled)} samples do not settle; slowest rate {slowest:.3g}."
-            )
+        settled, slowest = np.asarray(self.settles), float(np.nanmax(self.rate, initial=0.0))
+        late = int((~settled).sum())
+        parts = [f"{f'{late} of {len(settled)} samples do not settle' if late else 'All samples settle'}."]
+        if slowest:
+            parts.append(f"Slowest rate {slowest:.3g}.")
+        if not late:
+            counts = [
+                f"{np.median(self.steps(tolerance)):.0f} to {tolerance:g}" for tolerance in (1e-3, 1e-6)
+            ]
+            parts.append(f"Median steps: {' and '.join(counts)}.")
         if self.probability is not None and self.probability_error is not None:
             least = int(np.argmin(self.probability))
+            chance = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
             parts.append(
-                f"At width {self.width}, a network has an equilibrium with probability "
-                f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f} (least sample)."
+                f"Probability of an equilibrium at width {self.width}: {chance} (least of all samples)."
             )
         if self.initial is not None:
-            parts.append(f"At its random initialisation the rate would be {float(self.initial.rate.max()):.3g}.")
-        if self.safe_gain is not None:
-            gain, now, rate = self.safe_gain()
-            if np.isfinite(gain):
-                parts.append(f"sigma_a2 up to {gain:.3g} keeps the rate below {rate:g} (now {now:.3g}).")
+            parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
+        if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):
+            parts.append(
+                f"sigma_a2 up to {safe[0]:.3g} keeps the rate below {safe[2]:g} (now {safe[1]:.3g})."
+            )
         parts.append(self._damping_advice(slowest))
         if settled.any():
             rate = float(np.max(self.rate[settled]))
             # Steps are orthogonal to each other in a wide network: the error is the root of the sum of their squares.
-            tolerance = min(ACCURACY * np.sqrt(1.0 - rate**2) / max(rate, 1e-6), ACCURACY)
-            terms = next((k for k in range(1, 1000) if self.gradient.error(k)[settled].max() < GRADIENT_ACCURACY), None)
+            tolerance = ACCURACY * min(np.sqrt(1.0 - rate**2) / max(rate, 1e-6), 1.0)
             parts.append(f"A tolerance of {tolerance:.1g} gives equilibria to {100 * ACCURACY:g} %.")
+            errors = (self.gradient.error(k)[settled].max() for k in range(1, 1000))
+            terms = next((k for k, error in enumerate(errors, 1) if error < GRADIENT_ACCURACY), None)
             if terms is not None:
                 parts.append(f"A gradient of {terms} steps is within {100 * GRADIENT_ACCURACY:g} %.")
         return " ".join(parts)
@@ -154,15 +155,14 @@ class Forecast(Shown):
         """Whether z + η (f(z) − z) with η < 1 settles faster, from the eigenvalues where they are known."""
         if self.eigenvalues is None:
             return "Damping does not help: the eigenvalues of the Jacobian fill a disc around zero."
-        shares = np.linspace(0.05, 1.0, 96)
-        known = self.eigenvalues[~np.isnan(self.eigenvalues).any(axis=1)]
+        known, shares = self.eigenvalues[~np.isnan(self.rate)], np.linspace(0.05, 1.0, 96)[:, None, None]
         if not len(known):
-            return "Damping cannot be judged without an equilibrium."
-        damped = np.abs(1.0 - shares[:, None, None] + shares[:, None, None] * known).max(axis=(1, 2))
+            return "No equilibrium was found: damping cannot be judged."
+        damped = np.abs(1.0 - shares + shares * known).max(axis=(1, 2))
         best = int(damped.argmin())
-        if damped[best] < 0.97 * slowest:
-            return f"Damping helps: steps of {shares[best]:.2f} have rate {damped[best]:.3g}."
-        return "Damping does not help."
+        if damped[best] >= 0.97 * slowest:
+            return "Damping does not help."
+        return f"Damping helps: steps of {shares[best, 0, 0]:.2f} have rate {damped[best]:.3g}."
 
     def plot(self, ax: Any = None) -> Any:
         """Draw residuals and errors of the median sample against steps, with the range over samples; returns the Axes."""

@@ -66,7 +66,9 @@ def settled(name: str, sigma_a2: float, width: int, networks: int) -> tuple[int,
     options = SolverOptions(tolerance=TOLERANCE, max_steps=MAX_STEPS)
     model, count = DEQ(name, sigma_a2, INJECTION), 0
     for seed in range(networks):
-        net = DEQNet(model, DIMENSION, width, 1, seed=seed, solver=options, on_failure="ignore", train="readout")
+        net = DEQNet(
+            model, DIMENSION, width, 1, seed=seed, solver=options, on_failure="ignore", train="readout"
+        )
         with torch.no_grad():
             net.preactivations(rows)
         count += int((net.last_solve.residuals <= TOLERANCE).sum())
