@@ -42,6 +42,8 @@ CASES = {
     "graph": {"tanh": (0.4, 0.7, 0.9, 1.1), "relu": (0.4, 0.7, 0.9), "softplus": (0.6,)},
 }  # fmt: skip
 DRAWS = {256: 4, 1024: 3, 2048: 2}
+# Networks of images cost as much as many of rows.
+IMAGE_DRAWS = {256: 4, 1024: 1, 2048: 1}
 INJECTION, MAX_STEPS, GRADIENT_STEPS = 0.5, 400, 3
 # Distance of the rate from 1 below which a sample is at the edge.
 EDGE = 0.05
@@ -53,7 +55,7 @@ GRAPH = nsd.models.normalised_adjacency(
 def samples_of(kind: str) -> np.ndarray:
     """Samples with norms (of positions) between about 0.7 and 1.3."""
     rng = np.random.default_rng(0)
-    shape = {"rows": (6, 40), "sequences": (3, 8, 10), "images": (2, 8, 5, 5), "graph": (12, 20)}[kind]
+    shape = {"rows": (6, 40), "sequences": (3, 8, 8), "images": (2, 8, 4, 4), "graph": (12, 20)}[kind]
     X = rng.standard_normal(shape) / np.sqrt(shape[1])
     return X * np.linspace(0.7, 1.3, len(X)).reshape(-1, *[1] * (X.ndim - 1))
 
@@ -262,8 +264,8 @@ def main() -> None:
     raw = arguments.out.with_suffix(".json")
     rows = json.loads(raw.read_text()) if raw.exists() else []
     done = {row["case"] for row in rows}
-    widths = {256: 2} if arguments.quick else DRAWS
     for kind, activations in CASES.items():
+        widths = {256: 2} if arguments.quick else IMAGE_DRAWS if kind in ("sequences", "images") else DRAWS
         for activation, rates in activations.items():
             for rate in rates[1:2] if arguments.quick else rates:
                 case = f"{kind} {activation} {rate}"

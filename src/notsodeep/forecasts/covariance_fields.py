@@ -8,17 +8,16 @@ graph (1, nodes, nodes); several of them are stacked along the first axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Side
+from notsodeep.duals.dual import Dual
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment, second_moment_slope
-from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ, ConvDEQ, GraphDEQ
 from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Convolution
@@ -27,15 +26,15 @@ from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array
 
 # Steps and relative changes at which iterations for variances and for spectral radii end; growth that has no limit.
-MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-9, 1e6
-# Factor by which the variances of one `Dual` extend beyond those of plain iteration, and relative step of derivatives.
-MARGIN, STEP = 4.0, 1e-3
+MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-9, 1e5
+# Factor by which the variances of one `Dual` extend beyond those of plain iteration.
+MARGIN = 4.0
 # Terms of the adjoint's series that are computed; later ones follow the rate.
 ADJOINT_TERMS = 64
 _NONE = np.empty(0, dtype=np.intp)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Fields:
     """Fields of rows (one position) and of images (one number for each position).
 
@@ -43,15 +42,17 @@ class Fields:
         phi: the activation.
         feedback: σ_a².
         forcing: covariances that the input alone gives, a field.
-        mixing: the convolution; None for rows; of a graph the model and its features.
+        mixing: the convolution, or the propagation matrix of a graph; None for rows.
+        max_steps: most steps of the search for the equilibrium.
     """
 
     phi: Activation
     feedback: float
     forcing: Array
     mixing: Any = None
-    # Whether the linearised step is right for all covariances.
-    has_exact_tail = True
+    max_steps: int = MAX_STEPS
+    _dual: Dual | None = field(default=None, init=False, repr=False)
+    _range: tuple[float, float] = field(default=(np.inf, 0.0), init=False, repr=False)
 
     def mix(self, field: Array) -> Array:
         """𝒜 of a field."""
@@ -73,35 +74,36 @@ class Fields:
         """The sum over positions, (samples,): squared norms from a field of squares."""
         return np.asarray(field.sum(axis=1))
 
-    def on_diagonal(self, values: Array) -> Array:
-        """A field from one value for each position."""
-        return values
+    def outer(self, left: Array, right: Array) -> Array:
+        """The field of products of two values for each position."""
+        return left * right
 
-    @cached_property
-    def dual(self) -> Dual:
-        """F and F' over the variances that occur."""
-        seen = np.concatenate([self.variances(field).ravel() for field in (self.forcing, self.equilibrium)])
-        seen = seen[seen > 0.0]
-        return Dual(self.phi, np.array([seen.min() / MARGIN, seen.max() * MARGIN]))
+    def dual_over(self, *variances: Array) -> Dual:
+        """F and F' over a range that has these variances."""
+        seen = np.concatenate([part.ravel() for part in variances])
+        low, high = seen.min(where=seen > 0.0, initial=np.inf), seen.max(initial=0.0)
+        if self._dual is None or low < self._range[0] or high > self._range[1]:
+            self._range = min(low, self._range[0]) / MARGIN, max(high, self._range[1]) * MARGIN
+            self._dual = Dual(self.phi, np.array(self._range))
+        return self._dual
 
     def expectations(self, left: Array, right: Array, covariance: Array) -> tuple[Array, Array]:
         """F and F' of fields whose variables have variances `left` and `right`, (samples, positions)."""
-        sides = self.dual.rows(left.reshape(-1, 1)), self.dual.columns(right.reshape(-1, 1))
-        value, slope = self._tiles(*sides, covariance.reshape(-1, 1, 1))
-        return value.reshape(covariance.shape), slope.reshape(covariance.shape)
+        tiles = self._tiles(left.reshape(-1, 1), right.reshape(-1, 1), covariance.reshape(-1, 1, 1))
+        return tiles[0].reshape(covariance.shape), tiles[1].reshape(covariance.shape)
 
-    def _tiles(self, left: Side, right: Side, covariance: Array) -> Array:
-        found = np.empty((2, *covariance.shape))
-        evaluate(self.dual, left, right, np.ascontiguousarray(covariance), found[0], found[1], (_NONE, _NONE))
+    def _tiles(self, left: Array, right: Array, covariance: Array) -> Array:
+        dual, found = self.dual_over(left, right), np.empty((2, *covariance.shape))
+        sides = dual.rows(left), dual.columns(right)
+        evaluate(dual, *sides, np.ascontiguousarray(covariance), found[0], found[1], (_NONE, _NONE))
         return found
 
     def own_expectations(self, field: Array) -> tuple[Array, Array]:
         """F and F' of a step with itself, from moments of one variable."""
-        return moment_at(second_moment, self.phi, field), self.slope_energy(field)
-
-    def slope_energy(self, q: Array) -> Array:
-        """E[φ'²] at many variances."""
-        return moment_at(derivative_second_moment, self.phi, q)
+        return (
+            moment_at(second_moment, self.phi, field),
+            moment_at(derivative_second_moment, self.phi, field),
+        )
 
     @cached_property
     def equilibrium(self) -> Array:
@@ -112,13 +114,13 @@ class Fields:
         """
         if self.mixing is None:
             return contraction_rates(self.phi, self.feedback, self.forcing).variance
-        field, limit = self.forcing, LIMITLESS * (1.0 + float(self.forcing.max()))
-        for _ in range(MAX_STEPS):
-            moved = self.step(self.own_expectations(field)[0])
-            change, field = float(np.abs(moved - field).max()), moved
-            if change <= TOLERANCE * float(field.max()):
-                return field
-            if not float(field.max()) <= limit:
+        state, limit = self.forcing, LIMITLESS * (1.0 + float(self.forcing.max()))
+        for _ in range(self.max_steps):
+            moved = self.step(self.own_expectations(state)[0])
+            change, state = float(np.abs(moved - state).max()), moved
+            if change <= TOLERANCE * float(state.max()):
+                return state
+            if not float(state.max()) <= limit:
                 break
         raise ConvergenceError(
             "The variance of the pre-activations has no fixed point: signals grow from step to step.",
@@ -137,12 +139,12 @@ class Fields:
 
     def _radius(self, weights: Array) -> Array:
         """The spectral radius of field ↦ σ_a² 𝒜(weights ∘ field), by power iteration."""
-        field, radius = np.array(self.equilibrium), np.zeros(len(weights))
-        axes = tuple(range(1, field.ndim))
+        vector, radius = np.array(self.equilibrium), np.zeros(len(weights))
+        axes = tuple(range(1, vector.ndim))
         for _ in range(MAX_STEPS):
-            field = field / np.sqrt((field**2).sum(axis=axes, keepdims=True))
-            field = self.feedback * self.mix(weights * field)
-            radius, before = np.sqrt((field**2).sum(axis=axes)), radius
+            vector = vector / np.sqrt((vector**2).sum(axis=axes, keepdims=True))
+            vector = self.feedback * self.mix(weights * vector)
+            radius, before = np.sqrt((vector**2).sum(axis=axes)), radius
             if np.all(np.abs(radius - before) <= RADIUS_TOLERANCE * radius) or not radius.all():
                 break
         return radius
@@ -151,11 +153,15 @@ class Fields:
     def adjoint_terms(self) -> Array:
         """Squared norms of the terms (Jᵀ)^j w of the adjoint for random cotangents w, (samples, terms)."""
         slopes, terms = self.own_expectations(self.equilibrium)[1], []
-        field = self.on_diagonal(np.ones_like(self.variances(self.equilibrium)))
+        term = self._random_cotangent()
         for _ in range(1 if self.mixing is None else ADJOINT_TERMS):
-            terms.append(self.total(field))
-            field = self.feedback * self._mix_back(slopes * field)
+            terms.append(self.total(term))
+            term = self.feedback * self._mix_back(slopes * term)
         return np.stack(terms, axis=1)
+
+    def _random_cotangent(self) -> Array:
+        """The covariance of a random cotangent, independent at all positions."""
+        return np.ones_like(self.forcing)
 
     def _mix_back(self, field: Array) -> Array:
         """The adjoint of 𝒜, which for filters is 𝒜."""
@@ -165,19 +171,15 @@ class Fields:
 class GraphFields(Fields):
     """Fields of a graph, (1, nodes, nodes): all nodes settle together and are one sample."""
 
-    # Left out: how a change of norms changes the covariance of different nodes.
-    has_exact_tail = False
-
-    @property
-    def _matrix(self) -> Array:
-        return np.asarray(self.mixing[0].propagation)
-
     def mix(self, field: Array) -> Array:
         """S M Sᵀ."""
-        return np.asarray(self._matrix @ field @ self._matrix.T)
+        return np.asarray(self.mixing @ field @ self.mixing.T)
 
     def _mix_back(self, field: Array) -> Array:
-        return np.asarray(self._matrix.T @ field @ self._matrix)
+        return np.asarray(self.mixing.T @ field @ self.mixing)
+
+    def _random_cotangent(self) -> Array:
+        return np.eye(len(self.mixing))[None]
 
     def variances(self, field: Array) -> Array:
         """Variances of the nodes."""
@@ -191,13 +193,13 @@ class GraphFields(Fields):
         """The trace."""
         return np.asarray(self.variances(field).sum(axis=1))
 
-    def on_diagonal(self, values: Array) -> Array:
-        """A diagonal matrix."""
-        return np.asarray(np.eye(values.shape[1]) * values[:, None, :])
+    def outer(self, left: Array, right: Array) -> Array:
+        """All products of values of two nodes."""
+        return left[:, :, None] * right[:, None, :]
 
     def expectations(self, left: Array, right: Array, covariance: Array) -> tuple[Array, Array]:
         """F and F' of all pairs of nodes at two steps."""
-        value, slope = self._tiles(self.dual.rows(left), self.dual.columns(right), covariance)
+        value, slope = self._tiles(left, right, covariance)
         return value, slope
 
     def own_expectations(self, field: Array) -> tuple[Array, Array]:
@@ -208,22 +210,15 @@ class GraphFields(Fields):
         return value, slope
 
     @cached_property
-    def equilibrium(self) -> Array:
-        """Covariances of all pairs of nodes at the equilibrium."""
-        model, features = self.mixing
-        model = GraphDEQ(model.propagation, self.phi, self.feedback, model.sigma_b2, model.bias2)
-        return np.asarray(conjugate_kernel(model, features, of="preactivations"))[None]
-
-    @cached_property
     def norm_rate(self) -> Array:
         """The rate at which covariances return to the equilibrium."""
         limit = self.equilibrium
-        field, distance, rate = 1.01 * limit, 0.01 * float(np.linalg.norm(limit)), 0.0
+        state, distance, rate = 1.01 * limit, 0.01 * float(np.linalg.norm(limit)), 0.0
         while distance > 1e-7 * float(np.linalg.norm(limit)):
-            field = self.step(self.own_expectations(field)[0])
-            before, distance = distance, float(np.linalg.norm(field - limit))
+            state = self.step(self.own_expectations(state)[0])
+            before, distance = distance, float(np.linalg.norm(state - limit))
             rate, last = distance / before, rate
-            if abs(rate - last) <= STEP * rate**2:
+            if abs(rate - last) <= 1e-3 * rate**2:
                 break
         return np.full(1, rate)
 
@@ -251,7 +246,7 @@ def fields_of(model: Any, X: Any) -> Fields:
                 f"X has {len(samples)} rows and the graph {len(S)} nodes. Give a row for each node."
             )
         forcing = model.sigma_b2 * (S @ (samples @ samples.T) @ S.T) + model.bias2
-        fields = GraphFields(*variances, forcing[None], (model, samples))
+        fields = GraphFields(*variances, forcing[None], S)
     silent = np.flatnonzero(fields.total(fields.forcing) <= 0.0)
     if len(silent):
         raise InputError(
@@ -262,14 +257,10 @@ def fields_of(model: Any, X: Any) -> Fields:
 
 
 def _refuse_model(model: Any) -> None:
-    if hasattr(model, "deq"):
+    if hasattr(model, "layers") or hasattr(model, "deq"):
         raise InputError(
-            "A DEQ cut after some layers solves no equilibrium. Forecast the DEQ itself: model.deq."
-        )
-    if hasattr(model, "layers"):
-        raise InputError(
-            f"{type(model).__name__} is explicit: it solves no equilibrium and always takes its {len(model.layers)} "
-            "layers. Forecasts are for DEQ, ConvDEQ and GraphDEQ."
+            f"{type(model).__name__} is explicit: it solves no equilibrium and always takes its layers, one after the "
+            "other. Forecasts are for DEQ, ConvDEQ and GraphDEQ; of a DEQ cut at a depth take model.deq."
         )
     raise InputError(
         f"forecast takes a DEQ, ConvDEQ or GraphDEQ, a network of one, or a torch cell with z0=…; not "

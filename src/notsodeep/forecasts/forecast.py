@@ -23,10 +23,8 @@ NORMS = 24
 # Numbers of fields that are followed at once; steps of Anderson acceleration, and numbers that it keeps.
 CHUNK = 1 << 16
 ANDERSON_STEPS, KEPT = 80, 1 << 23
-# Residual from which on curves of graphs follow the rate.
-TAIL = 1e-4
-# Samples for which the largest safe σ_a² is sought.
-ADVISED = 8
+# Samples for which the largest safe σ_a² is sought, and steps within which their variances must settle.
+ADVISED, SEARCHED = 8, 600
 
 
 def forecast(
@@ -64,7 +62,7 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     fields = fields_of(model, X)
     spread, name = fields.spread_rate, model.activation.name
     rate = np.maximum(spread, fields.norm_rate)
-    residuals = _curves(_residuals, fields, max_steps)
+    residuals = _curves(residual_curve, fields, max_steps)
     errors = _curves(error_curve, fields, residuals.shape[1])
     errors = _joined([errors, residuals])[: len(rate)]
     errors[rate >= 1.0] = np.nan
@@ -76,16 +74,6 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
         anderson_curve=partial(_curves, _anderson, fields, max_steps),
         safe_gain=partial(_safe_gain, fields, safe_rate(name, width)),
     )  # fmt: skip
-
-
-def _residuals(fields: Fields, max_steps: int) -> Array:
-    """Residuals of plain iteration."""
-    curve = residual_curve(fields, max_steps)
-    rate = np.maximum(fields.spread_rate, fields.norm_rate)
-    if not fields.has_exact_tail and rate[0] < 1.0 and curve.min() < TAIL:
-        first = int(np.argmax(curve[0] < TAIL))
-        curve[0, first:] = curve[0, first] * rate[0] ** np.arange(curve.shape[1] - first)
-    return curve
 
 
 def _anderson(fields: Fields, max_steps: int) -> Array:
@@ -139,7 +127,7 @@ def _safe_gain(fields: Fields, safe: float) -> tuple[float, float, float]:
 
     def is_safe(gain: float) -> bool:
         try:
-            other = replace(fields, feedback=gain, forcing=some)
+            other = replace(fields, feedback=gain, forcing=some, max_steps=SEARCHED)
             return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= safe)
         except ConvergenceError:
             return False

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.forecasts.covariance_fields import STEP, Fields
+from notsodeep.forecasts.covariance_fields import Fields
 from notsodeep.validation import Array
 
 # Squared distances of pre-activations, relative to their variances, below which φ is linearised: F has 14 digits.
 LINEAR = 1e-8
-# The smallest residual that is followed.
-SMALLEST = 1e-12
+# Relative step of numerical derivatives.
+STEP = 1e-3
+# The residual at which curves end, and the smallest that is stated: below it there is only rounding.
+SMALLEST, FLOOR = 1e-12, 1e-13
 # Memory of Anderson acceleration, and the ridge of its linear system, as the solver of `nets` has them by default.
 MEMORY, RIDGE = 5, 2e-15
 
@@ -43,40 +45,54 @@ def _pair_curve(fields: Fields, steps: int, limit: Array | None) -> Array:
         value_cross = fields.expectations(q, q_second, cross)[0]
         square = value - value_cross - fields.transposed(value_cross) + value_second
         size = fields.variances(moved) / np.maximum(q_second, 1e-300)
-        along = 0.5 * (q - q_second)
-        square = _increments(fields, square, size, moved, slope, q_second, along, along)
-        curve.append(np.sqrt(np.maximum(fields.total(square), 0.0) / fields.total(value_second)))
+        change = 0.5 * (q / np.maximum(q_second, 1e-300) - 1.0)
+        square = _increments(fields, square, size, moved, second, slope, (q_second, q_second), (change, change))
+        curve.append(_root(fields.total(square) / fields.total(value_second)))
         first, cross = fields.step(value), fields.step(value_cross)
-        second, moved = (
-            fields.step(value_second) if limit is None else limit,
-            fields.feedback * fields.mix(square),
-        )
+        second = fields.step(value_second) if limit is None else limit
+        moved = fields.feedback * fields.mix(square)
     return np.stack(curve, axis=1)
 
 
-def _increments(
-    fields: Fields, exact: Array, size: Array, moved: Array, slope: Array, q: Array, own: Array, other: Array
-) -> Array:
-    """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for increments t, t' of pre-activations.
+def _root(square: Array) -> Array:
+    return np.sqrt(np.maximum(square, FLOOR**2))
 
-    Small increments have ⟨t, t'⟩ E[φ'φ'] + 2 cov(t, h) cov(t', h) dE[φ'²]/dq.
+
+def _increments(
+    fields: Fields,
+    exact: Array,
+    size: Array,
+    moved: Array,
+    covariance: Array,
+    slope: Array,
+    q: tuple[Array, Array],
+    change: tuple[Array, Array],
+) -> Array:
+    """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for increments t, t' of pre-activations h, h'.
+
+    A small increment is α h plus a part that is independent of h, which gives ⟨t, t'⟩ F' + α α' (M − cov(h, h') F')
+    with M = E[hφ'(h) h'φ'(h')], a second derivative of F in the scales of h and h'.
 
     Args:
         fields: the model.
-        exact: the expectation as a difference of values of F.
+        exact: the expectation as a difference of values of F, for increments that are not small.
         size: of the increments, squared and relative to the variances, (samples, positions).
         moved: ⟨t, t'⟩.
-        slope: E[φ'φ'].
-        q: variances of h.
-        own: cov(t, h).
-        other: cov(t', h').
+        covariance: cov(h, h').
+        slope: F' there.
+        q: variances of h and h'.
+        change: relative changes α and α' of the norms.
     """
     small = size.max(axis=1) < LINEAR
     if not small.any():
         return exact
-    ends = [fields.slope_energy(q * (1.0 + side * STEP)) for side in (1.0, -1.0)]
-    bend = (ends[0] - ends[1]) / np.maximum(2.0 * STEP * q, 1e-300)
-    linear = moved * slope + fields.on_diagonal(2.0 * own * other * bend)
+    ends = []
+    for one in (STEP, -STEP):
+        for other in (STEP, -STEP):
+            scaled = (1.0 + one) ** 2 * q[0], (1.0 + other) ** 2 * q[1]
+            ends.append(fields.expectations(*scaled, (1.0 + one) * (1.0 + other) * covariance)[0])
+    bend = (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * STEP**2)
+    linear = moved * slope + fields.outer(*change) * (bend - covariance * slope)
     return np.where(small.reshape(-1, *[1] * (exact.ndim - 1)), linear, exact)
 
 
@@ -109,7 +125,7 @@ class Anderson:
             images = np.zeros_like(self.states[0])
             images[: k + 1] = 1.0
             square = self._inner(images - self.states[k], images - self.states[k])
-            residuals.append(np.sqrt(np.maximum(square, 0.0) / norm))
+            residuals.append(_root(square / norm))
             if residuals[-1].max() <= SMALLEST:
                 break
             self.states[k + 1] = images
@@ -141,18 +157,29 @@ class Anderson:
             )
         steps = np.diff(self.states[: k + 1], axis=0, prepend=0.0)
         moved = [fields.feedback * fields.mix(field) for field in self._products(steps[k], steps)]
-        self.sizes.append(fields.variances(moved[k]) / np.maximum(q, 1e-300))
-        along = [0.5 * (self.variances[j] - self.variances[max(j - 1, 0)]) for j in range(k + 1)]
-        for j in range(k + 1):
-            # ⟨f_{k−1}, f_j⟩ − ⟨f_{k−1}, f_{j−1}⟩, of the step before; the last one by symmetry.
-            before = self._earlier(k, j, value)
-            product = value[j] - (value[j - 1] if j else 0.0) - before
-            size = np.sqrt(np.maximum(self.sizes[k] * self.sizes[j], 0.0))
-            if j:
-                product = _increments(fields, product, size, moved[j], slope[j], q, along[k], along[j])
+        self.sizes.append(np.maximum(fields.variances(moved[k]), 0.0) / np.maximum(q, 1e-300))
+        products = [value[j] - (value[j - 1] if j else 0.0) - self._earlier(k, j, value) for j in range(k + 1)]
+        # Earlier increments have no weight in residuals.
+        recent = slice(max(1, k - 2 * MEMORY - 2), k + 1)
+        steps_back = range(k + 1)[recent]
+        if len(steps_back):
+            count = len(steps_back)
+            size = np.concatenate([np.sqrt(self.sizes[k] * self.sizes[j]) for j in steps_back])
+            scales = np.concatenate([q] * count), np.concatenate(self.variances[recent])
+            change = (
+                np.concatenate([self._change(k)] * count),
+                np.concatenate([self._change(j) for j in steps_back]),
+            )
+            fine = [np.concatenate(list(fields_of_pairs[recent])) for fields_of_pairs in (products, moved, covariance, slope)]
+            products[recent] = np.split(_increments(fields, fine[0], size, *fine[1:], scales, change), count)
+        for j, product in enumerate(products):
             self.gram[k, j], self.gram[j, k] = product, fields.transposed(product)
         self.values = list(value)
         return fields.total(value[k])
+
+    def _change(self, k: int) -> Array:
+        """The relative change of the norm of pre-activations at step k."""
+        return np.asarray(0.5 - 0.5 * self.variances[k - 1] / np.maximum(self.variances[k], 1e-300))
 
     def _earlier(self, k: int, j: int, value: Array) -> Any:
         """⟨f_{k−1}, g_j⟩ before step k, with f_{−1} = 0."""
