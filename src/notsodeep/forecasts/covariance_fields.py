@@ -27,8 +27,8 @@ from notsodeep.validation import Array
 
 # Steps and relative changes at which iterations for variances and for spectral radii end; growth that has no limit.
 MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-9, 1e5
-# Factor by which the variances of one `Dual` extend beyond those of plain iteration.
-MARGIN = 4.0
+# Factor by which the range of one `Dual` extends beyond the variances seen so far; relative step of derivatives.
+MARGIN, STEP = 4.0, 1e-3
 # Terms of the adjoint's series that are computed; later ones follow the rate.
 ADJOINT_TERMS = 64
 _NONE = np.empty(0, dtype=np.intp)
@@ -87,23 +87,51 @@ class Fields:
             self._dual = Dual(self.phi, np.array(self._range))
         return self._dual
 
-    def expectations(self, left: Array, right: Array, covariance: Array) -> tuple[Array, Array]:
-        """F and F' of fields whose variables have variances `left` and `right`, (samples, positions)."""
+    def expectations(self, left: Array, right: Array, covariance: Array) -> Array:
+        """F of fields whose variables have variances `left` and `right`, (samples, positions)."""
         tiles = self._tiles(left.reshape(-1, 1), right.reshape(-1, 1), covariance.reshape(-1, 1, 1))
-        return tiles[0].reshape(covariance.shape), tiles[1].reshape(covariance.shape)
+        return tiles[0].reshape(covariance.shape)
 
     def _tiles(self, left: Array, right: Array, covariance: Array) -> Array:
+        """F and F' of tiles."""
         dual, found = self.dual_over(left, right), np.empty((2, *covariance.shape))
         sides = dual.rows(left), dual.columns(right)
         evaluate(dual, *sides, np.ascontiguousarray(covariance), found[0], found[1], (_NONE, _NONE))
         return found
 
-    def own_expectations(self, field: Array) -> tuple[Array, Array]:
-        """F and F' of a step with itself, from moments of one variable."""
-        return (
-            moment_at(second_moment, self.phi, field),
-            moment_at(derivative_second_moment, self.phi, field),
-        )
+    def own_expectation(self, field: Array) -> Array:
+        """F of a step with itself, from moments of one variable."""
+        return moment_at(second_moment, self.phi, field)
+
+    @cached_property
+    def slopes(self) -> Array:
+        """F' at the equilibrium."""
+        return moment_at(derivative_second_moment, self.phi, self.equilibrium)
+
+    def small_products(self, moved: Array, change: Array, other: Array) -> Array:
+        """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for small increments t, t' of pre-activations at the equilibrium.
+
+        An increment is α h plus a part that is independent of h, which gives ⟨t, t'⟩ F' + α α' (M − Λ F') with
+        M = E[hφ'(h) h'φ'(h')].
+
+        Args:
+            moved: ⟨t, t'⟩.
+            change: α, the relative change of the norm, (samples, positions).
+            other: α'.
+        """
+        return np.asarray(moved * self.slopes + self.outer(change, other) * self._bend)
+
+    @cached_property
+    def _bend(self) -> Array:
+        """M − Λ F', M as the derivative of F in the scales of both variables."""
+        limit, ends = self.equilibrium, []
+        q = self.variances(limit)
+        for one, other in ((STEP, STEP), (STEP, -STEP), (-STEP, STEP), (-STEP, -STEP)):
+            scales = 1.0 + one, 1.0 + other
+            ends.append(
+                self.expectations(scales[0] ** 2 * q, scales[1] ** 2 * q, scales[0] * scales[1] * limit)
+            )
+        return (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * STEP**2) - limit * self.slopes
 
     @cached_property
     def equilibrium(self) -> Array:
@@ -116,7 +144,7 @@ class Fields:
             return contraction_rates(self.phi, self.feedback, self.forcing).variance
         state, limit = self.forcing, LIMITLESS * (1.0 + float(self.forcing.max()))
         for _ in range(self.max_steps):
-            moved = self.step(self.own_expectations(state)[0])
+            moved = self.step(self.own_expectation(state))
             change, state = float(np.abs(moved - state).max()), moved
             if change <= TOLERANCE * float(state.max()):
                 return state
@@ -130,7 +158,7 @@ class Fields:
     @cached_property
     def spread_rate(self) -> Array:
         """r of each sample: r² is the spectral radius of Δ ↦ σ_a² 𝒜(F'(Λ) ∘ Δ)."""
-        return np.sqrt(self._radius(self.own_expectations(self.equilibrium)[1]))
+        return np.sqrt(self._radius(self.slopes))
 
     @cached_property
     def norm_rate(self) -> Array:
@@ -152,11 +180,10 @@ class Fields:
     @cached_property
     def adjoint_terms(self) -> Array:
         """Squared norms of the terms (Jᵀ)^j w of the adjoint for random cotangents w, (samples, terms)."""
-        slopes, terms = self.own_expectations(self.equilibrium)[1], []
-        term = self._random_cotangent()
+        terms, term = [], self._random_cotangent()
         for _ in range(1 if self.mixing is None else ADJOINT_TERMS):
             terms.append(self.total(term))
-            term = self.feedback * self._mix_back(slopes * term)
+            term = self.feedback * self._mix_back(self.slopes * term)
         return np.stack(terms, axis=1)
 
     def _random_cotangent(self) -> Array:
@@ -197,17 +224,22 @@ class GraphFields(Fields):
         """All products of values of two nodes."""
         return left[:, :, None] * right[:, None, :]
 
-    def expectations(self, left: Array, right: Array, covariance: Array) -> tuple[Array, Array]:
-        """F and F' of all pairs of nodes at two steps."""
-        value, slope = self._tiles(left, right, covariance)
-        return value, slope
+    def expectations(self, left: Array, right: Array, covariance: Array) -> Array:
+        """F of all pairs of nodes at two steps."""
+        return np.asarray(self._tiles(left, right, covariance)[0])
 
-    def own_expectations(self, field: Array) -> tuple[Array, Array]:
-        """F and F' of all pairs of nodes at one step; a node with itself has moments of one variable."""
-        q, nodes = self.variances(field), np.arange(field.shape[1])
-        value, slope = self.expectations(q, q, field)
-        value[:, nodes, nodes], slope[:, nodes, nodes] = super().own_expectations(q)
-        return value, slope
+    def own_expectation(self, field: Array) -> Array:
+        """F of all pairs of nodes at one step."""
+        q = self.variances(field)
+        return _with_diagonal(self.expectations(q, q, field), moment_at(second_moment, self.phi, q))
+
+    @cached_property
+    def slopes(self) -> Array:
+        """F' of all pairs of nodes at the equilibrium."""
+        q = self.variances(self.equilibrium)
+        return _with_diagonal(
+            self._tiles(q, q, self.equilibrium)[1], moment_at(derivative_second_moment, self.phi, q)
+        )
 
     @cached_property
     def norm_rate(self) -> Array:
@@ -215,12 +247,19 @@ class GraphFields(Fields):
         limit = self.equilibrium
         state, distance, rate = 1.01 * limit, 0.01 * float(np.linalg.norm(limit)), 0.0
         while distance > 1e-7 * float(np.linalg.norm(limit)):
-            state = self.step(self.own_expectations(state)[0])
+            state = self.step(self.own_expectation(state))
             before, distance = distance, float(np.linalg.norm(state - limit))
             rate, last = distance / before, rate
             if abs(rate - last) <= 1e-3 * rate**2:
                 break
         return np.full(1, rate)
+
+
+def _with_diagonal(field: Array, values: Array) -> Array:
+    """The field with moments of one variable for each node with itself."""
+    nodes = np.arange(values.shape[1])
+    field[:, nodes, nodes] = values
+    return field
 
 
 def fields_of(model: Any, X: Any) -> Fields:
