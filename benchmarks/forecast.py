@@ -42,8 +42,8 @@ CASES = {
     "graph": {"tanh": (0.4, 0.7, 0.9, 1.1), "relu": (0.4, 0.7, 0.9), "softplus": (0.6,)},
 }  # fmt: skip
 DRAWS = {256: 4, 1024: 3, 2048: 2}
-# Networks of images cost as much as many of rows.
-IMAGE_DRAWS = {256: 4, 1024: 1, 2048: 1}
+# Networks of sequences and images cost as much as many of rows.
+IMAGE_DRAWS = {256: 3, 1024: 1}
 INJECTION, MAX_STEPS, GRADIENT_STEPS = 0.5, 400, 3
 # Distance of the rate from 1 below which a sample is at the edge.
 EDGE = 0.05

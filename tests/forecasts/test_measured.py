@@ -136,12 +136,12 @@ def test_bad_cells_are_refused_in_words():
     cases = [
         (lambda z, x: z[:, :2], {"z0": x}, "shape of z"),
         (lambda z, x: x, {"z0": x}, "differentiably"),
-        (lambda z, x: 0.5 * z, {"z0": x[:1]}, "one state for each sample"),
+        (lambda z, x: 0.5 * z, {"z0": x[:1]}, "one state per sample"),
         (lambda z, x: 0.5 * z, {"z0": torch.ones(2, 4, dtype=torch.int64)}, "floating-point"),
         (lambda z, x: 0.5 * z, {"z0": x * np.nan}, "NaN"),
         (nn.Linear(4, 4), {}, "together with z0"),
-        (DEQNet(nsd.DEQ("tanh", 0.5), 4, 8, 1), {"z0": x}, "Leave it out"),
-        (DEQNet(nsd.DEQ("tanh", 0.5), 4, 8, 1), {"width": 8}, "Leave it out"),
+        (DEQNet(nsd.DEQ("tanh", 0.5), 4, 8, 1), {"z0": x}, "leave it out"),
+        (DEQNet(nsd.DEQ("tanh", 0.5), 4, 8, 1), {"width": 8}, "leave it out"),
     ]
     for cell, options, words in cases:
         with pytest.raises(InputError, match=words):

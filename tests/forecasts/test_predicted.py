@@ -8,7 +8,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.probability import safe_rate, settling_probability
+from notsodeep.forecasts.probability import settling_probability
 from notsodeep.models import normalised_adjacency
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 
@@ -203,7 +203,6 @@ def test_the_probability_of_an_equilibrium():
         settling_probability("mish", rates[5:8], 200)[1].min()
         > settling_probability("tanh", rates[5:8], 200)[1].min()
     )
-    assert safe_rate("softplus", 128) < safe_rate("softplus", 2048) <= safe_rate("softplus", None) == 0.95
 
 
 def test_bad_input_is_refused_in_words():
@@ -238,7 +237,6 @@ def test_phase_diagrams():
         lambda a, b: nsd.DEQ("relu", a, b), gain=[0.5, 1.9, 2.1], injection=[0.2, 1.0], norm=3.0
     )
     np.testing.assert_allclose(d.rate, [[0.5, np.sqrt(0.95), np.inf]] * 2)
-    assert d.settles.tolist() == [[True, True, False]] * 2
     axes = d.plot()
     assert len(axes.collections) >= 2  # colours, and the line where the rate is 1
     same = nsd.phase_diagram(lambda a, b: nsd.ConvDEQ("relu", a, b), gain=[0.5], injection=[0.2])

@@ -8,6 +8,7 @@ graph (1, nodes, nodes); several of them are stacked along the first axis.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from notsodeep.duals.dual import Dual
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.moments import derivative_second_moment, second_moment, second_moment_slope
+from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.models import DEQ, ConvDEQ, GraphDEQ
 from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Convolution
@@ -26,9 +27,9 @@ from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array
 
 # Steps and relative changes at which iterations for variances and for spectral radii end; growth that has no limit.
-MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-9, 1e5
-# Factor by which the range of one `Dual` extends beyond the variances seen so far; relative step of derivatives.
-MARGIN, STEP = 4.0, 1e-3
+MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-7, 1e5
+# Factor by which the range of one `Dual` extends beyond the variances seen so far; relative steps of derivatives.
+MARGIN, STEP, NORM_STEP = 4.0, 1e-3, 1e-5
 # Terms of the adjoint's series that are computed; later ones follow the rate.
 ADJOINT_TERMS = 64
 _NONE = np.empty(0, dtype=np.intp)
@@ -111,35 +112,22 @@ class Fields:
     def small_products(self, moved: Array, change: Array, other: Array) -> Array:
         """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for small increments t, t' of pre-activations at the equilibrium.
 
-        An increment is α h plus a part that is independent of h, which gives ⟨t, t'⟩ F' + α α' (M − Λ F') with
-        M = E[hφ'(h) h'φ'(h')].
-
-        Args:
-            moved: ⟨t, t'⟩.
-            change: α, the relative change of the norm, (samples, positions).
-            other: α'.
+        With t = α h + a part that is independent of h (α: `change`, α': `other`, ⟨t, t'⟩: `moved`) it is
+        ⟨t, t'⟩ F' + α α' (M − Λ F'), M = E[hφ'(h) h'φ'(h')].
         """
         return np.asarray(moved * self.slopes + self.outer(change, other) * self._bend)
 
     @cached_property
     def _bend(self) -> Array:
         """M − Λ F', M as the derivative of F in the scales of both variables."""
-        limit, ends = self.equilibrium, []
-        q = self.variances(limit)
-        for one, other in ((STEP, STEP), (STEP, -STEP), (-STEP, STEP), (-STEP, -STEP)):
-            scales = 1.0 + one, 1.0 + other
-            ends.append(
-                self.expectations(scales[0] ** 2 * q, scales[1] ** 2 * q, scales[0] * scales[1] * limit)
-            )
-        return (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * STEP**2) - limit * self.slopes
+        limit, q, ends = self.equilibrium, self.variances(self.equilibrium), (1.0 + STEP, 1.0 - STEP)
+        corners = [self.expectations(a**2 * q, b**2 * q, a * b * limit) for a in ends for b in ends]
+        bend = (corners[0] - corners[1] - corners[2] + corners[3]) / (4.0 * STEP**2)
+        return np.asarray(bend - limit * self.slopes)
 
     @cached_property
     def equilibrium(self) -> Array:
-        """Covariances at the equilibrium.
-
-        Raises:
-            ConvergenceError: if the variance of the pre-activations has no stable fixed point.
-        """
+        """Covariances at the equilibrium; a ConvergenceError if variances have no stable fixed point."""
         if self.mixing is None:
             return contraction_rates(self.phi, self.feedback, self.forcing).variance
         state, limit = self.forcing, LIMITLESS * (1.0 + float(self.forcing.max()))
@@ -158,21 +146,22 @@ class Fields:
     @cached_property
     def spread_rate(self) -> Array:
         """r of each sample: r² is the spectral radius of Δ ↦ σ_a² 𝒜(F'(Λ) ∘ Δ)."""
-        return np.sqrt(self._radius(self.slopes))
+        return np.sqrt(self._radius(lambda field: self.feedback * self.mix(self.slopes * field), 1.0))
 
     @cached_property
     def norm_rate(self) -> Array:
-        """The rate of norms, the spectral radius of δ ↦ σ_a² 𝒜(|S'(q)| ∘ δ)."""
-        return self._radius(np.abs(second_moment_slope(self.phi, self.equilibrium)))
+        """The rate of norms, at which covariances return to the equilibrium."""
+        limit = self.equilibrium
+        return self._radius(lambda small: self.step(self.own_expectation(limit + small)) - limit, NORM_STEP)
 
-    def _radius(self, weights: Array) -> Array:
-        """The spectral radius of field ↦ σ_a² 𝒜(weights ∘ field), by power iteration."""
-        vector, radius = np.array(self.equilibrium), np.zeros(len(weights))
-        axes = tuple(range(1, vector.ndim))
+    def _radius(self, linear: Callable[[Array], Array], size: float) -> Array:
+        """The spectral radius of a linear map of fields, by power iteration with fields of this relative size."""
+        field, radius = np.array(self.equilibrium), np.zeros(len(self.forcing))
+        axes = tuple(range(1, field.ndim))
+        scale = size * np.sqrt((field**2).sum(axis=axes, keepdims=True))
         for _ in range(MAX_STEPS):
-            vector = vector / np.sqrt((vector**2).sum(axis=axes, keepdims=True))
-            vector = self.feedback * self.mix(weights * vector)
-            radius, before = np.sqrt((vector**2).sum(axis=axes)), radius
+            field = linear(field * scale / np.sqrt((field**2).sum(axis=axes, keepdims=True))) / scale
+            radius, before = np.sqrt((field**2).sum(axis=axes)), radius
             if np.all(np.abs(radius - before) <= RADIUS_TOLERANCE * radius) or not radius.all():
                 break
         return radius
@@ -231,45 +220,31 @@ class GraphFields(Fields):
     def own_expectation(self, field: Array) -> Array:
         """F of all pairs of nodes at one step."""
         q = self.variances(field)
-        return _with_diagonal(self.expectations(q, q, field), moment_at(second_moment, self.phi, q))
+        value = self.expectations(q, q, field)
+        np.fill_diagonal(value[0], super().own_expectation(q))
+        return value
 
     @cached_property
     def slopes(self) -> Array:
         """F' of all pairs of nodes at the equilibrium."""
         q = self.variances(self.equilibrium)
-        return _with_diagonal(
-            self._tiles(q, q, self.equilibrium)[1], moment_at(derivative_second_moment, self.phi, q)
-        )
-
-    @cached_property
-    def norm_rate(self) -> Array:
-        """The rate at which covariances return to the equilibrium."""
-        limit = self.equilibrium
-        state, distance, rate = 1.01 * limit, 0.01 * float(np.linalg.norm(limit)), 0.0
-        while distance > 1e-7 * float(np.linalg.norm(limit)):
-            state = self.step(self.own_expectation(state))
-            before, distance = distance, float(np.linalg.norm(state - limit))
-            rate, last = distance / before, rate
-            if abs(rate - last) <= 1e-3 * rate**2:
-                break
-        return np.full(1, rate)
-
-
-def _with_diagonal(field: Array, values: Array) -> Array:
-    """The field with moments of one variable for each node with itself."""
-    nodes = np.arange(values.shape[1])
-    field[:, nodes, nodes] = values
-    return field
+        slopes = self._tiles(q, q, self.equilibrium)[1]
+        np.fill_diagonal(slopes[0], moment_at(derivative_second_moment, self.phi, q))
+        return slopes
 
 
 def fields_of(model: Any, X: Any) -> Fields:
-    """The fields of a model on samples X.
-
-    Raises:
-        InputError: for samples that the model does not take, samples of norm zero, or a model without an equilibrium.
-    """
+    """The fields of a model on samples X; an InputError for samples of norm zero and models without equilibrium."""
+    if hasattr(model, "layers") or hasattr(model, "deq"):
+        raise InputError(
+            f"{type(model).__name__} is explicit: it solves no equilibrium and always takes its layers, one after the "
+            "other. Forecasts are for DEQ, ConvDEQ and GraphDEQ; of a DEQ cut at a depth take model.deq."
+        )
     if not isinstance(model, DEQ | ConvDEQ | GraphDEQ):
-        _refuse_model(model)
+        raise InputError(
+            "forecast takes a DEQ, ConvDEQ or GraphDEQ, a network of one, or a torch cell with z0=…; got "
+            f"{type(model).__name__}."
+        )
     samples, variances = model.check_samples(X), (model.activation, model.sigma_a2)
     if isinstance(model, ConvDEQ):
         convolution = Convolution(tuple(samples.shape[2:]), model.filter_size, model.padding)
@@ -293,18 +268,6 @@ def fields_of(model: Any, X: Any) -> Fields:
             "relative residuals are not defined. Remove them, or give the model a bias (bias2 > 0)."
         )
     return fields
-
-
-def _refuse_model(model: Any) -> None:
-    if hasattr(model, "layers") or hasattr(model, "deq"):
-        raise InputError(
-            f"{type(model).__name__} is explicit: it solves no equilibrium and always takes its layers, one after the "
-            "other. Forecasts are for DEQ, ConvDEQ and GraphDEQ; of a DEQ cut at a depth take model.deq."
-        )
-    raise InputError(
-        f"forecast takes a DEQ, ConvDEQ or GraphDEQ, a network of one, or a torch cell with z0=…; not "
-        f"{type(model).__name__}."
-    )
 
 
 __all__ = ["Fields", "GraphFields", "fields_of"]

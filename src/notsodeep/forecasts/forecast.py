@@ -1,4 +1,4 @@
-"""`forecast`: what a solver will do with a model, before a network exists (docs/theory.md, section 9)."""
+"""`forecast`: what a solver will do with a model, before a network exists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.probability import safe_rate, settling_probability
-from notsodeep.forecasts.result import Forecast, GradientForecast
+from notsodeep.forecasts.probability import settling_probability
+from notsodeep.forecasts.result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import Anderson, error_curve, residual_curve
 from notsodeep.validation import Array, as_count
 
@@ -42,25 +42,27 @@ def forecast(
         width: units of the network, for the probability that it has an equilibrium; None for the wide limit.
         z0: for a cell, the first state, the first axis counting samples.
         max_steps: most evaluations of the cell in `residuals`; counts of steps beyond it follow the rate.
-
-    Raises:
-        InputError: for samples that the model does not take, of norm zero or not finite, and for explicit networks.
-        ConvergenceError: if the variance of the pre-activations has no fixed point.
     """
     steps = as_count(max_steps, "max_steps")
-    if z0 is not None or hasattr(model, "parameters"):
-        from notsodeep.forecasts.measured import measure
+    if z0 is None and not hasattr(model, "parameters"):
+        return predict(model, X, width, steps)
+    if width is not None or (z0 is not None and hasattr(model, "spec")):
+        raise InputError("width is for models, and z0 for a cell of your own: leave it out.")
+    from notsodeep.forecasts.measured import measure_cell, measure_network
 
-        if width is not None:
-            raise InputError("width is for models: a network has its own. Leave it out.")
-        return measure(model, X, z0, steps)
-    return predict(model, X, width, steps)
+    if not (hasattr(model, "spec") and hasattr(model, "cell")):
+        return measure_cell(model, X, z0, steps)
+    try:
+        initial = predict(model.spec, X, None, steps)
+    except ConvergenceError:
+        initial = None
+    return measure_network(model, X, steps, initial)
 
 
 def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     """The forecast of a model in the wide limit."""
     fields = fields_of(model, X)
-    spread, name = fields.spread_rate, model.activation.name
+    spread = fields.spread_rate
     rate = np.maximum(spread, fields.norm_rate)
     residuals = _curves(residual_curve, fields, max_steps)
     errors = _curves(error_curve, fields, residuals.shape[1])
@@ -68,11 +70,11 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     errors[rate >= 1.0] = np.nan
     chance = error = None
     if width is not None:
-        chance, error = settling_probability(name, rate, as_count(width, "width"))
+        chance, error = settling_probability(model.activation.name, rate, as_count(width, "width"))
     return Forecast(
-        "predicted", str(model), rate, residuals, errors, _gradient(fields, spread), chance, error, width,
-        anderson_curve=partial(_curves, _anderson, fields, max_steps),
-        safe_gain=partial(_safe_gain, fields, safe_rate(name, width)),
+        "predicted", str(model), rate, residuals, errors, _gradient(fields, spread),
+        partial(_curves, _anderson, fields, max_steps), chance, error, width,
+        safe_gain=partial(_safe_gain, fields),
     )  # fmt: skip
 
 
@@ -104,9 +106,8 @@ def _curves(compute: Callable[[Fields, int], Array], fields: Fields, max_steps: 
 def _joined(parts: list[Array]) -> Array:
     """Curves below each other; shorter ones, which have reached rounding, are continued by their last value."""
     columns = max(part.shape[1] for part in parts)
-    return np.concatenate(
-        [np.pad(part, ((0, 0), (0, columns - part.shape[1])), mode="edge") for part in parts]
-    )
+    missing = [((0, 0), (0, columns - part.shape[1])) for part in parts]
+    return np.concatenate([np.pad(part, more, "edge") for part, more in zip(parts, missing, strict=True)])
 
 
 def _gradient(fields: Fields, rate: Array) -> GradientForecast:
@@ -120,27 +121,27 @@ def _gradient(fields: Fields, rate: Array) -> GradientForecast:
     return GradientForecast(norm, errors, np.where(settled, rate, 1.0))
 
 
-def _safe_gain(fields: Fields, safe: float) -> tuple[float, float, float]:
-    """The largest σ_a² at which no sample has a rate above `safe`, the present σ_a², and `safe`."""
+def _safe_gain(fields: Fields) -> tuple[float, float]:
+    """The largest σ_a² at which no sample has a rate above the safe one, and the present σ_a²."""
     order = np.argsort(fields.total(fields.forcing))
     some = fields.forcing[np.unique(order[np.linspace(0, len(order) - 1, ADVISED).astype(int)])]
 
     def is_safe(gain: float) -> bool:
         try:
             other = replace(fields, feedback=gain, forcing=some, max_steps=SEARCHED)
-            return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= safe)
+            return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= SAFE_RATE)
         except ConvergenceError:
             return False
 
     gains = np.geomspace(1e-3, 1e3, 13)
     above = next((i for i, gain in enumerate(gains) if not is_safe(gain)), None)
     if not above:
-        return (np.inf if above is None else 0.0), fields.feedback, safe
+        return (np.inf if above is None else 0.0), fields.feedback
     low, high = float(gains[above - 1]), float(gains[above])
     while high - low > 2e-3 * high:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if is_safe(middle) else (low, middle)
-    return low, fields.feedback, safe
+    return low, fields.feedback
 
 
 __all__ = ["forecast", "predict"]

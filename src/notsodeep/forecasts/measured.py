@@ -1,13 +1,7 @@
-"""Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis.
-
-Eigenvalues are those of the transposed Jacobian of each sample, whose products reverse-mode differentiation gives.
-Trained networks have complex leading pairs, so that power iteration alone would not do: Arnoldi's method, for all
-samples at once, from a vector that some power iterations have turned towards the leading eigenvectors.
-"""
+"""Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,75 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
 from notsodeep.forecasts.result import Forecast, GradientForecast
 from notsodeep.nets import EquilibriumNet, SolverOptions
+from notsodeep.nets.cell_analysis import CellProblem, adjoint_errors, leading_eigenvalues, relative_change
 from notsodeep.nets.fixed_point_solvers import solve
 from notsodeep.validation import Array
 
-# Power iterations before Arnoldi's method, dimension of its space, and eigenvalues that are kept.
-POWER_STEPS, KRYLOV, EIGENVALUES = 80, 40, 6
-# Terms of the adjoint's series, random cotangents, and states of a batch that are measured at once, in numbers.
-ADJOINT_TERMS, COTANGENTS, BATCH = 64, 2, 1 << 22
-
-Cell = Callable[[Tensor, Tensor], Tensor]
+# Random cotangents, and numbers in the states that are measured at once.
+COTANGENTS, BATCH = 2, 1 << 17
 
 
-class CellProblem:
-    """The samples of a cell as a problem for the solver of `nets`, which records the residual of every evaluation.
-
-    Args:
-        cell: cell(z, x) of states (samples, size).
-        x: its second argument.
-        first: z_1, where the solver starts.
-        residuals: one tensor for each evaluation, NaN for samples that were not evaluated.
-        rows: numbers of these samples among all.
-    """
-
-    def __init__(self, cell: Cell, x: Tensor, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
-        self.cell, self.x, self.first, self.residuals, self.rows = cell, x, first, residuals, rows
-        self.last = first
-
-    @classmethod
-    def of(cls, cell: Cell, x: Tensor, z0: Tensor) -> CellProblem:
-        """The problem of all samples; the evaluation at z_0 is the first that is recorded."""
-        first = cell(z0, x)
-        return cls(cell, x, first, [relative_change(z0, first)], torch.arange(len(z0), device=z0.device))
-
-    def start(self) -> Tensor:
-        """z_1."""
-        return self.first.clone()
-
-    def step(self, x: Tensor, out: Tensor) -> None:
-        """Evaluate the cell, and record its residual."""
-        out.copy_(self.cell(x, self.x))
-        self.residuals.append(torch.full_like(self.residuals[0], float("nan")))
-        self.residuals[-1][self.rows] = relative_change(x, out)
-        self.last = out.clone()
-
-    def solution(self, rows: Tensor) -> Tensor:
-        """The image of the last state."""
-        return self.last[rows]
-
-    def restrict(self, rows: Tensor) -> CellProblem:
-        """The same problem for some of the samples."""
-        part = CellProblem(self.cell, self.x[rows], self.first[rows], self.residuals, self.rows[rows])
-        part.last = self.last[rows]
-        return part
+def measure_network(net: EquilibriumNet, X: Any, max_steps: int, initial: Forecast | None) -> Forecast:
+    """Residuals, eigenvalues and gradients of a network on the samples X, beside the forecast of its model."""
+    x = torch.as_tensor(net.spec.check_samples(X), dtype=net.recurrent.dtype, device=net.recurrent.device)
+    start = net.recurrent.new_zeros(len(x), net.units * net.connection.count)
+    return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
 
 
-def relative_change(x: Tensor, image: Tensor) -> Tensor:
-    """‖f(x) − x‖/‖f(x)‖ of each sample; zero is its own fixed point."""
-    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
-    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
-
-
-def measure(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
-    """Residuals, eigenvalues and gradients of a network or cell on the samples X."""
-    if isinstance(model, EquilibriumNet):
-        if z0 is not None:
-            raise InputError("z0 is for a cell of your own: a network starts at zero. Leave it out.")
-        return _measure_network(model, model.spec.check_samples(X), max_steps)
+def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
+    """Residuals, eigenvalues and gradients of a cell on the samples X."""
     if not callable(model) or z0 is None:
         raise InputError(
             f"forecast of {type(model).__name__}: give a network of notsodeep.nets that solves an equilibrium, or a "
@@ -95,44 +40,30 @@ def measure(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
         raise InputError(f"z0 must be floating-point numbers (samples, …); got shape {tuple(start.shape)}.")
     if x.shape[:1] != start.shape[:1]:
         raise InputError(
-            f"X has shape {tuple(x.shape)}, z0 {len(start)} samples: give one state for each sample."
+            f"X has shape {tuple(x.shape)} and z0 {tuple(start.shape)}: give one state per sample."
         )
     if not all(bool(torch.isfinite(tensor).all()) for tensor in (start, x)):
         raise InputError("X or z0 has NaN or infinite entries. Remove those samples.")
-    shape = start.shape[1:]
+    shape = tuple(start.shape[1:])
 
     def cell(z: Tensor, inputs: Tensor) -> Tensor:
         image = model(z.reshape(len(z), *shape), inputs)
         if not isinstance(image, Tensor) or image.shape != (len(z), *shape):
-            got = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
-            raise InputError(
-                f"cell(z, x) must return a tensor of the shape of z, {(len(z), *shape)}; got {got}."
-            )
+            got = tuple(image.shape[1:]) if isinstance(image, Tensor) else type(image).__name__
+            raise InputError(f"cell(z, x) must return a tensor of the shape of z, {shape}; got {got}.")
         return image.flatten(1)
 
     name = getattr(model, "__name__", type(model).__name__)
-    return _measured(cell, x, start.flatten(1), f"cell {name} with {shape.numel()} numbers", max_steps, None)
+    return _measured(cell, x, start.flatten(1), f"cell {name} with states {shape}", max_steps, None)
 
 
-def _measure_network(net: EquilibriumNet, samples: Any, max_steps: int) -> Forecast:
-    from notsodeep.forecasts.forecast import predict
-
-    x = torch.as_tensor(samples, dtype=net.recurrent.dtype, device=net.recurrent.device)
-    try:
-        initial = predict(net.spec, samples, None, max_steps)
-    except (ConvergenceError, InputError):
-        initial = None
-    start = net.recurrent.new_zeros(len(x), net.units * net.connection.count)
-    return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
-
-
-def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
+def _measured(cell: Any, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
     with torch.no_grad():
         options = SolverOptions(max_steps=max(max_steps, 200))
         limit, report = solve(CellProblem.of(cell, x, z0), options)
         residuals, errors = _curves(cell, x, z0, limit, max_steps)
     lost = ~(report.residuals <= report.tolerance).cpu().numpy()
-    at_once = max(1, BATCH // (KRYLOV * z0.shape[1]))
+    at_once = max(1, BATCH // z0.shape[1])
     parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
     facts = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
     eigenvalues, norms, truncated = (np.concatenate(group) for group in zip(*facts, strict=True))
@@ -145,12 +76,12 @@ def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, ini
         np.where(settled, rate, 1.0),
     )
     return Forecast(
-        "measured", words, rate, residuals, errors, gradient, eigenvalues=eigenvalues, initial=initial,
-        anderson_curve=partial(_anderson, cell, x, z0, max_steps),
+        "measured", words, rate, residuals, errors, gradient, partial(_anderson, cell, x, z0, max_steps),
+        eigenvalues=eigenvalues, initial=initial,
     )  # fmt: skip
 
 
-def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
+def _curves(cell: Any, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
     """Residuals and errors of plain iteration, (samples, steps), until all residuals are rounding."""
     rounding, scale = 4.0 * torch.finfo(z.dtype).eps, torch.linalg.vector_norm(limit, dim=1)
     columns: list[tuple[Tensor, Tensor]] = []
@@ -162,7 +93,7 @@ def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> 
     return residuals.cpu().numpy(), errors.double().cpu().numpy()
 
 
-def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
+def _anderson(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Array:
     """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
     options = SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps)
     with torch.no_grad():
@@ -171,75 +102,20 @@ def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
     return torch.stack(problem.residuals, dim=1).cpu().numpy()[:, :max_steps]
 
 
-# --- the Jacobian at the equilibrium ----------------------------------------------------------------------------------
-
-
-def _jacobian_facts(cell: Cell, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
+def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
     """Leading eigenvalues, growth of the adjoint, and errors of its truncations, of each sample."""
     with torch.enable_grad():
         z = limit.detach().requires_grad_()
         image = cell(z, x)
+    if not image.requires_grad:
+        raise InputError("cell(z, x) does not depend on z differentiably: its Jacobian cannot be measured.")
 
     def transposed(v: Tensor) -> Tensor:
         return torch.autograd.grad(image, z, v, retain_graph=True)[0]
 
-    if not image.requires_grad:
-        raise InputError("cell(z, x) does not depend on z differentiably: its Jacobian cannot be measured.")
-    generator = torch.Generator().manual_seed(0)
-    draws = [
-        torch.randn(limit.shape, generator=generator, dtype=torch.float64).to(limit)
-        for _ in range(COTANGENTS)
-    ]
-    return (_leading_eigenvalues(transposed, draws[0]), *_adjoint_facts(transposed, draws))
+    shape, generator = (COTANGENTS, *limit.shape), torch.Generator().manual_seed(0)
+    draws = torch.randn(shape, generator=generator, dtype=torch.float64).to(limit)
+    return (leading_eigenvalues(transposed, draws[0]), *adjoint_errors(transposed, list(draws)))
 
 
-def _leading_eigenvalues(product: Callable[[Tensor], Tensor], v: Tensor) -> Any:
-    """Eigenvalues of largest modulus of each sample, (samples, some), complex."""
-    size = v.shape[1]
-    if size > KRYLOV:
-        for _ in range(POWER_STEPS):
-            image = product(v)
-            norm = torch.linalg.vector_norm(image, dim=1, keepdim=True)
-            v = torch.where(norm > 0.0, image / norm.clamp_min(torch.finfo(v.dtype).tiny), v)
-    dimension = min(size, KRYLOV)
-    basis = v.new_zeros(len(v), dimension + 1, size)
-    hessenberg = np.zeros((len(v), dimension + 1, dimension))
-    basis[:, 0] = v / torch.linalg.vector_norm(v, dim=1, keepdim=True)
-    for j in range(dimension):
-        image = product(basis[:, j])
-        size_before = torch.linalg.vector_norm(image, dim=1)
-        # Twice is enough (Kahan and Parlett).
-        for _ in range(2):
-            onto = torch.einsum("bkd,bd->bk", basis[:, : j + 1], image)
-            image = image - torch.einsum("bk,bkd->bd", onto, basis[:, : j + 1])
-            hessenberg[:, : j + 1, j] += onto.double().cpu().numpy()
-        left = torch.linalg.vector_norm(image, dim=1)
-        # An invariant space: nothing but rounding is left, and the eigenvalues so far are exact.
-        left = torch.where(
-            left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, torch.zeros_like(left)
-        )
-        hessenberg[:, j + 1, j] = left.double().cpu().numpy()
-        basis[:, j + 1] = torch.where(left[:, None] > 0.0, image / left[:, None].clamp_min(1e-300), 0.0)
-    values = np.linalg.eigvals(hessenberg[:, :dimension]).astype(np.complex128)
-    order = np.argsort(-np.abs(values), axis=1)[:, :EIGENVALUES]
-    return np.take_along_axis(values, order, axis=1)
-
-
-def _adjoint_facts(product: Callable[[Tensor], Tensor], cotangents: list[Tensor]) -> tuple[Array, Array]:
-    """‖t‖/‖w‖ and ‖t − t_k‖/‖t‖ for k = 0, 1, …, roots of means over random cotangents w."""
-    squares = []
-    for w in cotangents:
-        terms = [w.double()]
-        for _ in range(2 * ADJOINT_TERMS - 1):
-            terms.append(product(terms[-1].to(w)).double())
-        rest, sizes = torch.zeros_like(terms[0]), []
-        for term in reversed(terms):
-            rest = rest + term
-            sizes.append(rest.square().sum(dim=1))
-        squares.append(torch.stack([*sizes[::-1], w.double().square().sum(dim=1)], dim=1).cpu().numpy())
-    mean = np.mean(squares, axis=0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :ADJOINT_TERMS] / mean[:, :1])
-
-
-__all__ = ["measure"]
+__all__ = ["measure_cell", "measure_network"]

@@ -22,22 +22,15 @@ class PhaseDiagram(Shown):
     Attributes:
         gain: first arguments, along columns.
         injection: second arguments, along rows.
-        rate: (injections, gains): factor per step of a small error; infinite where the variance of the
+        rate: factor per step of a small error, (injections, gains); infinite where the variance of the
             pre-activations has no fixed point.
         norm: ‖x‖.
-        model: the first model, in words.
     """
 
     gain: Array
     injection: Array
     rate: Array
     norm: float
-    model: str
-
-    @property
-    def settles(self) -> Any:
-        """Whether plain iteration settles."""
-        return self.rate < 1.0
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the rates as colours, with the line where the rate is 1; returns the Axes."""
@@ -64,27 +57,20 @@ def phase_diagram(
     columns, rows = as_floats(gain, "gain", ndim=1), as_floats(injection, "injection", ndim=1)
     if not len(columns) or not len(rows):
         raise InputError("gain and injection need at least one value each.")
-    square = as_number(norm, "norm", positive=True) ** 2
-    models = [[_dense(make_model(float(a), float(b))) for a in columns] for b in rows]
-    rate = np.array([[_rate(model, square) for model in line] for line in models])
-    return PhaseDiagram(columns, rows, rate, float(norm), str(models[0][0]))
+    length = as_number(norm, "norm", positive=True)
+    rate = [[_rate(make_model(float(a), float(b)), length) for a in columns] for b in rows]
+    return PhaseDiagram(columns, rows, np.array(rate), length)
 
 
-def _dense(model: Any) -> DEQ:
+def _rate(model: Any, norm: float) -> float:
     dense = getattr(model, "dense", model)
     if not isinstance(dense, DEQ):
-        raise InputError(
-            f"make_model(gain, injection) must return a DEQ, ConvDEQ or GraphDEQ, not {type(model).__name__}."
-        )
-    return dense
-
-
-def _rate(model: DEQ, square: float) -> float:
-    forcing = model.sigma_b2 * square + model.bias2
+        raise InputError(f"make_model must return a DEQ, ConvDEQ or GraphDEQ, not {type(model).__name__}.")
+    forcing = dense.sigma_b2 * norm**2 + dense.bias2
     if forcing <= 0.0:
         raise InputError("Without injection and bias the state stays at zero: give injection > 0.")
     try:
-        return float(contraction_rates(model.activation, model.sigma_a2, forcing).slowest)
+        return float(contraction_rates(dense.activation, dense.sigma_a2, forcing).slowest)
     except ConvergenceError:
         return np.inf
 

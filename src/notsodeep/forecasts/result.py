@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,8 @@ from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_count, one_of
 
 SOLVERS = ("iteration", "anderson")
-# Relative error of the equilibrium for which `advice` states a tolerance, and of the gradient for which it counts steps.
-ACCURACY, GRADIENT_ACCURACY = 1e-3, 0.1
+# What `advice` aims at: relative errors of the equilibrium and of the gradient, and a rate that leaves a margin.
+ACCURACY, GRADIENT_ACCURACY, SAFE_RATE = 1e-3, 0.1, 0.95
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,11 +58,13 @@ class Forecast(Shown):
             residual that `DEQNet` reports after s steps is column s, because it starts at z_1.
         errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium.
         gradient: the adjoint and truncated gradients.
+        anderson_curve: computes `anderson_residuals`, when they are needed.
         probability: of an equilibrium of a network of this width, (n,); None without a width.
         probability_error: standard error of the probability; None without a width.
         width: m; None for the wide limit.
         eigenvalues: leading eigenvalues of the Jacobian of each sample, (n, some), measured only.
         initial: of a measured network, the forecast for its random initialisation, where its model is known.
+        safe_gain: computes the largest safe σ_a² and the present one; predicted only.
     """
 
     source: str
@@ -71,13 +73,13 @@ class Forecast(Shown):
     residuals: Array
     errors: Array
     gradient: GradientForecast
+    anderson_curve: Callable[[], Array]
     probability: Array | None = None
     probability_error: Array | None = None
     width: int | None = None
     eigenvalues: Any = None
     initial: Forecast | None = None
-    anderson_curve: Callable[[], Array] | None = field(default=None, repr=False)
-    safe_gain: Callable[[], tuple[float, float, float]] | None = field(default=None, repr=False)
+    safe_gain: Callable[[], tuple[float, float]] | None = None
 
     @property
     def settles(self) -> Any:
@@ -87,8 +89,6 @@ class Forecast(Shown):
     @cached_property
     def anderson_residuals(self) -> Array:
         """The residuals of Anderson acceleration with memory 5, as `residuals`; from z_1 on, as `DEQNet` does."""
-        if self.anderson_curve is None:
-            raise InputError("This forecast has no curve of Anderson acceleration.")
         return self.anderson_curve()
 
     def steps(self, tolerance: float, solver: str = "iteration") -> Array:
@@ -123,22 +123,16 @@ class Forecast(Shown):
         if slowest:
             parts.append(f"Slowest rate {slowest:.3g}.")
         if not late:
-            counts = [
-                f"{np.median(self.steps(tolerance)):.0f} to {tolerance:g}" for tolerance in (1e-3, 1e-6)
-            ]
+            counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
             parts.append(f"Median steps: {' and '.join(counts)}.")
         if self.probability is not None and self.probability_error is not None:
             least = int(np.argmin(self.probability))
             chance = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
-            parts.append(
-                f"Probability of an equilibrium at width {self.width}: {chance} (least of all samples)."
-            )
+            parts.append(f"Probability of an equilibrium at width {self.width}: {chance} (worst sample).")
         if self.initial is not None:
             parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
         if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):
-            parts.append(
-                f"sigma_a2 up to {safe[0]:.3g} keeps the rate below {safe[2]:g} (now {safe[1]:.3g})."
-            )
+            parts.append(f"sigma_a2 up to {safe[0]:.3g} keeps rates below {SAFE_RATE:g} (now {safe[1]:.3g}).")
         parts.append(self._damping_advice(slowest))
         if settled.any():
             rate = float(np.max(self.rate[settled]))
@@ -165,42 +159,25 @@ class Forecast(Shown):
         return f"Damping helps: steps of {shares[best, 0, 0]:.2f} have rate {damped[best]:.3g}."
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw residuals and errors of the median sample against steps, with the range over samples; returns the Axes."""
+        """Draw residuals and errors of the median sample by step, with the range over samples; returns the Axes."""
         from notsodeep.figures import plot_forecast
 
         return plot_forecast(self, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values; infinite and undefined ones are None."""
-        arrays = {
-            "rate": self.rate, "settles": self.settles, "residuals": self.residuals, "errors": self.errors,
-            "steps_1e-3": self.steps(1e-3), "steps_1e-6": self.steps(1e-6),
-            "adjoint_norm": self.gradient.adjoint_norm, "gradient_error_1": self.gradient.error(1),
-            "probability": self.probability, "probability_error": self.probability_error,
-        }  # fmt: skip
-        return {
-            "source": self.source, "model": self.model, "width": self.width,
-            **{name: _plain(values) for name, values in arrays.items()}, "advice": self.advice,
-        }  # fmt: skip
-
-    def __str__(self) -> str:
-        return f"{self.model}, {self.source}. {self.advice}"
+        arrays = {name: getattr(self, name) for name in ("rate", "settles", "residuals", "errors")}
+        arrays |= {"steps_1e-3": self.steps(1e-3), "steps_1e-6": self.steps(1e-6)}
+        arrays |= {"adjoint_norm": self.gradient.adjoint_norm, "gradient_error_1": self.gradient.error(1)}
+        if self.probability is not None:
+            arrays |= {"probability": self.probability, "probability_error": self.probability_error}
+        words = {name: getattr(self, name) for name in ("source", "model", "width", "advice")}
+        return words | {key: np.where(np.isfinite(each), each, None).tolist() for key, each in arrays.items()}
 
     def _facts(self) -> dict[str, Any]:
-        return {
-            "source": self.source, "model": self.model, "samples": len(self.rate),
-            "settles": f"{int(np.sum(self.settles))} of {len(self.rate)}", "rate": float(np.nanmax(self.rate)),
-            "width": self.width,
-        }  # fmt: skip
+        settled = f"{int(np.sum(self.settles))} of {len(self.rate)}"
+        facts = {"source": self.source, "model": self.model, "settles": settled}
+        return facts | {"rate": float(np.max(self.rate)), "width": self.width}
 
 
-def _plain(values: Any) -> Any:
-    if values is None:
-        return None
-    array = np.asarray(values)
-    if array.dtype == bool:
-        return array.tolist()
-    return np.where(np.isfinite(array), array, None).tolist()
-
-
-__all__ = ["Forecast", "GradientForecast"]
+__all__ = ["SAFE_RATE", "Forecast", "GradientForecast"]
