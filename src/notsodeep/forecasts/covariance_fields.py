@@ -152,6 +152,8 @@ class Fields:
     def norm_rate(self) -> Array:
         """The rate of norms, at which covariances return to the equilibrium."""
         limit = self.equilibrium
+        if self.mixing is None:
+            return np.abs(contraction_rates(self.phi, self.feedback, self.forcing).norm[:, 0])
         return self._radius(lambda small: self.step(self.own_expectation(limit + small)) - limit, NORM_STEP)
 
     def _radius(self, linear: Callable[[Array], Array], size: float) -> Array:
