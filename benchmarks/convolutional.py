@@ -1,4 +1,4 @@
-"""Kernels of convolutional equilibrium models on CIFAR-10: time for each entry, with the evidence beside it.
+"""Kernels of convolutional equilibrium models on CIFAR-10: time per entry, and errors.
 
     python benchmarks/convolutional.py                              # flatten 32×32 and pool 16×16, every activation
     python benchmarks/convolutional.py --activation relu tanh --readout flatten
@@ -30,7 +30,7 @@ ACTIVATIONS = (
 
 
 def activation(name: str) -> nsd.Activation:
-    """A built-in activation, or a function that is known by its values."""
+    """A built-in activation, or a custom function."""
     if name == "callable":
         return nsd.custom_activation(lambda x: x * np.exp(-(x**2) / 4))
     return nsd.activation(name)

@@ -1,4 +1,4 @@
-"""The section "data" of run.py: CK+NTK of every built-in activation on data as people have them.
+"""The section "data" of run.py: CK and NTK of every built-in activation on real data.
 
 Real images and features scaled to norm 1, raw (0…1 and 0…255), standardised by column and with unit rows;
 scikit-learn's small tables as they are; rows shifted by a constant; nearly parallel rows; close to the limit of
@@ -87,7 +87,7 @@ COMPARED = 2
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, what is asked of them (a ratio to the product, or seconds of the first call) and of which models."""
+    """Rows, their limit (a ratio to the product, or seconds of the first call) and the models."""
 
     data: str
     rows: np.ndarray
@@ -189,7 +189,7 @@ def measure(case: Case, name: str, feedback: float, repeats: int) -> Row:
 
 
 def _seconds(task: Callable[[], Any]) -> float:
-    """Processor time of one call: unlike that of the clock it does not count what else the machine does."""
+    """Processor time of one call, which other processes do not affect."""
     begin = time.process_time()
     task()
     return time.process_time() - begin
@@ -197,7 +197,7 @@ def _seconds(task: Callable[[], Any]) -> float:
 
 @dataclass(frozen=True)
 class Selection:
-    """What of the section is measured, and where measurements are kept.
+    """The measurements of the section, and where they are stored.
 
     Attributes:
         activations: names; empty for all.

@@ -1,4 +1,4 @@
-"""Kernel ridge with the kernels of DEQs beside the Gaussian kernel, and what the cheaper estimators keep of it.
+"""Kernel ridge with kernels of DEQs, compared with the Gaussian kernel and with cheaper estimators.
 
   python benchmarks/estimators.py                       everything (under 15 minutes on two cores)
   python benchmarks/estimators.py --quick               everything small, to see that it runs
@@ -87,7 +87,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Size:
-    """How many rows to train, test and choose on, and how many random features."""
+    """Number of rows for training, testing and model selection, and number of random features."""
 
     train: int
     test: int
@@ -173,7 +173,7 @@ def chosen_and_measured(candidate: Candidate, train: Any, test: Any, choose: int
 
 
 def chosen(candidate: Candidate, train: Any, choose: int) -> tuple[Any, Row]:
-    """The estimator with the parameters that do best on `choose` of the training rows, and how they were found."""
+    """Select the best parameters on `choose` of the training rows."""
     # `load` keeps the published order, in which neighbouring rows may be alike.
     part = np.random.default_rng(0).permutation(len(train.X))[:choose]
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -221,7 +221,7 @@ def report(provenance: Row, results: dict[str, list[Row]]) -> str:
 
 
 def _percent(row: Row) -> Row:
-    """Accuracies as they are read: 97.35 %, not 0.974."""
+    """Format accuracies as percentages: 97.35 %."""
     return {key: f"{value:.2%}" if "accuracy" in key else value for key, value in row.items()}
 
 

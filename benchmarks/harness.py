@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turn, the state of the machine, memory, results written whole."""
+"""Common parts of the benchmarks: interleaved timing, state of the machine, memory, atomic writing of results."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def memory_bytes(field: str) -> int | None:
 
 
 def reset_peak() -> bool:
-    """Bring VmHWM down to what is resident now, so that importing and compiling do not count."""
+    """Reset VmHWM to the resident size, to exclude imports and compilation."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
         return True
@@ -105,7 +105,7 @@ def resident_now() -> int | None:
 
 
 def extra_megabytes(task: Callable[[], Any]) -> float | None:
-    """Highest resident memory of a call minus that before it; None where the system does not tell."""
+    """Peak resident memory of a call minus that before it; None if the system does not report it."""
     before = resident_now()
     result = task()
     peak = memory_bytes("VmHWM")
@@ -118,7 +118,7 @@ PACKAGES = ("notsodeep", "numpy", "scipy", "numba", "llvmlite")
 
 
 def machine() -> Row:
-    """Processor, cores, memory, system: what a time means nothing without."""
+    """Describe the machine: processor, cores, memory, system."""
     return {
         "processor": _from_proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -186,7 +186,7 @@ def load_average() -> list[float] | None:
 
 
 class Provenance:
-    """Who measured what, when, and how busy the machine was at both ends."""
+    """Provenance of a measurement: versions, time, and load of the machine before and after."""
 
     def __init__(self) -> None:
         self._start = datetime.now(UTC)
@@ -207,7 +207,7 @@ class Provenance:
 
 # --- writing -----------------------------------------------------------------------------------------
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all: an interrupted run leaves the previous result as it was."""
+    """Write a file atomically: an interrupted run keeps the previous result."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
@@ -222,7 +222,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def filled(text: str, start: str, end: str, content: str) -> str:
-    """The text with `content` between two marks, whatever stood there before; the marks stay."""
+    """Replace the text between two marks by `content`."""
     before, rest = text.split(start)
     _, after = rest.split(end)
     return f"{before}{start}\n\n{content.strip()}\n\n{end}{after}"
@@ -232,7 +232,7 @@ LIMITS = "limits"  # a row may carry {column: largest value wanted} under this k
 
 
 def cell(row: Row, column: str) -> str:
-    """What stands in the table: the value, and how it compares with its limit when it has one."""
+    """Format a value for the table, with its limit if it has one."""
     value, limit = row.get(column), row.get(LIMITS, {}).get(column)
     if limit is None or value is None:
         return show(value)

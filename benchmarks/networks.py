@@ -1,4 +1,4 @@
-"""What a DEQ costs beside its explicit twin of the same width, and that its memory does not grow with iterations.
+"""Cost of a DEQ compared with its explicit twin of the same width; its memory does not grow with iterations.
 
   python benchmarks/networks.py                    everything (about 20 minutes on two quiet cores)
   python benchmarks/networks.py --quick            everything small, to see that it runs; its times mean nothing
@@ -59,7 +59,7 @@ SIGMA_A2, TAU0 = 0.2, 1.0
 BATCH, FEATURES, OUTPUTS = 256, 784, 10
 EPOCH = math.ceil(60_000 / BATCH)
 TWINS = {"tanh": "hard-tanh", "relu": "Leaky-ReLU"}
-FASTER_AT = 2048  # where the hard-tanh twin is wanted 20 times as fast
+FASTER_AT = 2048  # width at which the hard-tanh twin should be 20 times as fast
 GROWTH = 1.1  # most of the memory at 10 iterations that 200 may take
 
 
@@ -110,13 +110,13 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 # --- tasks --------------------------------------------------------------------------------------------------
 @dataclass
 class Task:
-    """Something to time, and what is done before it outside the clock."""
+    """A call to time, and its untimed preparation."""
 
     run: Callable[[], Any]
     before: Callable[[], Any] = lambda: None
 
     def seconds(self, calls: int) -> float:
-        """Median of `calls` calls, after one that does not count."""
+        """Median time of `calls` calls, after one warm-up call."""
         self.before()
         self.run()
         taken = []
@@ -157,7 +157,7 @@ def epoch_task(net: Net, data: list[tuple[torch.Tensor, torch.Tensor]]) -> Task:
 
 
 def product_task(rows: int, inner: int, columns: int) -> Task:
-    """One product of the shape of a step, into memory that is there."""
+    """One product of the shape of a step, into preallocated memory."""
     generator = torch.Generator().manual_seed(4)
     left, right = (
         torch.randn(rows, inner, generator=generator),
@@ -169,7 +169,7 @@ def product_task(rows: int, inner: int, columns: int) -> Task:
 
 @torch.no_grad()
 def clear_cache(net: Net) -> None:
-    """Touch every weight, and drop the gradients: what was computed from them before is void."""
+    """Modify every weight and drop the gradients, to invalidate caches."""
     net.zero_grad(set_to_none=True)
     for parameter in net.parameters():
         parameter.mul_(1.0)
@@ -309,7 +309,7 @@ GRADIENTS = {"deq": "implicit", "unrolled": "unrolled autograd"}
 
 
 def probe(**order: Any) -> float | None:
-    """Peak extra megabytes of one call in a fresh process; None where the system does not tell."""
+    """Peak extra megabytes of one call in a fresh process; None if the system does not report it."""
     order["threads"] = torch.get_num_threads()
     done = subprocess.run(
         [sys.executable, __file__, "--probe", json.dumps(order)],
@@ -348,7 +348,7 @@ def probe_task(order: Row, x: torch.Tensor, labels: torch.Tensor) -> Callable[[]
 
 
 def unrolled(net: Net, x: torch.Tensor, steps: int) -> torch.Tensor:
-    """The same outputs from so many steps that autograd remembers, docs/theory.md (1.1)."""
+    """The same outputs from unrolled steps, which autograd stores, docs/theory.md (1.1)."""
     phi = {"tanh": torch.tanh, "relu": torch.relu}[net.spec.activation.name]
     drive = math.sqrt(net.spec.sigma_b2) * (x @ net.inputs.T)
     recurrent = net.recurrent * math.sqrt(net.spec.sigma_a2 / net.width)
@@ -377,7 +377,7 @@ def cases(scale: Scale, only: list[str]) -> Iterator[tuple[str, str, int]]:
 
 
 def together(records: list[Row]) -> Row:
-    """One paragraph for what was measured piece by piece, maybe in several runs."""
+    """One paragraph on measurements of several runs."""
     return records[0] | {
         "commit": ", ".join(dict.fromkeys(record["commit"] for record in records)),
         "seconds": round(sum(record["seconds"] for record in records), 1),
@@ -466,7 +466,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def piece(section: str, activation: str, width: int, scale: Scale, *, judge: bool) -> Row:
-    """One case measured, with who, when and how busy."""
+    """Measure one case, with its provenance."""
     CONSOLE.print(f"{section}, {activation}, m = {width} …")
     provenance, threads = Provenance(), torch.get_num_threads()
     rows = SECTIONS[section][1](activation, width, scale)

@@ -1,4 +1,4 @@
-"""The picture at the top of the README: what a design is worth, and what theory says of the kernel.
+"""The figure at the top of the README: how close each network is, and the predicted spectrum.
 
   python benchmarks/overview.py                       about half a minute; writes docs/images/overview.png
 

@@ -1,4 +1,4 @@
-"""Put what was measured into the documentation.
+"""Insert measured results into the documentation.
 
 python benchmarks/publish.py                      the tables of benchmarks/results into docs/benchmarks.md
 python benchmarks/publish.py --results results    and what `notsodeep reproduce all --size full` left there into the
@@ -64,7 +64,7 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def told(result: Result) -> str:
-    """One experiment for the page: its figure, the paper beside ours, and where it comes from."""
+    """Render one experiment: its figure, the comparison with the paper, and its provenance."""
     name = result.experiment.name
     rows = [
         {
@@ -110,7 +110,7 @@ def publish_errata(result: Result) -> None:
 
 
 def publish_results(folder: Path) -> None:
-    """Fill the marked parts of the page from the finished runs at full size; the others stay as they are."""
+    """Fill the marked parts of the page from finished runs at full size; others stay unchanged."""
     text = RESULTS_PAGE.read_text(encoding="utf-8")
     found, doubts = read_results(folder, EXPERIMENTS)
     for doubt in doubts:

@@ -1,4 +1,4 @@
-"""Speed, memory and start-up of the exact kernels, with correctness recorded beside time.
+"""Speed, memory and start-up time of the exact kernels, together with their errors.
 
   python benchmarks/run.py                        everything (15 minutes on two cores)
   python benchmarks/run.py --quick                everything small, to see that it runs (times mean nothing)
@@ -66,7 +66,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes and repeats: the figures of record, or a quick run that only shows that everything works."""
+    """Sizes and repeats: those of the published tables, or a quick run as a check."""
 
     n: int = 4000
     p: int = 3200
@@ -101,7 +101,7 @@ def timed_case(model: Any, x: np.ndarray, repeats: int) -> dict[str, Times]:
 
 
 def ratios(times: dict[str, Times]) -> Row:
-    """Medians and their ratios to the product; every time taken stays in the JSON."""
+    """Medians and their ratios to the product; the JSON has all times."""
     product = times["product"].median
     row: Row = {"X Xᵀ (s)": product}
     for name, label in (("ck", "CK"), ("both", "CK+NTK")):
@@ -267,7 +267,7 @@ def print_rows(title: str, rows: list[Row]) -> None:
 
 
 def write(path: Path, sections: dict[str, Any]) -> None:
-    """Both files, after every section: an interrupted run keeps what it has measured."""
+    """Write both files after every section, so that an interrupted run keeps its results."""
     write_json(path.with_suffix(".json"), {"sections": sections})
     text = "# Exact kernels: speed, memory, start-up\n"
     for name in (name for name in SECTIONS if name in sections):
@@ -344,7 +344,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def judged(rows: list[Row], *, judge: bool) -> list[Row]:
-    """The rows with their limits, or without: the times of a quick run are not to be held to any."""
+    """Rows with their limits; a quick run has none."""
     return rows if judge else [{key: value for key, value in row.items() if key != LIMITS} for row in rows]
 
 

@@ -37,3 +37,20 @@ def chromium() -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+def show(
+    browser: Any, address: str = "", *, width: int = 1200, scheme: str = "light", media: str = ""
+) -> None:
+    """Set the size of the screen, the theme and the medium, then open the address if there is one."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    if address:
+        browser.get(address)
+
+
+def ask(browser: Any, expression: str) -> Any:
+    """The value of a JavaScript expression."""
+    return browser.execute_script(f"return {expression}")

@@ -6,10 +6,10 @@ import io
 
 import numpy as np
 
-from notsodeep_lab.explorer.choice import Choice, Data
+from notsodeep_lab.explorer.choice import Choice, PageData
 from notsodeep_lab.explorer.uploads import Upload, read_upload
 
-SMALL = Data(n=120, p=80)
+SMALL = PageData(n=120, p=80)
 
 
 def upload(name: str = "rows.csv") -> Upload:
@@ -28,14 +28,14 @@ def upload(name: str = "rows.csv") -> Upload:
 CHOICES = {
     "mixture": Choice(data=SMALL),
     "tangent kernel": Choice(
-        activation="relu", kernel="ntk", data=Data(n=100, p=150, mean=4.0, gap=2.5, seed=3)
+        activation="relu", kernel="ntk", data=PageData(n=100, p=150, mean=4.0, gap=2.5, seed=3)
     ),
     "both kernels": Choice(kernel="both", sigma_a2=0.35, data=SMALL),
     "papers' tangent kernel": Choice(activation="swish", kernel="ntk_paper", family="leaky_relu", data=SMALL),
-    "sphere": Choice(activation="gelu", sigma_a2=0.3, data=Data("sphere", n=110, p=90, seed=2)),
-    "digits": Choice(activation="elu", parameters=(("alpha", 0.7),), data=Data("digits", n=120, seed=1)),
-    "csv": Choice(data=Data("file", n=80, upload=upload())),
-    "npy": Choice(activation="relu", data=Data("file", n=2000, upload=upload("rows.npy"))),
+    "sphere": Choice(activation="gelu", sigma_a2=0.3, data=PageData("sphere", n=110, p=90, seed=2)),
+    "digits": Choice(activation="elu", parameters=(("alpha", 0.7),), data=PageData("digits", n=120, seed=1)),
+    "csv": Choice(data=PageData("file", n=80, upload=upload())),
+    "npy": Choice(activation="relu", data=PageData("file", n=2000, upload=upload("rows.npy"))),
     "formula": Choice(activation="formula", expression="x * sigmoid(1.5*x) - 0.1*abs(x)", data=SMALL),
     "parameters": Choice(
         activation="leaky_relu", parameters=(("a", 1.0), ("b", 0.1)), family="polynomial", data=SMALL

@@ -1,459 +1,39 @@
-"""Independent oracles: every number here comes from the definitions, none from the package.
+"""Independent oracles of kernels: every number here comes from the definitions, none from the package.
 
-Four kinds, from the slowest and surest to the quickest:
+From the slowest and surest to the quickest:
 
-- `mp_moments`: one-dimensional Gaussian moments in mpmath, 30 digits and more;
+- `moment_oracles.mp_moments`: one-dimensional Gaussian moments in mpmath, 30 digits and more;
 - `mp_dual`: nested two-dimensional quadrature in mpmath, for a few points that judge the next one;
 - `brute_dual`: E[phi(u)phi(v)] and E[phi'(u)phi'(v)] by composite Gauss-Legendre in float64, 13 digits, any
   variances and any correlation, `closed_dual` where a closed form exists;
-- `brute_variance`, `brute_pair`: the fixed point of a deep equilibrium model for one pair, from `brute_dual`.
-
-`Reference` holds our own definition of each activation, in mpmath and in NumPy; the tests compare the two.
+- `brute_pair`: the fixed point of a deep equilibrium model for one pair, from `brute_dual`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import moment_oracles
 import mpmath
 import numpy as np
+import reference_activations
+from moment_oracles import mp_legendre, mp_moments, mp_pieces, mp_rule, mp_wave
 from mpmath import mp, mpf
-from numpy.typing import NDArray
-from scipy import special
+from reference_activations import Array, Reference, at_zero, density
 
-Array = NDArray[np.float64]
+# One module for the tests to import from.
+Moments, mp_quadrature = moment_oracles.Moments, moment_oracles.mp_quadrature
+PIECEWISE, SMOOTH = reference_activations.PIECEWISE, reference_activations.SMOOTH
+POLYNOMIALS, WAVES = reference_activations.POLYNOMIALS, reference_activations.WAVES
+ALL, reference = reference_activations.ALL, reference_activations.reference
+mp_derivative = reference_activations.mp_derivative
 
-_DIGITS = 40
-_MP_NODES = 28
-_MP_REACH = 18  # exp(-18^2/2) < 1e-70: enough for 60 Hermite polynomials at 30 digits
 _REACH = 9.5  # exp(-9.5^2/2) < 1e-19: enough for float64, also against polynomial growth
-_PANELS = 12  # at least so many edges over [-reach, reach], for the Gaussian itself
-
-
-# ----------------------------------------------------------------------------------------------------
-# Our own definitions of the activations
-# ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """One activation by its definition, in mpmath and in NumPy.
-
-    Attributes:
-        name, parameters: what `nsd.activation` takes.
-        mp_value, mp_slope: phi and phi' on an mpf.
-        np_value, np_slope: phi and phi' on an array.
-        kinks: points where phi is not analytic (of any order: elu has one at 0).
-        pieces: (knots, slopes, value at 0) of a piecewise-linear phi, for its closed forms.
-        coefficients: of a polynomial phi, lowest order first.
-        wave: sin and cos, whose quadrature at large variance is hopeless and whose closed form is short.
-    """
-
-    name: str
-    mp_value: Callable[[Any], Any]
-    mp_slope: Callable[[Any], Any]
-    np_value: Callable[[Array], Array]
-    np_slope: Callable[[Array], Array]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    kinks: tuple[float, ...] = ()
-    pieces: tuple[tuple[float, ...], tuple[float, ...], float] | None = None
-    coefficients: tuple[float, ...] | None = None
-    wave: bool = False
-    label: str = ""
-
-    def __str__(self) -> str:
-        return self.label or self.name
-
-
-def _pieces_value(x: Any, knots: Sequence[float], slopes: Sequence[float], at_zero: float) -> Any:
-    """The continuous piecewise-linear function through (0, at_zero), for any number type."""
-    edges = [-math.inf, *knots, math.inf]
-    total = x * 0 + at_zero
-    for left, right, slope in zip(edges[:-1], edges[1:], slopes, strict=True):
-        total = total + slope * (_clip(x, left, right) - min(max(0, left), right))
-    return total
-
-
-def _clip(x: Any, left: float, right: float) -> Any:
-    return np.clip(x, left, right) if isinstance(x, np.ndarray) else min(max(x, left), right)
-
-
-def _pieces_slope(x: Any, knots: Sequence[float], slopes: Sequence[float]) -> Any:
-    if isinstance(x, np.ndarray):
-        return np.asarray(slopes)[np.searchsorted(np.asarray(knots), x)]
-    return mpf(slopes[sum(1 for knot in knots if x > knot)])
-
-
-def piecewise(
-    name: str,
-    knots: Sequence[float],
-    slopes: Sequence[float],
-    parameters: dict[str, Any] | None = None,
-    *,
-    at_zero: float = 0.0,
-    label: str = "",
-) -> Reference:
-    """A piecewise-linear reference from its knots, slopes and value at 0."""
-    exact = [mpf(knot) for knot in knots], [mpf(slope) for slope in slopes], mpf(at_zero)
-    return Reference(
-        name=name,
-        label=label,
-        parameters=parameters or {},
-        mp_value=lambda x: _pieces_value(x, *exact),
-        mp_slope=lambda x: _pieces_slope(x, knots, slopes),
-        np_value=lambda x: _pieces_value(x, knots, slopes, at_zero),
-        np_slope=lambda x: _pieces_slope(x, knots, slopes),
-        kinks=tuple(knots),
-        pieces=(tuple(knots), tuple(slopes), at_zero),
-    )
-
-
-def polynomial(coefficients: Sequence[float], name: str = "polynomial") -> Reference:
-    """A polynomial reference, lowest order first."""
-    exact = [mpf(c) for c in coefficients]
-    rounded = [k * c for k, c in enumerate(coefficients)][1:] or [0.0]
-
-    def horner(x: Any, terms: Sequence[float]) -> Any:
-        total = x * 0
-        for term in reversed(terms):
-            total = total * x + term
-        return total
-
-    return Reference(
-        name=name,
-        parameters={"coefficients": list(coefficients)} if name == "polynomial" else {},
-        mp_value=lambda x: horner(x, exact),
-        mp_slope=lambda x: horner(x, [k * c for k, c in enumerate(exact)][1:]),
-        np_value=lambda x: horner(x, coefficients),
-        np_slope=lambda x: horner(x, rounded),
-        coefficients=tuple(coefficients),
-    )
-
-
-def _mp_sigmoid(x: Any) -> Any:
-    return 1 / (1 + mpmath.exp(-x))
-
-
-def _mp_mish(x: Any) -> Any:
-    n = mpmath.exp(x) * (mpmath.exp(x) + 2)
-    return x * n / (n + 2)
-
-
-def _mp_mish_slope(x: Any) -> Any:
-    e = mpmath.exp(x)
-    n = e * (e + 2)
-    return n / (n + 2) + x * 4 * e * (e + 1) / (n + 2) ** 2
-
-
-def _sech2(x: Array) -> Array:
-    small = np.exp(-2 * np.abs(x))
-    return 4 * small / (1 + small) ** 2
-
-
-def _density(x: Array) -> Array:
-    return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-
-
-def _mish_slope(x: Array) -> Array:
-    plus = np.logaddexp(0, x)
-    return np.tanh(plus) + x * _sech2(plus) * special.expit(x)
-
-
-SMOOTH = (
-    Reference("tanh", mpmath.tanh, lambda x: mpmath.sech(x) ** 2, np.tanh, _sech2),
-    Reference(
-        "erf",
-        mpmath.erf,
-        lambda x: 2 / mpmath.sqrt(mp.pi) * mpmath.exp(-x * x),
-        special.erf,
-        lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x),
-    ),
-    Reference(
-        "sigmoid",
-        _mp_sigmoid,
-        lambda x: _mp_sigmoid(x) * _mp_sigmoid(-x),
-        special.expit,
-        lambda x: special.expit(x) * special.expit(-x),
-    ),
-    Reference(
-        "swish",
-        lambda x: x * _mp_sigmoid(x),
-        lambda x: _mp_sigmoid(x) * (1 + x * _mp_sigmoid(-x)),
-        lambda x: x * special.expit(x),
-        lambda x: special.expit(x) * (1 + x * special.expit(-x)),
-    ),
-    Reference(
-        "gelu",
-        lambda x: x * mpmath.ncdf(x),
-        lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x),
-        lambda x: x * special.ndtr(x),
-        lambda x: special.ndtr(x) + x * _density(x),
-    ),
-    Reference(
-        "softplus",
-        lambda x: max(x, mpf(0)) + mpmath.log1p(mpmath.exp(-abs(x))),
-        _mp_sigmoid,
-        lambda x: np.logaddexp(0, x),
-        special.expit,
-    ),
-    Reference(
-        "elu",
-        lambda x: x if x > 0 else mpmath.expm1(x),
-        lambda x: mpf(1) if x > 0 else mpmath.exp(x),
-        lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-        lambda x: np.exp(np.minimum(x, 0)),
-        kinks=(0.0,),
-    ),
-    Reference("mish", _mp_mish, _mp_mish_slope, lambda x: x * np.tanh(np.logaddexp(0, x)), _mish_slope),
-    Reference("arctan", mpmath.atan, lambda x: 1 / (1 + x * x), np.arctan, lambda x: 1 / (1 + x * x)),
-    Reference(
-        "softsign",
-        lambda x: x / (1 + abs(x)),
-        lambda x: 1 / (1 + abs(x)) ** 2,
-        lambda x: x / (1 + np.abs(x)),
-        lambda x: 1 / (1 + np.abs(x)) ** 2,
-        kinks=(0.0,),
-    ),
-)
-
-PIECEWISE = (
-    piecewise("relu", (0.0,), (0.0, 1.0)),
-    piecewise("leaky_relu", (0.0,), (0.1, 1.0), {"a": 1.0, "b": 0.1}),
-    # max(ax, bx) with a < b: the two slopes exchange sides
-    piecewise("leaky_relu", (0.0,), (-0.5, 0.3), {"a": -0.5, "b": 0.3}, label="leaky_relu_swapped"),
-    piecewise("abs", (0.0,), (-1.0, 1.0)),
-    piecewise("hard_tanh", (-1.2, 1.2), (0.0, 0.8, 0.0), {"a": 0.8, "c": 1.2}),
-    piecewise("hard_sigmoid", (-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5),
-    piecewise(
-        "piecewise_linear",
-        (-1.0, 0.5, 2.0),
-        (0.2, 1.0, -0.3, 0.5),
-        {"knots": (-1.0, 0.5, 2.0), "slopes": (0.2, 1.0, -0.3, 0.5)},
-    ),
-)
-
-POLYNOMIALS = (polynomial((0.0, 1.0), "identity"), polynomial((0.1, 1.0, -0.3, 0.05)))
-
-WAVES = (
-    Reference("sin", mpmath.sin, mpmath.cos, np.sin, np.cos, wave=True),
-    Reference("cos", mpmath.cos, lambda x: -mpmath.sin(x), np.cos, lambda x: -np.sin(x), wave=True),
-)
-
-ALL = PIECEWISE + SMOOTH + POLYNOMIALS + WAVES
-
-
-def reference(label: str) -> Reference:
-    """The reference of that label."""
-    return next(one for one in ALL if str(one) == label)
-
-
-# ----------------------------------------------------------------------------------------------------
-# (a) One-dimensional moments in mpmath
-# ----------------------------------------------------------------------------------------------------
-
-
-class Moments(NamedTuple):
-    """Gaussian moments at one variance, as mpf.
-
-    `mean[k]` is M_k, `second` S, `second_slope` S', `slope_second` E1, `mehler[k]` a_k.
-    """
-
-    mean: tuple[Any, ...]
-    second: Any
-    second_slope: Any
-    slope_second: Any
-    mehler: tuple[Any, ...]
-
-
-@lru_cache(maxsize=1024)
-def mp_moments(phi: Reference, q: float, terms: int = 5) -> Moments:
-    """Moments of `phi` at variance `q` (theory, section 2): closed where `phi` allows, else by quadrature."""
-    with mp.workdps(_DIGITS):
-        variance = mpf(q)
-        if phi.pieces is not None:
-            return _mp_pieces(phi.pieces, variance, max(terms, 5))
-        if phi.coefficients is not None:
-            return _mp_polynomial(phi.coefficients, variance, max(terms, 5))
-        if phi.wave:
-            return _mp_wave(phi.name, variance, max(terms, 5))
-        return mp_quadrature(phi, q, terms)
-
-
-def mp_quadrature(
-    phi: Reference, q: float, terms: int = 5, *, digits: int = _DIGITS, nodes: int = _MP_NODES
-) -> Moments:
-    """The same by composite Gauss-Legendre on the half line, even and odd parts apart (zeros stay zeros)."""
-    with mp.workdps(digits):
-        s = mpmath.sqrt(mpf(q))
-        edges = tuple(_mp_edges(s, phi.kinks))
-        x, weights = zip(*_mp_rule(edges, nodes, digits), strict=True)
-        table = _mp_hermite(edges, nodes, digits, max(terms, 5))
-        up, down = ([phi.mp_value(sign * s * t) for t in x] for sign in (1, -1))
-        parts = [a + b for a, b in zip(up, down, strict=True)], [a - b for a, b in zip(up, down, strict=True)]
-        mehler = [mp.fdot(parts[k % 2], row) for k, row in enumerate(table)]
-        squares = [a * a + b * b for a, b in zip(up, down, strict=True)]
-        slopes = [phi.mp_slope(s * t) ** 2 + phi.mp_slope(-s * t) ** 2 for t in x]
-        second = mp.fdot(squares, weights)
-        # x^2 - 1 is He_2, and the table has it divided by the root of 2!
-        second_slope = mp.fdot(squares, table[2]) * mpmath.sqrt(2) / (2 * s * s)
-        return _finish(mehler, s, second, second_slope, mp.fdot(slopes, weights))
-
-
-@lru_cache(maxsize=16)
-def _mp_hermite(edges: tuple[Any, ...], nodes: int, digits: int, terms: int) -> list[list[Any]]:
-    """Row k holds weight times He_k(x)/sqrt(k!) at the nodes of the rule, by the normalised recurrence."""
-    x, weights = zip(*_mp_rule(edges, nodes, digits), strict=True)
-    rows = [[mpf(0)] * len(x), list(weights)]
-    for k in range(terms - 1):
-        low, high = mpmath.sqrt(k), 1 / mpmath.sqrt(k + 1)
-        rows.append([(t * now - low * old) * high for t, now, old in zip(x, rows[-1], rows[-2], strict=True)])
-    return rows[1:]
-
-
-def _finish(mehler: Sequence[Any], s: Any, second: Any, slope: Any, slope_second: Any) -> Moments:
-    """The means follow from the coefficients: M_k = sqrt(k!) a_k / s^k."""
-    mean = tuple(mehler[k] * mpmath.sqrt(mpmath.factorial(k)) / s**k for k in range(5))
-    return Moments(mean, second, slope, slope_second, tuple(mehler))
-
-
-def _mp_edges(s: Any, kinks: Sequence[float]) -> list[Any]:
-    """Panels on [0, reach], at most 2 wide, doubling in u = s x from 1/2: poles of phi lie about 1 from 0."""
-    edges = {mpf(x) for x in range(0, _MP_REACH + 1, 2)}
-    edges |= {abs(mpf(kink)) / s for kink in kinks}
-    step = mpf(1) / 2
-    while step / s < _MP_REACH:
-        edges |= {step / s}
-        step *= 2
-    return sorted(edge for edge in edges if edge <= _MP_REACH)
-
-
-@lru_cache(maxsize=64)
-def _mp_rule(edges: tuple[Any, ...], nodes: int, digits: int) -> tuple[tuple[Any, Any], ...]:
-    """Nodes and weights of the Gaussian measure restricted to [edges[0], edges[-1]]."""
-    points, weights = _mp_legendre(nodes, digits)
-    rule = []
-    for left, right in pairwise(edges):
-        half, middle = (right - left) / 2, (right + left) / 2
-        for t, weight in zip(points, weights, strict=True):
-            x = middle + half * t
-            rule.append((x, half * weight * mpmath.npdf(x)))
-    return tuple(rule)
-
-
-@lru_cache(maxsize=16)
-def _mp_legendre(nodes: int, digits: int) -> tuple[list[Any], list[Any]]:
-    """Gauss-Legendre by Newton from NumPy's nodes: three steps turn 16 digits into over 100."""
-    points, weights = [], []
-    for start in np.polynomial.legendre.leggauss(nodes)[0]:
-        x = mpf(float(start))
-        for _ in range(4):
-            value, slope = _legendre(nodes, x)
-            x -= value / slope
-        points.append(x)
-        weights.append(2 / ((1 - x * x) * _legendre(nodes, x)[1] ** 2))
-    return points, weights
-
-
-def _legendre(n: int, x: Any) -> tuple[Any, Any]:
-    before, now = mpf(1), x
-    for k in range(1, n):
-        before, now = now, ((2 * k + 1) * x * now - k * before) / (k + 1)
-    return now, n * (x * now - before) / (x * x - 1)
-
-
-def _hermite(k: int, x: Any) -> Any:
-    before, now = mpf(0), mpf(1)
-    for j in range(k):
-        before, now = now, x * now - j * before
-    return now
-
-
-def _mp_pieces(pieces: tuple[Sequence[float], Sequence[float], float], q: Any, terms: int) -> Moments:
-    """Closed forms: phi'' is a comb of Dirac masses at the kinks, so E[phi He_k] is a sum over them."""
-    knots, slopes = [mpf(k) for k in pieces[0]], [mpf(slope) for slope in pieces[1]]
-    s = mpmath.sqrt(q)
-    edges = [mpf("-inf"), *(knot / s for knot in knots), mpf("inf")]
-    pairs = list(zip(edges[:-1], edges[1:], slopes, strict=True))
-    mass = [[_truncated(left, right, j) for j in range(5)] for left, right, _ in pairs]
-    lines = [_line(knots, slopes, mpf(pieces[2]), i) for i in range(len(slopes))]
-    first = sum(c * m[0] + a * s * m[1] for (a, c), m in zip(lines, mass, strict=True))
-    second = sum(
-        c * c * m[0] + 2 * a * c * s * m[1] + a * a * q * m[2] for (a, c), m in zip(lines, mass, strict=True)
-    )
-    weighted = sum(
-        c * c * m[2] + 2 * a * c * s * m[3] + a * a * q * m[4] for (a, c), m in zip(lines, mass, strict=True)
-    )
-    slope = sum(a * m[0] for (a, _), m in zip(lines, mass, strict=True))
-    mehler = [first, s * slope]
-    jumps = [right - left for left, right in pairwise(slopes)]
-    for k in range(2, terms):
-        bumps = (w * _hermite(k - 2, x / s) * mpmath.npdf(x / s) for w, x in zip(jumps, knots, strict=True))
-        mehler.append(s * sum(bumps, mpf(0)) / mpmath.sqrt(mpmath.factorial(k)))
-    slope_second = sum(a * a * m[0] for (a, _), m in zip(lines, mass, strict=True))
-    return _finish(mehler, s, second, (weighted - second) / (2 * q), slope_second)
-
-
-def _line(knots: Sequence[Any], slopes: Sequence[Any], at_zero: Any, index: int) -> tuple[Any, Any]:
-    """Slope and intercept of one piece."""
-    inside = (knots[index - 1] if index else knots[0] - 1) + mpf(1) / 2**20
-    if index and index < len(knots):
-        inside = (knots[index - 1] + knots[index]) / 2
-    return slopes[index], _pieces_value(inside, knots, slopes, at_zero) - slopes[index] * inside
-
-
-def _truncated(left: Any, right: Any, order: int) -> Any:
-    """Integral of x^order times the normal density over [left, right], by the two-step recurrence."""
-    if order == 0:
-        if left >= 0:  # the tails keep their relative accuracy on the left
-            left, right = -right, -left
-        return mpmath.ncdf(right) - mpmath.ncdf(left)
-    ends = [x ** (order - 1) * mpmath.npdf(x) if mpmath.isfinite(x) else mpf(0) for x in (left, right)]
-    lower = (order - 1) * _truncated(left, right, order - 2) if order > 1 else mpf(0)
-    return lower + ends[0] - ends[1]
-
-
-def _mp_polynomial(coefficients: Sequence[float], q: Any, terms: int) -> Moments:
-    exact = [mpf(c) for c in coefficients]
-    square = np.convolve(np.array(exact, dtype=object), np.array(exact, dtype=object))
-    slope = np.array([k * c for k, c in enumerate(exact)][1:] or [mpf(0)], dtype=object)
-    s = mpmath.sqrt(q)
-    mehler = [s**k * _derived(exact, q, k) / mpmath.sqrt(mpmath.factorial(k)) for k in range(terms)]
-    second_slope = _derived(list(square), q, 2) / 2
-    return _finish(
-        mehler, s, _derived(list(square), q, 0), second_slope, _derived(list(np.convolve(slope, slope)), q, 0)
-    )
-
-
-def _derived(coefficients: Sequence[Any], q: Any, k: int) -> Any:
-    """E of the k-th derivative of a polynomial: E[u^(2j)] = q^j (2j-1)!!."""
-    total = mpf(0)
-    for power, c in enumerate(coefficients):
-        if power >= k and (power - k) % 2 == 0:
-            half = (power - k) // 2
-            total += c * mpmath.ff(power, k) * q**half * mpmath.fac2(2 * half - 1)
-    return total
-
-
-def _mp_wave(name: str, q: Any, terms: int) -> Moments:
-    """phi^(k) of sin and cos run through +-sin, +-cos; E cos(u) = exp(-q/2)."""
-    fade, twice = mpmath.exp(-q / 2), mpmath.exp(-2 * q)
-    signs = (0, 1, 0, -1) if name == "sin" else (1, 0, -1, 0)
-    s = mpmath.sqrt(q)
-    mehler = [signs[k % 4] * s**k * fade / mpmath.sqrt(mpmath.factorial(k)) for k in range(terms)]
-    minus, plus = (1 - twice) / 2, (1 + twice) / 2
-    if name == "sin":
-        return _finish(mehler, s, minus, twice, plus)
-    return _finish(mehler, s, plus, -twice, minus)
-
-
-# ----------------------------------------------------------------------------------------------------
-# (b) Bivariate expectations
-# ----------------------------------------------------------------------------------------------------
+_PANELS = 12  # number of edges over [-reach, reach], at least, for the Gaussian itself
 
 
 class Dual(NamedTuple):
@@ -475,7 +55,7 @@ def brute_dual(
     s1, s2 = math.sqrt(q1), math.sqrt(q2)
     width = math.sqrt((1 - rho) * (1 + rho)) if width is None else width
     x, weights = _panel_rule(_outer_edges(phi, s1, s2, rho, width), nodes)
-    weights = weights * _density(x)
+    weights = weights * density(x)
     if width == 0:
         inner, inner_slope = phi.np_value(rho * s2 * x), phi.np_slope(rho * s2 * x)
     else:
@@ -549,7 +129,7 @@ def _conditional(phi: Reference, mean: Array, deviation: float, s2: float, nodes
     points, weights = _legendre_rule(nodes)
     y = edges[rows, columns][:, None] + half[:, None] * (1 + points)
     v = mean[rows][:, None] + deviation * y
-    weight = half[:, None] * weights * _density(y)
+    weight = half[:, None] * weights * density(y)
     totals = [np.einsum("ij,ij->i", weight, f(v)) for f in (phi.np_value, phi.np_slope)]
     value, slope = (np.bincount(rows, weights=total, minlength=mean.size) for total in totals)
     return value, slope
@@ -644,12 +224,10 @@ def _mp_line(centres: Sequence[Any], scale: Any, digits: int, nodes: int) -> tup
     while step < 2 * reach:
         edges |= {c + sign * step for c in centres for sign in (-1, 1)}
         step *= 2
-    return _mp_rule(tuple(sorted(e for e in edges if abs(e) <= reach)), nodes, digits)
+    return mp_rule(tuple(sorted(e for e in edges if abs(e) <= reach)), nodes, digits)
 
 
-# ----------------------------------------------------------------------------------------------------
-# (c) The fixed point of a deep equilibrium model, one pair at a time
-# ----------------------------------------------------------------------------------------------------
+# --- the fixed point of a deep equilibrium model, one pair at a time ---------------------------------------
 
 
 class Pair(NamedTuple):
@@ -678,11 +256,6 @@ def brute_variance(phi: Reference, sigma_a2: float, drive: float) -> float:
             return after
         q = after
     raise ArithmeticError(f"the oracle found no fixed point for {phi} at sigma_a2={sigma_a2}, drive={drive}")
-
-
-def at_zero(phi: Reference) -> float:
-    """phi(0)."""
-    return float(phi.np_value(np.zeros(1))[0])
 
 
 def _certain_correlation(phi: Reference, drives: tuple[float, float], drive: float) -> float | None:
@@ -833,7 +406,7 @@ def _mp_second(phi: Reference, q: Any) -> tuple[Any, Any]:
         return 2 / mp.pi * mpmath.asin(2 * q / (1 + 2 * q)), 4 / mp.pi / (
             (1 + 2 * q) * mpmath.sqrt(1 + 4 * q)
         )
-    moments = _mp_wave(phi.name, q, 5) if phi.wave else _mp_pieces(phi.pieces or ((), (), 0), q, 5)
+    moments = mp_wave(phi.name, q, 5) if phi.wave else mp_pieces(phi.pieces or ((), (), 0), q, 5)
     return moments.second, moments.second_slope
 
 
@@ -853,7 +426,7 @@ def _mp_price(
     pieces: tuple[Sequence[float], Sequence[float], float], q1: Any, q2: Any, c: Any
 ) -> tuple[Any, Any]:
     """Theory, section 3: start at rho = 0 and integrate over t = sqrt(q1 q2) sin(theta), kink by kink."""
-    first, second = (_mp_pieces(pieces, q, 5).mean for q in (q1, q2))
+    first, second = (mp_pieces(pieces, q, 5).mean for q in (q1, q2))
     scale, sign = mpmath.sqrt(q1 * q2), 1 if c >= 0 else -1
     jumps = [mpf(right) - mpf(left) for left, right in pairwise(pieces[1])]
     end = mpmath.atan2(mpmath.sqrt(max(q1 * q2 - c * c, mpf(0))), abs(c))  # the angle that is left at the end
@@ -878,7 +451,7 @@ def _mp_price_rule(end: Any, precision: int) -> list[tuple[Any, Any, Any]]:
     edges = [end]
     while edges[-1] < mp.pi / 2:
         edges.append(min(max(2 * edges[-1], mpf(10) ** -14), mp.pi / 2))
-    points, weights = _mp_legendre(20, mp.dps)
+    points, weights = mp_legendre(20, mp.dps)
     rule = []
     for left, right in pairwise(edges):
         half, middle = (right - left) / 2, (right + left) / 2
@@ -899,17 +472,6 @@ def _products(a: Array, b: Array) -> list[float]:
     a1, b1 = a * split - (a * split - a), b * split - (b * split - b)
     low = ((a1 * b1 - high) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
     return [*high.tolist(), *low.tolist()]
-
-
-# ----------------------------------------------------------------------------------------------------
-# (d) Finite differences
-# ----------------------------------------------------------------------------------------------------
-
-
-def mp_derivative(phi: Reference, x: float, order: int) -> float:
-    """The order-th derivative of our own mpmath definition, by differences at 60 digits."""
-    with mp.workdps(60):
-        return float(mpmath.diff(phi.mp_value, mpf(x), order))
 
 
 def central_difference(f: Callable[[Array], Array], x: Array, step: float = 1e-3) -> Array:

@@ -7,7 +7,6 @@ import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -93,7 +92,7 @@ class Import:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """A module of the package: its dotted name, whether it is an ``__init__``, its syntax tree."""
 
@@ -110,13 +109,19 @@ class Module:
     def is_progress(self) -> bool:
         return self.dotted.rsplit(".", 1)[-1].strip("_") == "progress"
 
-    def imports(self) -> Iterator[Import]:
-        for node in ast.walk(self.tree):
+    @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @functools.cached_property
+    def imports(self) -> list[Import]:
+        found = []
+        for node in self.nodes:
             if isinstance(node, ast.Import):
-                yield from (Import(alias.name, None, node.lineno) for alias in node.names)
+                found += [Import(alias.name, None, node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
-                target = self._absolute(node)
-                yield from (Import(target, alias.name, node.lineno) for alias in node.names)
+                found += [Import(self._absolute(node), alias.name, node.lineno) for alias in node.names]
+        return found
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if node.level == 0:
@@ -169,7 +174,7 @@ def upward_imports(modules: dict[str, Module]) -> list[str]:
         level = ROOM.get(module.member)
         if level is None:
             continue
-        for imported in module.imports():
+        for imported in module.imports:
             target = inner_target(imported, names)
             if target.split(".")[0] not in (PACKAGE, LAB) or imported.name == "__version__":
                 continue
@@ -185,7 +190,7 @@ def upward_imports(modules: dict[str, Module]) -> list[str]:
 def foreign_imports(modules: dict[str, Module]) -> list[str]:
     found = []
     for module in modules.values():
-        for imported in module.imports():
+        for imported in module.imports:
             top = imported.target.split(".")[0]
             if top in (PACKAGE, LAB) or top in sys.stdlib_module_names:
                 continue
@@ -201,7 +206,7 @@ def cycle(modules: dict[str, Module]) -> list[str]:
     graph = {
         module.dotted: {
             target
-            for imported in module.imports()
+            for imported in module.imports
             if (target := inner_target(imported, names)) in modules and target != module.dotted
         }
         for module in modules.values()
@@ -220,7 +225,7 @@ def star_imports(modules: dict[str, Module]) -> list[str]:
     return [
         f"{module.dotted}:{imported.line} imports * from {imported.target}"
         for module in modules.values()
-        for imported in module.imports()
+        for imported in module.imports
         if imported.name == "*"
     ]
 
@@ -230,7 +235,7 @@ def assertions(modules: dict[str, Module]) -> list[str]:
     return [
         f"{module.dotted}:{node.lineno} asserts"
         for module in modules.values()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Assert)
     ]
 
@@ -241,7 +246,7 @@ def names_of_the_laboratory(modules: dict[str, Module]) -> list[str]:
         f"{module.dotted}:{node.lineno} names {LAB}"
         for module in modules.values()
         if not module.dotted.startswith(LAB)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and LAB in node.value
     ]
 
@@ -252,45 +257,26 @@ BINARY_OPENERS = frozenset({"os", "webbrowser", "gzip", "zarr"})
 
 
 def texts_without_encoding(modules: dict[str, Module]) -> list[str]:
-    """Text is UTF-8 wherever it is read: without a word, Python takes what the system prefers."""
+    """Text is UTF-8 wherever it is read or written: the default of Python depends on the system."""
     return [
         f"{module.dotted}:{node.lineno} reads or writes text without an encoding"
         for module in modules.values()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and _takes_text(node) and not _has_keyword(node, "encoding")
+        for node in module.nodes
+        if isinstance(node, ast.Call)
+        and _takes_text(node)
+        and not any(keyword.arg == "encoding" for keyword in node.keywords)
     ]
 
 
 def _takes_text(call: ast.Call) -> bool:
-    function = call.func
-    if any(
-        keyword.arg in ("text", "universal_newlines")
-        and isinstance(keyword.value, ast.Constant)
-        and keyword.value.value is True
-        for keyword in call.keywords
-    ):
-        return True
-    if isinstance(function, ast.Name):
-        return function.id == "open" and not _is_binary(call, 1)
-    if not isinstance(function, ast.Attribute):
-        return False
-    if function.attr == "open":
-        owner = function.value.id if isinstance(function.value, ast.Name) else ""
-        return owner not in BINARY_OPENERS and not _is_binary(call, 0)
-    if function.attr in ("NamedTemporaryFile", "TemporaryFile"):
-        return _has_keyword(call, "mode") and not _is_binary(call, 0)
-    return function.attr in ("read_text", "write_text", "TextIOWrapper", "fdopen")
-
-
-def _is_binary(call: ast.Call, place: int) -> bool:
-    modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] or call.args[
-        place : place + 1
-    ]
-    return any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in modes)
-
-
-def _has_keyword(call: ast.Call, name: str) -> bool:
-    return any(keyword.arg == name for keyword in call.keywords)
+    constants = [ast.unparse(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+    name = ast.unparse(call.func)
+    if any(keyword.arg == "text" for keyword in call.keywords):
+        return "True" in constants
+    if name.rsplit(".", 1)[-1] != "open":
+        return name.endswith((".read_text", ".write_text", ".TextIOWrapper", ".fdopen"))
+    binary = any(re.fullmatch(r"'[rwax+]*b[rwax+]*'", constant) for constant in constants)
+    return name.split(".")[0] not in BINARY_OPENERS and not binary
 
 
 def ways_around_the_face(modules: dict[str, Module]) -> list[str]:
@@ -299,7 +285,7 @@ def ways_around_the_face(modules: dict[str, Module]) -> list[str]:
     return [
         f"{module.dotted}:{imported.line} reaches past {FACE} into {target}"
         for module in modules.values()
-        for imported in module.imports()
+        for imported in module.imports
         if (target := inner_target(imported, names)).startswith(f"{FACE}.")
         and not module.dotted.startswith(FACE)
     ]
@@ -332,7 +318,6 @@ RULES = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_both_packages_obey(rule):
     modules = read_packages(SOURCE)
@@ -347,10 +332,6 @@ BROKEN = {
         {"gaussian/a.py": "from notsodeep.kernels import dual", "kernels/dual.py": ""},
         upward_imports,
     ),
-    "a room above, relative": (
-        {"gaussian/a.py": "from ..models import DEQ", "models.py": ""},
-        upward_imports,
-    ),
     "a room above, in a function": (
         {"kernels/a.py": "def f():\n    import notsodeep.designs.match", "designs/match.py": ""},
         upward_imports,
@@ -362,19 +343,9 @@ BROKEN = {
     "a member that does not exist": ({"cli.py": "import notsodeep.nowhere"}, upward_imports),
     "the front door from below": ({"kernels/a.py": "from notsodeep import DEQ"}, upward_imports),
     "torch in a low room": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
-    "sklearn outside data": ({"kernels/a.py": "from sklearn.utils import check_array"}, foreign_imports),
-    "matplotlib in the command line": (
-        {"cli/a.py": "import matplotlib.pyplot as plt"},
-        foreign_imports,
-    ),
     "an undeclared package": ({"data/a.py": "import pandas"}, foreign_imports),
-    "a heavy package at the front door": ({"__init__.py": "import numba"}, foreign_imports),
     "two modules in a ring": (
         {"data/a.py": "from notsodeep.data.b import y", "data/b.py": "def f():\n    from .a import x"},
-        cycle,
-    ),
-    "a module and its own package": (
-        {"data/__init__.py": "from .a import x", "data/a.py": "from notsodeep.data import x"},
         cycle,
     ),
     "a star": ({"data/a.py": "from numpy import *"}, star_imports),
@@ -398,16 +369,9 @@ BROKEN = {
         {"../notsodeep_lab/papers/a.py": "from ..report import page", "../notsodeep_lab/report.py": ""},
         upward_imports,
     ),
-    "streamlit outside of the explorer": (
-        {"../notsodeep_lab/papers/a.py": "import streamlit"},
-        foreign_imports,
-    ),
-    "a new member of the laboratory without a room": ({"../notsodeep_lab/utils.py": ""}, misplaced),
     "a name with two meanings": ({"data/tables.py": "", "scale/tables.py": ""}, repeated_names),
     "open without an encoding": ({"data/a.py": "open('x', 'w')"}, texts_without_encoding),
-    "a path opened without one": ({"data/a.py": "path.open()"}, texts_without_encoding),
     "text read without one": ({"data/a.py": "Path('x').read_text()"}, texts_without_encoding),
-    "text written without one": ({"data/a.py": "Path('x').write_text('y')"}, texts_without_encoding),
     "the output of a command without one": ({"data/a.py": "run(command, text=True)"}, texts_without_encoding),
 }
 
@@ -441,9 +405,9 @@ def test_the_rules_object_to(tmp_path, files, rule):
     assert rule(write_package(tmp_path, files))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_rules_accept_a_sound_package(tmp_path, rule):
-    assert rule(write_package(tmp_path, SOUND)) == []
+def test_the_rules_accept_a_sound_package(tmp_path):
+    modules = write_package(tmp_path, SOUND)
+    assert [problem for rule in RULES for problem in rule(modules)] == []
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import notsodeep
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
 
 def text(*parts: str) -> str:
@@ -41,9 +37,6 @@ def test_the_version_is_written_in_the_package_alone() -> None:
     assert "version" not in PROJECT["project"]
     source = text(PROJECT["tool"]["hatch"]["version"]["path"])
     assert re.findall(r'^__version__ = "(.+)"$', source, flags=re.MULTILINE) == [notsodeep.__version__]
-
-
-def test_the_citation_has_the_version_of_the_package() -> None:
     assert str(citation()["version"]) == notsodeep.__version__
 
 
@@ -131,45 +124,6 @@ def test_every_console_script_leads_to_a_function() -> None:
         assert callable(getattr(import_module(module), name))
 
 
-@pytest.mark.slow
-def test_the_version_is_printed_without_a_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "notsodeep", "--version"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, f"notsodeep {notsodeep.__version__}")
-
-
-# --- templates ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_a_form_is_one_that_the_site_can_show(path: Path) -> None:
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.stem == "config":
-        assert isinstance(form["blank_issues_enabled"], bool)
-        return
-    assert form["name"]
-    assert form["description"]
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
-    names = [field["id"] for field in fields]
-    assert len(names) == len(set(names))
-    assert any(field.get("validations", {}).get("required") for field in fields)
-    assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown", "checkboxes"}
-    for field in fields:
-        assert field["attributes"]["label"]
-
-
-def test_the_form_for_a_wrong_number_asks_for_what_repeats_it() -> None:
-    form = yaml.safe_load(text(".github", "ISSUE_TEMPLATE", "wrong_number.yml"))
-    asked = {field.get("id") for field in form["body"] if field.get("validations", {}).get("required")}
-    assert asked == {"program", "data", "found", "wanted", "again", "versions"}
-    (program,) = [field for field in form["body"] if field.get("id") == "program"]
-    session: dict[str, object] = {}
-    exec(compile(program["attributes"]["placeholder"], "wrong_number.yml", "exec"), session)
-    assert "info" in session
-    model, kernel = (signature(one).parameters for one in (notsodeep.DEQ, notsodeep.conjugate_kernel))
-    named = re.findall(r"\b(?:sigma_\w+|\w+2|depth)\b", program["attributes"]["description"])
-    assert {*model, *kernel} >= set(named) >= set(model) - {"activation"}
-
-
 def test_the_workflow_runs_targets_that_exist_on_every_version_from_the_lowest() -> None:
     jobs = yaml.safe_load(text(".github", "workflows", "checks.yml"))["jobs"]
     named = {word for job in jobs.values() for step in job["steps"] for word in _make_targets(step)}
@@ -191,14 +145,6 @@ def test_every_make_target_that_is_named_exists(document: str) -> None:
     named = set(re.findall(r"(?:^|`|\$ )make ([a-z-]+)", text(document), re.MULTILINE))
     assert named
     assert named <= targets
-
-
-def test_the_help_of_make_has_every_target() -> None:
-    makefile = text("Makefile")
-    phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
-    assert phony is not None
-    told = set(re.findall(r'@echo "make ([a-z-]+)', makefile))
-    assert set(phony[1].split()) - told == {"help", "install"}
 
 
 def test_every_file_that_the_release_names_exists() -> None:

@@ -1,7 +1,7 @@
-"""Run the tests with the lowest versions that pyproject.toml declares, so that its bounds are known to be true.
+"""Run the tests with the lowest versions that pyproject.toml allows.
 
     python tools/check_lowest.py                              all tests that are not slow
-    python tools/check_lowest.py -- tests/kernels -m ""       what stands behind -- goes to pytest
+    python tools/check_lowest.py -- tests/kernels -m ""       arguments after -- are passed to pytest
     python tools/check_lowest.py --tested                     torch at its bound, too, if that build is small
 
 Each direct dependency of the package and of its extra `all` is installed at its lower bound, but those of `--tested`
@@ -29,16 +29,16 @@ TEST_TOOLS = ("hypothesis", "mpmath", "pytest", "pytest-xdist", "pyyaml", "skops
 
 def main() -> int:
     """Install, then test; the exit code."""
-    wishes = _arguments()
+    options = _arguments()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     try:
-        pins = lowest(project, set(wishes.tested))
+        pins = lowest(project, set(options.tested))
         with tempfile.TemporaryDirectory(prefix="notsodeep-lowest-") as name:
             environment = Environment.new(Path(name) / "environment")
             with step(f"installation of {', '.join(pins)}"):
-                environment.install(ROOT, *pins, *tested_versions([*wishes.tested, *TEST_TOOLS]))
+                environment.install(ROOT, *pins, *tested_versions([*options.tested, *TEST_TOOLS]))
             print("tests", flush=True)
-            environment.run("-m", "pytest", *_tests(wishes), folder=ROOT, shown=True)
+            environment.run("-m", "pytest", *_tests(options), folder=ROOT, shown=True)
     except CheckFailed as problem:
         print(f"\n{problem}", file=sys.stderr)
         return 1
@@ -56,9 +56,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tests(wishes: argparse.Namespace) -> list[str]:
+def _tests(options: argparse.Namespace) -> list[str]:
     """What pytest is told: which tests, and to say what it left out."""
-    return wishes.pytest or ["tests", "-m", "not slow", "-n", "auto", "-rs"]
+    return options.pytest or ["tests", "-m", "not slow", "-n", "auto", "-rs"]
 
 
 def lowest(project: Mapping[str, Any], tested: set[str]) -> list[str]:

@@ -1,11 +1,11 @@
-"""Build the package as it would be published, look inside, install it where nothing else is, and use it.
+"""Build the package, check its contents, install it into an empty environment, and run smoke tests.
 
     python tools/check_package.py                     both environments: without extras, and with all of them
     python tools/check_package.py --extras none       the small one alone
-    python tools/check_package.py --dist dist         keep what was built and passed, for the upload
+    python tools/check_package.py --dist dist         keep the archives that passed, for the upload
 
-Needs the packages of the extra `dev` and an index to install from. Everything else happens in a temporary folder that
-is removed at the end. Exit code 0: all checks passed; 1: one did not, and it says which.
+Needs the extra `dev` and a package index. Everything happens in a temporary folder. Exit code 0: all checks passed; 1:
+one failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PACKAGES = (NAME, f"{NAME}_lab")
 SMOKE = {"none": ROOT / "tools" / "smoke" / "bare.py", "all": ROOT / "tools" / "smoke" / "complete.py"}
 WITHOUT_EXTRAS = "none"
 
-# Traces of work that belong to one machine or one run.
+# Files of one machine or one run, which must not be published.
 UNWANTED = re.compile(
     r"(^|/)(__pycache__|\.venv[^/]*|\.git|\.hypothesis|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.DS_Store)(/|$)"
     r"|\.(pyc|nbi|nbc|jsonl)$|^benchmarks/results/.*\.json$|^(results|figures|site|build|dist)/|^report[^/]*\.html$"
@@ -39,24 +39,24 @@ Files = Mapping[str, bytes]
 
 
 def main() -> int:
-    """Run the checks; the exit code."""
-    wishes = _arguments()
+    """Run the checks and return the exit code."""
+    options = _arguments()
     try:
         with tempfile.TemporaryDirectory(prefix=f"{NAME}-package-") as name:
             scratch = Path(name)
             sdist, wheel = build(scratch)
             with step("contents of the sdist and the wheel"):
                 check_contents(sdist, wheel)
-            with step("README and citation as others will read them (twine, cffconvert)"):
+            with step("README and citation (twine, cffconvert)"):
                 check_texts(scratch, sdist, wheel)
-            for extras in wishes.extras:
+            for extras in options.extras:
                 use(scratch, wheel, extras)
-            if wishes.dist is not None:
-                keep(wishes.dist, sdist, wheel)
+            if options.dist is not None:
+                keep(options.dist, sdist, wheel)
     except CheckFailed as problem:
         print(f"\n{problem}", file=sys.stderr)
         return 1
-    print("The package is fit to be published.")
+    print("The package can be published.")
     return 0
 
 
@@ -69,32 +69,32 @@ def _arguments() -> argparse.Namespace:
         nargs="+",
         choices=list(SMOKE),
         default=list(SMOKE),
-        help="what to install, each by itself",
+        help="extras to install, each in its own environment",
     )
-    parser.add_argument("--dist", type=Path, help="folder for what was built and passed")
+    parser.add_argument("--dist", type=Path, help="folder for the archives that passed")
     return parser.parse_args()
 
 
 # --- build -------------------------------------------------------------------------------------------
 def build(scratch: Path) -> tuple[Path, Path]:
-    """The sdist, and the wheel made from the sdist; a wheel made from the checkout has to be the same."""
+    """Build the sdist and a wheel from it; a wheel built from the checkout must be equal."""
     direct, published = scratch / "direct", scratch / "published"
-    with step("sdist, and the wheel made from it"):
+    with step("sdist, and a wheel from it"):
         run([sys.executable, "-m", "build", "--outdir", published, ROOT], scratch)
-    with step("wheel of the checkout, for comparison"):
+    with step("wheel from the checkout, for comparison"):
         run([sys.executable, "-m", "build", "--wheel", "--outdir", direct, ROOT], scratch)
         wheel = _only(published, "*.whl")
         require(
             _without_record(read_wheel(wheel)) == _without_record(read_wheel(_only(direct, "*.whl"))),
-            "The wheel made from the sdist is not the one made from the checkout: the sdist lacks something.",
+            "The wheels built from the sdist and from the checkout differ: the sdist is incomplete.",
         )
     return _only(published, "*.tar.gz"), wheel
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    require(len(found) == 1, f"One {pattern} was to be built; there are {len(found)}.")
-    return found[0]
+    built = list(folder.glob(pattern))
+    require(len(built) == 1, f"Expected one {pattern}; got {len(built)}.")
+    return built[0]
 
 
 def read_wheel(path: Path) -> Files:
@@ -115,7 +115,7 @@ def read_sdist(path: Path) -> Files:
             place = PurePosixPath(member.name)
             require(
                 not place.is_absolute() and ".." not in place.parts and not member.issym(),
-                f"{path.name} has the member {member.name}, which does not stay in its folder.",
+                f"{path.name} has the member {member.name}, which leaves its folder.",
             )
             data = archive.extractfile(member)
             if data is not None:
@@ -125,7 +125,7 @@ def read_sdist(path: Path) -> Files:
 
 # --- contents ----------------------------------------------------------------------------------------
 def check_contents(sdist: Path, wheel: Path) -> None:
-    """Everything that belongs in them, and nothing else."""
+    """Check that the archives are complete and contain nothing else."""
     source, installed = read_sdist(sdist), read_wheel(wheel)
     modules = {
         path.relative_to(ROOT / "src").as_posix()
@@ -135,11 +135,11 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     }
     information = _folder_of_metadata(installed)
     _compare(wheel.name, modules, {name for name in installed if not name.startswith(information)})
-    wanted = {f"src/{name}" for name in modules} | {
+    expected = {f"src/{name}" for name in modules} | {
         "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile", "constraints.txt", "pyproject.toml",
         "tests/conftest.py", "docs/theory.md",
     }  # fmt: skip
-    require(wanted <= source.keys(), f"{sdist.name} lacks {sorted(wanted - source.keys())}.")
+    require(expected <= source.keys(), f"{sdist.name} lacks {sorted(expected - source.keys())}.")
     for archive, files in ((sdist.name, source), (wheel.name, installed)):
         check_clean(archive, files)
     require(
@@ -154,13 +154,13 @@ def _folder_of_metadata(files: Files) -> str:
     return next(name.removesuffix("METADATA") for name in files if name.endswith(".dist-info/METADATA"))
 
 
-def _compare(archive: str, wanted: set[str], found: set[str]) -> None:
-    require(wanted <= found, f"{archive} lacks {sorted(wanted - found)}.")
-    require(found <= wanted, f"{archive} has {sorted(found - wanted)}, which is not part of the package.")
+def _compare(archive: str, expected: set[str], files: set[str]) -> None:
+    require(expected <= files, f"{archive} lacks {sorted(expected - files)}.")
+    require(files <= expected, f"{archive} has {sorted(files - expected)}, which is not part of the package.")
 
 
 def check_clean(archive: str, files: Files) -> None:
-    """No caches, no results, and no path that means something on one machine only."""
+    """Check that an archive has no caches, no raw results, and no paths of one machine."""
     unwanted = [name for name in files if UNWANTED.search(name)]
     require(not unwanted, f"{archive} has {unwanted}.")
     here = (str(ROOT), str(Path.home()) + "/")
@@ -169,12 +169,12 @@ def check_clean(archive: str, files: Files) -> None:
             text = data.decode()
         except UnicodeDecodeError:
             continue  # a picture
-        found = FOREIGN_PATH.search(text) or next((path for path in here if path in text), None)
-        require(not found, f"{archive}: {name} has a path of one machine, {found}.")
+        foreign = FOREIGN_PATH.search(text) or next((path for path in here if path in text), None)
+        require(not foreign, f"{archive}: {name} has a path of one machine, {foreign}.")
 
 
 def check_metadata(metadata: Message, archive: str) -> None:
-    """The version of the package, its extras, and a README that is there."""
+    """Check the version, the extras and the README in the metadata."""
     sys.path.insert(0, str(ROOT / "src"))
     import notsodeep
 
@@ -190,7 +190,7 @@ def check_metadata(metadata: Message, archive: str) -> None:
 
 
 def check_texts(scratch: Path, sdist: Path, wheel: Path) -> None:
-    """The README renders, the citation is valid; with tools that need not be in the environment of development."""
+    """Check that the README renders and the citation is valid, with tools in an environment of their own."""
     environment = Environment.new(scratch / "texts")
     environment.install("twine", "cffconvert")
     environment.run("-m", "twine", "check", "--strict", sdist, wheel, folder=scratch)
@@ -199,14 +199,14 @@ def check_texts(scratch: Path, sdist: Path, wheel: Path) -> None:
 
 # --- use ---------------------------------------------------------------------------------------------
 def use(scratch: Path, wheel: Path, extras: str) -> None:
-    """Install the wheel into an environment of its own and run the smoke test, in an empty folder."""
+    """Install the wheel into an empty environment and run the smoke test in an empty folder."""
     environment = Environment.new(scratch / f"environment-{extras}")
     folder = scratch / f"use-{extras}"
     folder.mkdir()
     bare = extras == WITHOUT_EXTRAS
     with step("installation without extras" if bare else f"installation with [{extras}]"):
-        # Without extras: what pip finds today, as a newcomer would get it. With them: the tested versions, because
-        # a range for torch may fetch a build of several GB.
+        # Without extras: the newest versions, as for a new user. With extras: the tested versions, because a range
+        # for torch may fetch a build of several GB.
         environment.install(
             wheel if bare else f"{wheel}[{extras}]", constraints=None if bare else CONSTRAINTS
         )
@@ -215,7 +215,7 @@ def use(scratch: Path, wheel: Path, extras: str) -> None:
 
 
 def keep(target: Path, *files: Path) -> None:
-    """Put what has passed where it can be uploaded from; older builds go."""
+    """Copy the archives to a folder and remove older builds there."""
     target.mkdir(parents=True, exist_ok=True)
     for old in (*target.glob(f"{NAME}-*.whl"), *target.glob(f"{NAME}-*.tar.gz")):
         old.unlink()

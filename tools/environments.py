@@ -1,4 +1,4 @@
-"""What the checks of the package share: virtual environments that start empty, commands, and what is said meanwhile."""
+"""Common parts of the package checks: empty virtual environments, commands, and progress messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 
-# What would let modules of the checkout, or of the environment that runs this, into the one that is being checked.
+# Variables that would leak modules of the checkout or of this environment into the one being checked.
 _LEAKS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")
 _SHOWN_LINES = 40
 
@@ -31,7 +31,7 @@ def require(condition: object, problem: str) -> None:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """Say what is being done, and how long it took."""
+    """Print a step and how long it took."""
     print(f"{title} … ", end="", flush=True)
     start = time.perf_counter()
     try:
@@ -43,10 +43,10 @@ def step(title: str) -> Iterator[None]:
 
 
 def run(command: Sequence[str | Path], folder: Path, *, shown: bool = False) -> str:
-    """Run a command in a folder and return what it printed; `shown` prints it as it comes instead.
+    """Run a command in a folder and return its output; with `shown`, print the output instead.
 
     Raises:
-        CheckFailed: it ended with another code than 0; the message has the end of what it printed.
+        CheckFailed: if the exit code is not 0; the message has the last lines of the output.
     """
     words = [str(word) for word in command]
     variables = {name: value for name, value in os.environ.items() if name not in _LEAKS}
@@ -62,13 +62,13 @@ def run(command: Sequence[str | Path], folder: Path, *, shown: bool = False) -> 
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment of its own, with nothing of the one that runs the check."""
+    """A virtual environment, isolated from the one that runs the check."""
 
     folder: Path
 
     @classmethod
     def new(cls, folder: Path) -> Environment:
-        """Make an empty one with the Python that runs this."""
+        """Create an empty environment with the running Python."""
         run([sys.executable, "-m", "venv", folder], folder.parent)
         return cls(folder)
 
@@ -78,7 +78,7 @@ class Environment:
         return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
     def install(self, *requirements: str | Path, constraints: Path | None = None) -> None:
-        """Install with pip, and let pip look whether everything fits together."""
+        """Install with pip, and run pip check."""
         limits = [] if constraints is None else ["-c", constraints]
         pip = [self.python, "-m", "pip", "--disable-pip-version-check"]
         run([*pip, "install", "--quiet", *requirements, *limits], self.folder)

@@ -1,4 +1,4 @@
-"""Pictures of the explorer for its page of the documentation: on a desk, on a phone, in the dark.
+"""Take screenshots of the explorer for the documentation: desktop, phone, dark theme.
 
 python tools/explorer_pictures.py        writes docs/images/explorer*.png; needs Chromium and its chromedriver
 """

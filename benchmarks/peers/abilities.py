@@ -1,4 +1,4 @@
-"""What notsodeep answers to questions.py, found by running it."""
+"""The answers of notsodeep to questions.py, obtained by running it."""
 
 from __future__ import annotations
 

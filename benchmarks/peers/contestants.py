@@ -36,7 +36,7 @@ Array = np.ndarray
 
 DEPTH = 20
 VARIANCES = {"sigma_a2": SIGMA_A2, "sigma_b2": 1 - SIGMA_A2}
-NODES = 0.75  # step of the product rule for tanh: 25 × 25 nodes, as many as neural-tangents is given
+NODES = 0.75  # step of the product rule for tanh: 25 × 25 nodes, like neural-tangents
 
 
 # --- kernels -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The environment of each peer: where it is, and how it is made.
+"""The environment of each peer: its location and its installation.
 
 python benchmarks/peers/environments.py      make those that are not there yet (4 GB, some minutes)
 
@@ -49,7 +49,7 @@ def python_of(peer: str) -> Path:
 
 
 def environment(peer: str) -> Path:
-    """The peer's Python, with the environment made on first use."""
+    """The peer's Python; the environment is created on first use."""
     folder = folder_of(peer)
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():

@@ -1,4 +1,4 @@
-"""Kernels of a DEQ the papers' way: draw a network of finite width, iterate it, multiply its features.
+"""Kernels of a DEQ as estimated in the papers: draw a network of finite width, iterate it, multiply its features.
 
 One network per call, float64, plain NumPy. The papers' scripts iterate a given number of times, and so does this;
 unlike them it takes all samples at once, which is kinder to the clock.

@@ -1,4 +1,4 @@
-"""The text of each section: its tables, what notsodeep loses in them, and where the figures come from."""
+"""The text of each section: its tables, the losses of notsodeep, and the provenance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def marks(section: str) -> tuple[str, str]:
 
 
 def laid_out(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """These columns, without those that nobody has, and what is lost."""
+    """A table of these columns without empty ones, and the list of losses."""
     present = [column for column in columns if any(row.get(column) is not None for row in rows)]
     return table([{column: row.get(column) for column in (*present, REMARK)} for row in rows])
 
@@ -131,7 +131,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[list[Row]], str]]] = {
 
 
 def section_text(section: str, found: Mapping[str, Row]) -> str:
-    """One section from everything that was measured."""
+    """Render one section from all measurements."""
     members = [case for case in found.values() if case["section"] == section]
     rows = [row for case in members for row in case["rows"]]
     provenance = together([case["provenance"] for case in members])

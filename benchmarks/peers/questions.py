@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-#: Key, and the question as it stands in the table.
+#: Questions by key, as printed in the table.
 QUESTIONS = {
     "infinite_depth": "kernels of infinitely many tied layers",
     "error_bound": "an error bound with every kernel",

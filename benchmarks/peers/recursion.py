@@ -1,4 +1,4 @@
-"""The weight-untied recursion in plain NumPy, as one would write it down from the papers in an afternoon.
+"""The weight-untied recursion in plain NumPy, a direct transcription of the papers.
 
 A third opinion on what neural-tangents and we both claim to compute, and a contestant of its own. Short on purpose, and
 independent of both: closed-form duals for relu and erf (Cho & Saul; Williams); for tanh a trapezoidal product rule, or

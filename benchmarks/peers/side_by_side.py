@@ -102,7 +102,7 @@ QUICK = Scale(
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement that is kept or repeated as a whole.
+    """One measurement, stored or repeated completely.
 
     Attributes:
         section: where it belongs.
@@ -352,7 +352,7 @@ def record_of(provenance: Provenance, processors: int) -> Row:
 
 
 def write(path: Path, found: dict[str, Row], page: Path | None) -> None:
-    """All files, after every case: an interrupted run keeps what it has measured."""
+    """Write all files after every case, so that an interrupted run keeps its results."""
     write_json(path.with_suffix(".json"), {"cases": found})
     write_atomically(path.with_suffix(".md"), report(found))
     if page is not None:
@@ -409,7 +409,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def complete(case: Row | None) -> bool:
-    """Whether everything in a case was measured; what was not is tried again."""
+    """Whether a case is complete; incomplete ones are repeated."""
     return case is not None and not any(
         row.get(NOT_MEASURED) or isinstance(row.get("answers"), str) for row in case["rows"]
     )

@@ -105,11 +105,11 @@ def _wait_for_turn(interactive: bool) -> None:
 
 # --- the one who gives the turns -----------------------------------------------------------------------
 class Stopped(RuntimeError):
-    """A contestant ended before its time; the text says why in one line."""
+    """A contestant ended early; the text gives the reason in one line."""
 
 
 def reason(error: Exception) -> str:
-    """Why something was not measured, for a table: paths are cut to their last part."""
+    """The reason of a missing measurement, with shortened paths."""
     return re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-])", "", str(error)).replace("|", "/")
 
 
@@ -176,7 +176,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant that is still to be started.
+    """A contestant that has not been started.
 
     Attributes:
         name: what it is called.

@@ -1,7 +1,7 @@
-"""From measured rows to what is read: who is slower, larger or less accurate than whom, and the tables that say so.
+"""Compare measured rows: which contestant is slower, larger or less accurate, as tables.
 
-A loss is found by comparing numbers, never written by hand: every row of ours is held against every comparable row of
-the others, and what it loses stands in its last column and in a list under the table.
+Losses are computed, never written by hand: every row of ours is compared with every comparable row of the others, and
+its losses are printed in the last column and in a list under the table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Measure:
         return bool(a > self.floor and a > self.slack * b)
 
     def told(self, mine: Row, other: Row) -> str:
-        """How much worse, in a few words."""
+        """Describe how much worse a value is."""
         a, b = mine[self.column], other[self.column]
         if self.more_is_better:
             return (
@@ -91,7 +91,7 @@ def is_ours(row: Row) -> bool:
 
 
 def marked(rows: Sequence[Row], measures: Sequence[Measure], keys: Sequence[str]) -> list[Row]:
-    """The rows, each of ours with what it loses to the others that agree with it in the `keys`."""
+    """Add to each row of ours its losses against rows with equal `keys`."""
     return [
         _marked(row, [other for other in rows if _comparable(row, other, keys)], measures) for row in rows
     ]
@@ -129,7 +129,7 @@ HIDDEN = {NOT_MEASURED}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A Markdown table with losses in bold; what is not for reading stays in the JSON."""
+    """Render a Markdown table with losses in bold."""
     shown = [{key: value for key, value in row.items() if key not in HIDDEN} for row in rows]
     return markdown_table([row | {REMARK: _cell(row)} if REMARK in row else row for row in shown])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,35 +35,14 @@ def elements(latex: str, *, display: bool = True) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("latex", "letter"),
     [
-        (r"\mathbb E", "𝔼"),
         (r"\mathbb R", "ℝ"),
-        (r"\mathcal N", "𝒩"),
         (r"\mathcal B", "ℬ"),
         (r"\mathbf 1", "𝟏"),
-        (r"\mathbf x", "𝐱"),
     ],
 )
 def test_letters_of_other_alphabets_are_characters(latex: str, letter: str) -> None:
     assert letter in {text for _, text in elements(latex)}
     assert "mathvariant" not in to_mathml(latex, display=True)
-
-
-def test_words_are_one_identifier() -> None:
-    assert ("mi", "clip") in elements(r"\mathrm{clip}(u)")
-    assert ("mi", "tr") in elements(r"\operatorname{tr} C")
-
-
-def test_functions_stand_apart_from_letters_and_not_from_brackets() -> None:
-    assert [tag for tag, _ in elements(r"r\sin a")].count("mspace") == 2
-    assert [tag for tag, _ in elements(r"\sin(a)")].count("mspace") == 0
-
-
-@pytest.mark.parametrize("latex", [r"(\lvert u\rvert - k)", r"a\|x\|b", "1/2"])
-def test_bars_and_slashes_take_no_room(latex: str) -> None:
-    root = ElementTree.fromstring(to_mathml(latex, display=False))
-    signs = [element for element in root.iter("mo") if element.text in {"/", "|", "‖"}]
-    assert signs
-    assert {(sign.get("lspace"), sign.get("rspace")) for sign in signs} == {("0", "0")}
 
 
 def test_alignments_are_tables_with_columns_by_style() -> None:
@@ -75,41 +53,12 @@ def test_alignments_are_tables_with_columns_by_style() -> None:
     assert 'class="aligned"' in shown
 
 
-def test_brackets_of_a_matrix_are_a_row_of_their_own() -> None:
-    root = ElementTree.fromstring(
-        to_mathml(r"x = \begin{bmatrix} a & b\\ c & d\end{bmatrix} + y", display=True)
-    )
-    rows = [row for row in root.iter("mrow") if row.find("mtable") is not None]
-    assert [child.tag for child in rows[-1]] == ["mo", "mtable", "mo"]
-    assert all(child.get("stretchy") == "true" for child in rows[-1].iter("mo"))
-
-
-@pytest.mark.parametrize(("latex", "base"), [("S'", "mi"), ("F'_l", "msub")])
-def test_primes_are_no_superscripts(latex: str, base: str) -> None:
-    found = elements(latex)
-    assert ("mo", "′") in found
-    assert "msup" not in {tag for tag, _ in found}
-    assert base in {tag for tag, _ in found}
-
-
-def test_a_power_of_a_derivative_keeps_its_exponent() -> None:
-    (power,) = ElementTree.fromstring(to_mathml("E'^2", display=False)).iter("msup")
-    base, exponent = ("".join(part.itertext()) for part in power)
-    assert (base, exponent) == ("E′", "2")
-
-
 @pytest.mark.parametrize(
     "latex", [r"\nosuchcommand x", r"\frac{1}{", r"a & b", r"\begin{nothing} a \end{nothing}"]
 )
 def test_what_cannot_be_shown_is_an_error(latex: str) -> None:
     with pytest.raises(MathematicsError):
         to_mathml(latex, display=True)
-
-
-def test_output_is_well_formed_and_asks_for_nothing() -> None:
-    shown = to_mathml(r"a < b, \quad c > d, \quad \|x\|_2 \le \lVert A\rVert", display=False)
-    assert ElementTree.fromstring(shown).get("display") == "inline"
-    assert "http" not in shown
 
 
 # --- pages ------------------------------------------------------------------------------------------------------
@@ -181,11 +130,6 @@ def test_where_a_file_of_the_repository_is_on_the_site(path: str, uri: str) -> N
     assert repository.site_path(path) == uri
 
 
-def test_links_are_those_outside_of_code() -> None:
-    text = "[a](../b.md#c) `[x](y.md)`\n```python\n[z](w)\n```\n[web](https://example.org) ![p](images/p.png)"
-    assert list(repository.links_of(text, "docs/page.md")) == ["b.md", "docs/images/p.png"]
-
-
 def test_links_are_rewritten_for_the_site() -> None:
     files = Files(**{"theory": "", "repository/CHANGELOG": ""})
     repository._origin["repository/CONTRIBUTING.md"] = "CONTRIBUTING.md"
@@ -193,9 +137,3 @@ def test_links_are_rewritten_for_the_site() -> None:
     text = "[t](docs/theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"
     found = repository.on_page_markdown(text, page, None, files)
     assert found == "[t](../theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"
-
-
-def test_tags_in_code_are_no_equations() -> None:
-    assert (
-        re.findall(mathematics.TAG, mathematics._without_code("`\\tag{4.6}`\n```\n\\tag{1.2}\n```\n")) == []
-    )

@@ -45,7 +45,8 @@ def test_there_are_three() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name: str) -> None:
-    run(NOTEBOOKS / f"{name}.ipynb", CHECKS[name])
+    notebook = run(NOTEBOOKS / f"{name}.ipynb", CHECKS[name])
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
 
 
 @pytest.mark.parametrize("name", NAMES)

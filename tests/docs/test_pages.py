@@ -79,22 +79,18 @@ def size_of_png(path: Path) -> tuple[int, int]:
     return struct.unpack(">II", path.read_bytes()[16:24])
 
 
-@pytest.mark.parametrize("name", list(PAGES))
-def test_every_block_says_its_language(name: str) -> None:
+def test_every_block_says_its_language() -> None:
     unknown = [
-        f"line {f.first + 1}: {f.language!r}"
-        for f in fences(read(PAGES[name]))
-        if f.language not in LANGUAGES
+        f"{name}, line {fence.first + 1}: {fence.language!r}"
+        for name, path in PAGES.items()
+        for fence in fences(read(path))
+        if fence.language not in LANGUAGES
     ]
     assert unknown == [], f"a block is one of {', '.join(LANGUAGES)}: what it is decides how it is tested"
 
 
-@pytest.mark.parametrize("name", list(PAGES))
-def test_code_is_fenced(name: str) -> None:
-    assert indented_code(read(PAGES[name])) == []
-
-
-def test_code_that_is_not_fenced_is_found() -> None:
+def test_code_is_fenced() -> None:
+    assert {name: lines for name, path in PAGES.items() if (lines := indented_code(read(path)))} == {}
     assert indented_code("text\n\n    python run.py\n") == ["line 3: python run.py"]
     assert indented_code("- item\n\n    of the item\n\ntext\n\n    code\n") == ["line 7: code"]
     assert indented_code("text\n    goes on\n\n```python\n\n    fenced\n```\n") == []

@@ -135,13 +135,10 @@ def mixture_of(distance: float, spread: float) -> nsd.GaussianMixture:
 slow = pytest.mark.slow
 # Activation, position of the slider, distance and difference of spreads of the classes, samples.
 SETTINGS = [
-    ("relu", 35, 3.0, 1.5, 600),
     ("relu", 83, 0.0, 2.5, 126),
-    ("gelu", 61, 2.2, 0.0, 1500),
     ("swish", 12, 1.0, 4.0, 250),
     ("tanh", 47, 4.0, 0.7, 60),
     ("elu", 29, 6.0, 3.3, 5000),
-    ("leaky_relu", 74, 0.3, 3.0, 190),
     ("hard_tanh", 90, 5.1, 1.1, 400),
 ]
 
@@ -204,7 +201,7 @@ def test_spectra_are_those_of_the_package(
 
 @slow
 @needs_chromium
-@pytest.mark.parametrize(("activation", "position", "distance", "spread", "n"), SETTINGS[:6])
+@pytest.mark.parametrize(("activation", "position", "distance", "spread", "n"), SETTINGS[:3])
 def test_learning_curves_are_those_of_the_package(
     browser: Any, activation: str, position: int, distance: float, spread: float, n: int
 ) -> None:
@@ -262,51 +259,3 @@ def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
         )
         assert len(shown.splitlines()) >= 2
         assert re.search(r"\d", shown)
-
-
-@slow
-@needs_chromium
-def test_first_picture_comes_first_and_nothing_from_elsewhere(browser: Any, page: str) -> None:
-    browser.execute_cdp_cmd(
-        "Network.setBlockedURLs", {"urls": ["http://*", "https://*", "ws://*", "wss://*"]}
-    )
-    browser.get("about:blank")
-    browser.get(page + "#activation=gelu&sigma=30&distance=2&spread=1&n=10")
-    ready(browser)
-    marks = browser.execute_script("return performance.getEntriesByType('mark').map((mark) => mark.name)")
-    assert marks[0] == "play-first-picture"
-    assert "play-complete" in marks
-    assert browser.execute_script("return play.choice().activation") == "gelu"
-    # A blocked request would be an error there.
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-@slow
-@needs_chromium
-def test_the_recipe_gives_the_numbers_of_the_picture(
-    browser: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = browser.execute_script("return document.getElementById('play-recipe').textContent")
-    exec(compile(recipe, "recipe", "exec"), {})
-    described, accuracy = capsys.readouterr().out.strip().rsplit("\n", 1)
-    where = "play.sizes.indexOf(play.sizes[play.choice().n])"
-    shown = browser.execute_script(f"return play.charts.curve.values().series[1].y[{where}]")
-    assert float(accuracy.strip("[]")) == pytest.approx(shown, abs=ACCURACIES)
-    assert "an isolated eigenvalue" in described
-
-
-@slow
-@needs_chromium
-def test_what_the_page_says_to_try_is_so(browser: Any) -> None:
-    """ReLU with strong feedback and classes that differ in spread alone: a plain layer is worse, twins are not."""
-    accuracy = (
-        f"const mixture = (spread) => playTheory.mixture({DIMENSION}, 0, spread);"
-        "const a = (name, spread, n) => playLearning.learningCurve(all[name], mixture(spread), [n])[0].accuracy;"
-    )
-    names = "['deq', 'papers', 'injected', 'plain']"
-    script = models_script("relu", 80) + accuracy + f"return {names}.map((name) => a(name, 2.5, 50))"
-    deq, papers, injected, plain = browser.execute_script(script)
-    assert plain < deq - 0.02
-    assert min(papers, injected) > deq - 0.005
-    script = models_script("tanh", 50) + accuracy + "return a('deq', 3, 2000)"
-    assert browser.execute_script(script) == pytest.approx(0.5, abs=1e-9)

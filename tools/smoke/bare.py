@@ -1,4 +1,4 @@
-"""The package without extras: what works, and what each missing extra is asked for by name."""
+"""Smoke test without extras: the core works, and every missing extra is reported by name."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def commands() -> None:
     says(notsodeep("--help")[0], "notsodeep demo", "--help")
     notsodeep("kernel", "digits", "--samples", "50", "--save", "digits.npy")
     expect(Path("digits.npy").exists(), "There is no digits.npy.")
-    says(notsodeep("design", "--save", "twin.json")[0], "hard_tanh", "design")
+    says(notsodeep("design", "--activation", "tanh", "--save", "twin.json")[0], "hard_tanh", "design")
     notsodeep("design", "--activation", "swish", "--family", "leaky_relu", code=3)
     notsodeep("kernel", "nowhere.csv", code=2)
 

@@ -1,4 +1,4 @@
-"""What both smoke tests use. They run in the environment that is checked, which has no pytest and no checkout."""
+"""Common parts of the smoke tests, which run in the checked environment without pytest and without a checkout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def expect(condition: object, problem: str) -> None:
 
 
 def notsodeep(*arguments: str, code: int = 0) -> tuple[str, str]:
-    """Type a command; what it printed on stdout and stderr. It has to end with the given code, and no stack trace."""
+    """Run a command that must end with this exit code and no stack trace; return its stdout and stderr."""
     script = shutil.which("notsodeep", path=os.path.dirname(sys.executable))
     expect(script, "The console script notsodeep is not there.")
     done = subprocess.run([str(script), *arguments], capture_output=True, text=True, check=False)

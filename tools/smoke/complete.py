@@ -1,4 +1,4 @@
-"""The package with all extras: networks, certificates, figures, kernels on disk, the demo and the laboratory."""
+"""Smoke test with all extras: networks, certificates, figures, kernels on disk, the demo and the laboratory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What neural-tangents answers to questions.py, found by running it in its own environment."""
+"""The answers of neural-tangents to questions.py, obtained by running it in its own environment."""
 
 from __future__ import annotations
 

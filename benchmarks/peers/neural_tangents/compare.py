@@ -238,7 +238,7 @@ def repeats_of(activation: str, options: argparse.Namespace) -> int:
 
 
 def report(definitions: list[Row], rows: list[Row], provenance: Row, options: argparse.Namespace) -> None:
-    """Both files, whole or not at all; a quick run goes to files of its own."""
+    """Write both files atomically; a quick run has files of its own."""
     name = "neural_tangents-quick" if options.quick else "neural_tangents"
     content = {"provenance": provenance, "definitions": definitions, "cases": rows}
     write_json(options.out / f"{name}.json", content)

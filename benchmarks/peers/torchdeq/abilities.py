@@ -1,4 +1,4 @@
-"""What TorchDEQ answers to questions.py, found by running it in its own environment."""
+"""The answers of TorchDEQ to questions.py, obtained by running it in its own environment."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ What is done
 The peer is used as well as we know how: see peer.py. Its solvers are fixed_point_iter, from zero as in its
 documentation and from φ(σ_b B x) ("fixed_point_iter, ahead"), which saves it a product; anderson, anderson with a
 smaller regularisation (anderson_tuned) and broyden; "best" is the one with the smallest median.
-simple_fixed_point_iter has no tolerance: it is told the number of steps in advance, which nobody knows before having
-solved, and stands in a column of its own. "frozen" is our evaluation with A and B frozen (train="readout"), where what
+simple_fixed_point_iter has no tolerance: it needs the number of steps in advance, which is unknown before solving,
+and has a column of its own. "frozen" is our evaluation with A and B frozen (train="readout"), where what
 depends only on the weights may be kept from call to call; inputs still differ in every call. It is in no ratio.
 """
 
@@ -60,7 +60,7 @@ MULTIPLES = tuple(4.0 * 1.25**-k for k in range(12))
 
 @dataclass(frozen=True)
 class Scale:
-    """What is measured: networks, true residuals, rounds of turns, counted calls of a turn."""
+    """The measurements: networks, true residuals, rounds, calls per round."""
 
     widths: tuple[int, ...] = (256, 1024, 2048)
     targets: tuple[float, ...] = (1e-6, 1e-3)
@@ -153,7 +153,7 @@ def matched_settings(
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a solver is made to stop: after so many steps, by this tolerance, at this true residual."""
+    """The stopping point of a solver: number of steps, tolerance, true residual."""
 
     steps: int
     tolerance: float
@@ -312,7 +312,7 @@ def our_accuracy(ours: Ours, tolerance: float, adjoint: float, truth: Exact, exa
 
 
 def nominal_solve(peer: Peer, solver: str, target: float, exact: Gradients, gradient: str = "hook") -> Row:
-    """A solver of the peer told the target as its tolerance."""
+    """A solver of the peer with the target as its tolerance."""
     answer, found = peer.gradients({"solver": solver, "tolerance": target, "gradient": gradient})
     return answer | {"gradient error": gradient_error(found, exact)}
 

@@ -1,4 +1,4 @@
-"""Our side of the comparison, asked the same questions as peer.py in the same words.
+"""Our side of the comparison, with the same commands as peer.py.
 
 compare.py imports it; as a program it answers the orders "load" and "memory" in a process of its own.
 """
@@ -28,7 +28,7 @@ from notsodeep.nets import DEQNet, SolverOptions
 
 
 class Ours:
-    """Our network with the same weights, made again for every pair of tolerances."""
+    """Our network with the same weights, created for every pair of tolerances."""
 
     def __init__(self, data: Weights, activation: str) -> None:
         self._data = {name: torch.from_numpy(value.copy()) for name, value in data.items()}

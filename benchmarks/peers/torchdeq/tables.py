@@ -1,4 +1,4 @@
-"""From what compare.py measured to what is read: ratios, rows and the page."""
+"""Tables of the measurements of compare.py: ratios, rows and the page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def milliseconds(values: list[float]) -> float:
 
 
 def ratio_row(row: Row, mode: str) -> Row:
-    """Ours beside the peer's best solver and beside the one that is told its steps."""
+    """Compare ours with the peer's best solver and with the one of a fixed number of steps."""
     seconds = row["seconds"][mode]
     best = best_of(seconds)
     middle, low, high = ratio(seconds, best)
@@ -141,7 +141,7 @@ def summary(row: Row) -> str:
 
 
 def together(records: list[Row]) -> Row:
-    """One paragraph for sections measured one after the other, maybe in several runs."""
+    """One paragraph on sections of several runs."""
     commits = list(dict.fromkeys(record["commit"] for record in records))
     return records[0] | {
         "commit": ", ".join(commits),

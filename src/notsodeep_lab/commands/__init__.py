@@ -1,1 +1,1 @@
-"""Commands of the laboratory, as functions that the command line takes from the entry points `notsodeep.commands`."""
+"""Commands of the laboratory, registered by the entry points `notsodeep.commands`."""

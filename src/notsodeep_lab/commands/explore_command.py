@@ -25,35 +25,35 @@ _LOCAL = "localhost"
 
 def explore(
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port to listen on; the first free one from 8501 on.")
+        int | None, typer.Option(min=1, max=65535, help="Port; by default the first free one from 8501.")
     ] = None,
     address: Annotated[
-        str, typer.Option(help="Address to listen on. Any other than localhost lets other machines in.")
+        str, typer.Option(help="Address to listen on; only localhost is private to this machine.")
     ] = _LOCAL,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
     max_upload: Annotated[
-        int, typer.Option("--max-upload", min=1, max=1000, help="Largest file to upload, in MB.")
+        int, typer.Option("--max-upload", min=1, max=1000, help="Largest upload, in MB.")
     ] = 20,
 ) -> None:
-    """Sliders, curves and spectra in the browser: a DEQ, its shallow twin, and how well theory predicts them.
+    """Explore a DEQ, its shallow twin and their spectra interactively in the browser.
 
-    Everything is computed on this machine and nothing leaves it. Ctrl-C ends it.
+    Everything is computed on this machine; nothing is sent elsewhere. Stop it with Ctrl-C.
 
     Example: notsodeep explore
     """
-    # Looked for, not imported: the server does that in a process of its own.
+    # Only check that they are installed: the server process imports them.
     for name in ("streamlit", "matplotlib", "jinja2", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise missing("streamlit", "The explorer", name)
     free = _free_port(address, port)
     if not is_local(address):
         errors.print(
-            f"[bold yellow]warning:[/] listening on {address}: everyone who reaches this machine there can use the "
-            "page, upload files and keep the processor busy. There is no password.",
+            f"[bold yellow]warning:[/] listening on {address}: everyone who can reach this address can use the page "
+            "and upload files. There is no password.",
             highlight=False,
         )
-    errors.print(f"notsodeep explorer: http://{address}:{free}  (Ctrl-C ends it)", highlight=False)
-    code = _served(streamlit_command(address, free, browser=browser, max_upload=max_upload))
+    errors.print(f"notsodeep explorer: http://{address}:{free}  (stop with Ctrl-C)", highlight=False)
+    code = _run_server(streamlit_command(address, free, browser=browser, max_upload=max_upload))
     if code:
         raise typer.Exit(code)
 
@@ -67,26 +67,26 @@ def is_local(address: str) -> bool:
 
 
 def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int) -> list[str]:
-    """How streamlit is started."""
+    """Return the command that starts streamlit."""
     script = Path(__file__).parents[1] / "explorer" / "main.py"
     options = {
         "server.address": address,
         "server.port": port,
         "server.headless": not browser,
         "server.maxUploadSize": max_upload,
-        # The code does not change while it runs, and watching it would import whatever it finds.
+        # The code does not change while the server runs, and watching it imports optional modules.
         "server.fileWatcherType": "none",
         "browser.gatherUsageStats": False,
-        # On its first start streamlit would ask for an e-mail address, and send it to its makers.
+        # On its first start streamlit would ask for an e-mail address and send it to its developers.
         "server.showEmailPrompt": False,
         "browser.serverAddress": address,
         "global.developmentMode": False,
         "client.showErrorDetails": "none",
         "client.toolbarMode": "minimal",
-        # One colour for each theme: a colour for both would switch the dark one off.
+        # One colour per theme: a common colour would disable the dark theme.
         "theme.light.primaryColor": "#0072B2",
         "theme.dark.primaryColor": "#4db2ff",
-        # As `figures.dark_svg` has it, so that figures lie on the page without a frame.
+        # The background of `figures.dark_svg`.
         "theme.dark.backgroundColor": "#0e1117",
         "theme.dark.secondaryBackgroundColor": "#1c212b",
     }
@@ -98,30 +98,30 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
 
 
 def server_environment() -> dict[str, str]:
-    """One thread of BLAS, unless the reader's own environment says otherwise."""
-    # The page computes several small things at once, and threads of BLAS would take the cores from each other.
+    """Return the environment of the server: one BLAS thread, unless the user's environment sets another number."""
+    # The page runs several small computations in parallel, whose BLAS threads would compete for the cores.
     return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
 
 
-def _served(command: list[str]) -> int:
-    """Run until it ends or is interrupted; it never outlives this process."""
-    # Asked to terminate, Python would go at once and leave the server behind.
+def _run_server(command: list[str]) -> int:
+    """Run the server until it ends or is interrupted; it never outlives this process."""
+    # By default SIGTERM would end this process and leave the server running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     server = subprocess.Popen(command, env=server_environment())
     try:
         return server.wait()
     except KeyboardInterrupt:
-        # The terminal has interrupted it too: it closes its connections and goes.
+        # The terminal has interrupted the server too.
         return 0
     finally:
-        _ended(server)
+        _terminate(server)
 
 
-def _ended(server: subprocess.Popen[bytes]) -> None:
-    """Wait for it to go; ask again, and then insist."""
-    for ask in (server.terminate, server.kill):
+def _terminate(server: subprocess.Popen[bytes]) -> None:
+    """Terminate the server, and kill it if it does not end within five seconds."""
+    for end in (server.terminate, server.kill):
         if server.poll() is None:
-            ask()
+            end()
         try:
             server.wait(timeout=5)
             return
@@ -129,14 +129,13 @@ def _ended(server: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def _free_port(address: str, wanted: int | None) -> int:
-    if wanted is not None:
-        if not _is_free(address, wanted):
+def _free_port(address: str, requested: int | None) -> int:
+    if requested is not None:
+        if not _is_free(address, requested):
             raise InputError(
-                f"Port {wanted} of {address} is taken by another program. Choose another one with --port, or leave it "
-                "out."
+                f"Port {requested} of {address} is in use. Choose another one with --port, or omit --port."
             )
-        return wanted
+        return requested
     for port in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED):
         if _is_free(address, port):
             return port
@@ -153,7 +152,7 @@ def _is_free(address: str, port: int) -> bool:
             probe.bind(place)
     except socket.gaierror:
         raise InputError(
-            f"There is no address {address!r} on this machine. Use localhost, or 0.0.0.0 for all of its addresses."
+            f"This machine has no address {address!r}. Use localhost, or 0.0.0.0 for all of its addresses."
         ) from None
     except OSError:
         return False

@@ -12,22 +12,20 @@ from notsodeep.cli.common import console
 
 def report(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files of your own, as with --include.", show_default=False)
+        list[Path] | None, typer.Argument(help="Files to include, as with --include.", show_default=False)
     ] = None,
-    root: Annotated[Path, typer.Option(help="Folder of the results of notsodeep reproduce.")] = Path(
-        "results"
-    ),
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    root: Annotated[Path, typer.Option(help="Results folder of notsodeep reproduce.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
     include: Annotated[
         list[Path] | None,
-        typer.Option(help="A design (design --save) or a training (train --json) to show as well."),
+        typer.Option(help="Also show a design (design --save) or training (train --json)."),
     ] = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Replace the page if it is there.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
 ) -> None:
-    """One page of everything that was run: figures, tables, the papers' claims beside ours, how to repeat it.
+    """Write one HTML page of all results: figures, tables, the papers' claims compared with ours.
 
-    The page is one file without external references: it can be sent, printed, and read on a phone.
+    The page is a single self-contained file.
 
     Examples:
     notsodeep report --open

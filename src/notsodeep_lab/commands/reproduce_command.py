@@ -40,8 +40,8 @@ class _Request:
 
 
 @dataclass
-class _Session:
-    """Results of the experiments so far, for `--json` and for the exit code."""
+class _Summary:
+    """The results of all experiments, for `--json` and the exit code."""
 
     experiments: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -49,28 +49,28 @@ class _Session:
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="An experiment of the list, or all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of an experiment, or all.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
-    size: Annotated[str, typer.Option(help="quick: a look in minutes; full: the paper's setting.")] = "quick",
-    spec: Annotated[
-        Path | None, typer.Option(help="Settings of your own: a changed copy of a spec.toml.")
-    ] = None,
+    size: Annotated[
+        str, typer.Option(help="quick: a preview in minutes; full: the paper's setting.")
+    ] = "quick",
+    spec: Annotated[Path | None, typer.Option(help="Custom settings: an edited copy of a spec.toml.")] = None,
     data_dir: options.DataDir = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
-    seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, if not the usual number.")] = None,
+    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of repetitions.")] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes of one thread each; 1: one process, all threads.")
+        int, typer.Option(min=1, help="Number of single-threaded processes; 1: one process, all threads.")
     ] = 1,
     resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Go on from finished tasks, or put them aside.")
+        bool, typer.Option("--resume/--fresh", help="Continue from finished tasks, or start from scratch.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came out as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Figures and tables of the papers, run again: rows, a figure, and the paper's numbers beside ours.
+    """Reproduce the figures and tables of the papers, and compare the paper's numbers with ours.
 
-    A run can be stopped at any moment; the same command goes on where it stopped. Results are kept in
-    results/NAME/HASH, where HASH stands for the settings: spec.toml, rows.jsonl, figure.png, .svg and .pdf, and
-    provenance.json (versions, commit, machine, times).
+    A run can be stopped at any time; the same command continues it. Results are stored in results/NAME/HASH, where
+    HASH identifies the settings: spec.toml, rows.jsonl, figure.png, .svg and .pdf, and provenance.json (versions,
+    commit, machine, times).
 
     Examples:
     notsodeep reproduce --list
@@ -79,7 +79,7 @@ def reproduce(
 
     notsodeep reproduce all --size full --data-dir DATA --jobs 2
 
-    Exit code 0: done; 2: something cannot be used, or an experiment of `all` failed; 130: interrupted.
+    Exit code 0: success; 2: invalid input, or an experiment of `all` failed; 130: interrupted.
     """
     from notsodeep_lab.papers import EXPERIMENTS, find
 
@@ -87,24 +87,24 @@ def reproduce(
         _print_list(list(EXPERIMENTS.values()), as_json)
         return
     if name is None:
-        raise InputError("Name an experiment, or all: notsodeep reproduce --list says which there are.")
+        raise InputError("Name an experiment, or all. notsodeep reproduce --list shows the names.")
     request = _Request(size, spec, out, data_dir, seeds, jobs, resume, as_json)
-    session = _Session()
+    summary = _Summary()
     try:
         if name == "all":
             if spec is not None:
-                raise InputError("Settings of your own (--spec) belong to one experiment: name it.")
-            _reproduce_all(list(EXPERIMENTS.values()), request, session)
+                raise InputError("Custom settings (--spec) belong to one experiment: name it instead of all.")
+            _reproduce_all(list(EXPERIMENTS.values()), request, summary)
         else:
-            _reproduce_one(find(name), request, session)
+            _reproduce_one(find(name), request, summary)
     finally:
-        if as_json and (session.experiments or session.skipped or session.failed):
-            print_json(asdict(session), indent=1)
-    if session.failed:
+        if as_json and (summary.experiments or summary.skipped or summary.failed):
+            print_json(asdict(summary), indent=1)
+    if summary.failed:
         raise typer.Exit(_BAD_INPUT)
 
 
-def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, session: _Session) -> None:
+def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, summary: _Summary) -> None:
     """Run all experiments; one that fails is reported and does not stop the others."""
     from notsodeep_lab.papers import absent_data
 
@@ -112,22 +112,22 @@ def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, sessio
         try:
             reason = absent_data(experiment, _spec(experiment, request), request.data_dir, fetch=False)
             if reason is None:
-                _reproduce_one(experiment, request, session)
+                _reproduce_one(experiment, request, summary)
             else:
-                session.skipped[experiment.name] = reason
+                summary.skipped[experiment.name] = reason
                 say(f"{experiment.name} is skipped: {reason}", errors)
         except (InputError, ConvergenceError) as error:
-            session.failed[experiment.name] = str(error)
+            summary.failed[experiment.name] = str(error)
             say(f"{experiment.name} failed: {error}", errors)
 
 
-def _reproduce_one(experiment: Experiment[Any], request: _Request, session: _Session) -> None:
+def _reproduce_one(experiment: Experiment[Any], request: _Request, summary: _Summary) -> None:
     from notsodeep.progress import progress_bar
     from notsodeep_lab.papers import reproduce as run
 
     spec = _spec(experiment, request)
     if experiment.timed and request.jobs > 1:
-        say(f"{experiment.name} measures times: its tasks run one at a time.", errors)
+        say(f"{experiment.name} measures times, so its tasks run one at a time.", errors)
     with progress_bar(experiment.name) as report:
         outcome = run(
             experiment, spec=spec, root=request.root, data_dir=request.data_dir, jobs=request.jobs,
@@ -136,15 +136,15 @@ def _reproduce_one(experiment: Experiment[Any], request: _Request, session: _Ses
     for note in outcome.notes:
         say(note, errors)
     if not outcome.finished:
-        session.experiments.append(_as_dict(experiment, outcome, []))
+        summary.experiments.append(_as_dict(experiment, outcome, []))
         say(
-            f"interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are done. Run the same command "
-            f"again to go on{'' if request.resume else ', without --fresh'}.",
+            f"Interrupted: {outcome.done} of {outcome.total} tasks of {experiment.name} are finished. Run the same "
+            f"command again{'' if request.resume else ', without --fresh,'} to continue.",
             errors,
         )
         raise typer.Exit(_INTERRUPTED)
     figures = _draw(experiment, outcome)
-    session.experiments.append(_as_dict(experiment, outcome, figures))
+    summary.experiments.append(_as_dict(experiment, outcome, figures))
     _print_outcome(experiment, outcome, request)
 
 
@@ -162,7 +162,7 @@ def _spec(experiment: Experiment[Any], request: _Request) -> Spec:
 
 
 def _draw(experiment: Experiment[Any], outcome: Outcome) -> list[Path]:
-    """The figure in three formats, each written whole; none where there is none to draw or nothing to draw with."""
+    """Save the figure in three formats; nothing if the experiment has none or matplotlib is missing."""
     from notsodeep_lab import papers
 
     figures = figures_if_installed()
@@ -192,9 +192,9 @@ def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path])
 
 
 def _print_outcome(experiment: Experiment[Any], outcome: Outcome, request: _Request) -> None:
-    """Print a summary, on stderr if stdout is for JSON."""
+    """Print a summary, on stderr if stdout has the JSON."""
     target = errors if request.as_json else console
-    known = f", {outcome.reused} of them known before" if outcome.reused else ""
+    known = f" ({outcome.reused} from an earlier run)" if outcome.reused else ""
     say(
         f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
         target,
@@ -202,10 +202,10 @@ def _print_outcome(experiment: Experiment[Any], outcome: Outcome, request: _Requ
     if outcome.expectations:
         target.print(_table(outcome.expectations))
     if request.spec is None and request.size == "full" and experiment.cut:
-        say(f"Cut: {experiment.cut}", target)
+        say(f"Differences from the paper: {experiment.cut}", target)
     if request.spec is None and request.size == "quick":
         say(
-            f"Quick size: a look, not the paper's setting (--size full, about {experiment.minutes['full']:g} min).",
+            f"Quick size: a preview. The paper's setting: --size full (about {experiment.minutes['full']:g} min).",
             target,
         )
 
@@ -228,22 +228,23 @@ def _print_list(experiments: list[Experiment[Any]], as_json: bool) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "quick", "full"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("what")
+    table.add_column("paper")
+    table.add_column("content")
     for e in experiments:
         times = (f"{e.minutes['quick']:g} min", f"{e.minutes['full']:g} min")
         needs = {size: e.data_needed(e.spec(size)) for size in _SIZES}
-        table.add_row(*map(escape, (e.name, *times, f"{e.summary} ({e.paper}; {_data(needs)})")))
+        table.add_row(*map(escape, (e.name, *times, e.paper, f"{e.summary} ({_data(needs)})")))
     console.print(table)
     total = {size: sum(e.minutes[size] for e in experiments) for size in _SIZES}
     console.print(
-        f"All: about {total['quick']:g} min quick, {total['full']:g} min full, on two cores. Data are read from "
+        f"All: about {total['quick']:g} min quick, {total['full']:g} min full, on two cores. Data sets are read from "
         "--data-dir or NOTSODEEP_DATA.",
         highlight=False,
     )
 
 
 def _data(needs: Mapping[Size, tuple[str, ...]]) -> str:
-    """What an experiment needs, and at which size."""
+    """Say which data an experiment needs, by size."""
     if not any(needs.values()):
         return "no data needed"
     if needs["quick"] == needs["full"]:

@@ -1,4 +1,4 @@
-"""What the reader of the page has chosen, checked once and frozen: everything shown follows from it."""
+"""The settings of all controls of the page, validated and frozen: everything shown is computed from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from notsodeep.validation import one_of
 from notsodeep_lab.explorer.uploads import Upload
 
 FORMULA = "formula"
-# Those of the papers first. Activations whose parameters are lists are better typed as a formula.
+# Those of the papers first. Activations with lists as parameters are omitted: type them as a formula.
 ACTIVATIONS = (
     "relu", "tanh", "swish", "leaky_relu", "abs", "arctan", "cos", "elu", "erf", "gelu", "hard_sigmoid", "hard_tanh",
     "identity", "mish", "sigmoid", "sin", "softplus", "softsign",
@@ -30,19 +30,19 @@ FAMILY_NAMES = ("auto", *FAMILIES)
 LARGEST_N, LARGEST_P = 2000, 2000
 LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
-# What is trained follows the kernel that is matched: the readout has the conjugate kernel, all weights the tangent one.
+# The conjugate kernel describes training of the readout, the tangent kernel training of all weights.
 MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
 IMAGE_KERNELS = ("ck", "ntk")
 WIDTHS = (64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class Data(scenario.Data):
-    """Where the samples come from, within the limits of a page.
+class PageData(scenario.Data):
+    """The data source of the page, with limits that keep the page fast.
 
     Attributes:
         source: "mixture" (the papers' two Gaussian classes), "sphere", "digits" or "file".
-        upload: a file's rows.
+        upload: the uploaded file, if `source` is "file".
     """
 
     n: int = 1000
@@ -50,21 +50,21 @@ class Data(scenario.Data):
 
     def __post_init__(self) -> None:
         one_of(self.source, DATA, "data")
-        _whole(self.n, "n", SMALLEST, LARGEST_N, "The page should answer while a slider moves")
-        _whole(self.p, "p", SMALLEST, LARGEST_P, "The page should answer while a slider moves")
+        _whole(self.n, "n", SMALLEST, LARGEST_N, "The page has to respond quickly")
+        _whole(self.p, "p", SMALLEST, LARGEST_P, "The page has to respond quickly")
         _whole(self.seed, "seed", 0, 2**31 - 1, "A seed is a whole number")
         _between(self.mean, "mean", 0.0, LARGEST_MEAN)
         _between(self.gap, "gap", 0.0, LARGEST_GAP)
         if self.source == "file" and self.upload is None:
-            raise InputError("There is no file yet. Upload a CSV or NPY file, or choose other data.")
+            raise InputError("No file yet. Upload a CSV or NPY file, or choose another data source.")
 
     @property
     def is_file(self) -> bool:
-        """Whether samples come from a file of the user's."""
+        """Whether the samples come from an uploaded file."""
         return self.source == "file"
 
     def _read(self) -> Table:
-        """The first rows of the file, or digits; all of them if there are fewer than n."""
+        """Read the first n rows of the file or of the digits, or all if there are fewer."""
         if self.upload is not None:
             table = self.upload.table
             labels = None if table.labels is None else table.labels[: self.n]
@@ -84,13 +84,13 @@ class Choice:
     Attributes:
         activation: a name of `notsodeep.activation`, or "formula".
         expression: the formula in x; only for activation "formula".
-        parameters: of the activation, such as (("a", 1.0), ("b", 0.1)).
+        parameters: parameters of the activation, such as (("a", 1.0), ("b", 0.1)).
         sigma_a2: variance of the recurrent weights; that of the input weights is 1 - sigma_a2.
-        kernel: what the design matches: "ck", "ntk", "ntk_paper" or "both".
-        family: the designed layers: "auto" or a family by name.
-        width: units of the networks that are judged, timed and trained.
-        images: whether the network is convolutional, and the samples are images.
-        data: where the samples come from.
+        kernel: the kernel that the design matches: "ck", "ntk", "ntk_paper" or "both".
+        family: family of the designed layers, or "auto".
+        width: number of hidden units of the networks that are compared, timed and trained.
+        images: whether the network is convolutional and the samples are images.
+        data: the data source.
     """
 
     activation: str = "relu"
@@ -101,18 +101,18 @@ class Choice:
     family: str = "auto"
     width: int = 256
     images: bool = False
-    data: Data = field(default_factory=Data)
+    data: PageData = field(default_factory=PageData)
 
     def __post_init__(self) -> None:
         one_of(self.kernel, IMAGE_KERNELS if self.images else KERNELS, "kernel")
         one_of(self.family, FAMILY_NAMES, "family")
         if self.images and self.activation == FORMULA:
             raise InputError(
-                "A typed formula takes too long for images on a page. Choose an activation by name, or use nsd.verdict "
-                "with a ConvDEQ."
+                "A typed formula is too slow for images. Choose an activation by name, or use nsd.verdict with a "
+                "ConvDEQ."
             )
         if self.width not in WIDTHS:
-            raise InputError(f"width came as {self.width!r}; take one of {', '.join(map(str, WIDTHS))}.")
+            raise InputError(f"width must be one of {', '.join(map(str, WIDTHS))}; got {self.width!r}.")
         _between(self.sigma_a2, "sigma_a2", 0.0, 1.0)
         if self.activation == FORMULA:
             _refuse_no_formula(self.expression)
@@ -133,22 +133,22 @@ class Choice:
 
     @property
     def model(self) -> DEQ:
-        """The DEQ of rows, not yet centred."""
+        """The dense DEQ, not yet centred."""
         return DEQ(self.phi, self.sigma_a2)
 
     @property
     def image_model(self) -> ConvDEQ:
-        """The convolutional DEQ, whose readout sees every position."""
+        """The convolutional DEQ, with a readout of all positions."""
         return ConvDEQ(self.phi, self.sigma_a2, readout="flatten")
 
     @property
     def units(self) -> int:
-        """Units of a hidden layer; of a convolutional one channels, a sixteenth as many."""
+        """Units of a hidden layer; for convolutional networks channels, a sixteenth of `width`."""
         return self.width // 16 if self.images else self.width
 
     @property
     def activation_text(self) -> str:
-        """The activation as the command line takes it: tanh, leaky_relu:a=1,b=0.1, formula:x*sigmoid(x)."""
+        """The activation as a command-line argument: tanh, leaky_relu:a=1,b=0.1, formula:x*sigmoid(x)."""
         if self.activation == FORMULA:
             return f"{FORMULA}:{self.expression}"
         inner = ",".join(f"{name}={value!r}" for name, value in self.parameters)
@@ -156,16 +156,16 @@ class Choice:
 
     @property
     def shown_kernel(self) -> str:
-        """The kernel whose spectrum and errors are shown: the conjugate kernel where both are matched."""
+        """The kernel whose spectrum and errors are shown: the conjugate kernel if both are matched."""
         return "ck" if self.kernel == "both" else self.kernel
 
 
 def _refuse_no_formula(expression: str) -> None:
     if not expression.strip():
-        raise InputError("The formula is empty. Type one in x, for example x * sigmoid(x).")
+        raise InputError("The formula is empty. Type a formula in x, for example x * sigmoid(x).")
     if len(expression) > LONGEST_FORMULA:
         raise InputError(
-            f"The formula has {len(expression)} characters; the page takes {LONGEST_FORMULA}. Shorten it."
+            f"The formula has {len(expression)} characters; at most {LONGEST_FORMULA} are allowed. Shorten it."
         )
 
 
@@ -175,15 +175,15 @@ def _listed(known: dict[str, float]) -> str:
 
 def _whole(value: int, name: str, low: int, high: int, reason: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(f"{name} came as {value!r}. {reason}: take a whole number between {low} and {high}.")
+        raise InputError(f"{name} must be a whole number between {low} and {high}; got {value!r}. {reason}.")
 
 
 def _finite(value: float, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} came as {value!r}; it must be a finite number.")
+        raise InputError(f"{name} must be a finite number; got {value!r}.")
 
 
 def _between(value: float, name: str, low: float, high: float) -> None:
     _finite(value, name)
     if not low <= value <= high:
-        raise InputError(f"{name} came as {value!r}; take a number between {low:g} and {high:g}.")
+        raise InputError(f"{name} must be between {low:g} and {high:g}; got {value!r}.")

@@ -1,6 +1,6 @@
-"""Every control of the page, with a word on what it does; together they make a `Choice`.
+"""The controls of the page, which together form a `Choice`.
 
-Where samples come from is asked above the answers, where it is seen on a phone too; the rest is on the left.
+The data source is chosen at the top of the page, where it is visible on a phone too; the rest is in the sidebar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notsodeep_lab.explorer.choice import (
     PARAMETERS,
     WIDTHS,
     Choice,
-    Data,
+    PageData,
 )
 from notsodeep_lab.explorer.uploads import MEGABYTE, Upload, read_upload
 
@@ -45,15 +45,15 @@ _FAMILIES = {
     "leaky_relu": "leaky ReLU",
     "polynomial": "polynomial",
     "quadratic": "quadratic",
-    "injected": "own activation, input again in every layer",
+    "injected": "the DEQ's activation, input fed to every layer",
 }
 
 
 def choose(above: DeltaGenerator) -> Choice:
-    """Draw the controls and read them.
+    """Draw the controls and read their values.
 
     Args:
-        above: where the source of the samples is asked for.
+        above: container for the choice of the data source.
 
     Raises:
         InputError: for a formula or a file that cannot be used.
@@ -67,10 +67,10 @@ def choose(above: DeltaGenerator) -> Choice:
         twin = _twin(network["images"])
         st.subheader("The data", anchor=False)
         sizes = _sizes(source["source"])
-    # Read when all controls are there: a file that cannot be used must not take them away.
+    # Read the file after drawing all controls: an error must not hide them.
     if "upload" in source:
         source["upload"] = _read(*source["upload"])
-    return Choice(**network, **twin, data=Data(**source, **sizes))
+    return Choice(**network, **twin, data=PageData(**source, **sizes))
 
 
 def _network() -> dict[str, Any]:
@@ -79,25 +79,25 @@ def _network() -> dict[str, Any]:
         (False, True),
         format_func=lambda one: "convolutional, on images" if one else "dense, on rows",
         key="images",
-        help="A convolutional DEQ needs images: the digits, or a NPY file of images. They are made small, so that the "
-        "page answers at once.",
+        help="A convolutional DEQ needs images: the digits, or a NPY file of images. They are downscaled to keep the "
+        "page fast.",
     )
     name = st.selectbox(
         "Activation",
         ACTIVATIONS if images else (*ACTIVATIONS, FORMULA),
-        format_func=lambda one: "a formula of mine…" if one == FORMULA else one,
+        format_func=lambda one: "custom formula…" if one == FORMULA else one,
         key="activation",
-        help="What each neuron of the DEQ does to its input. For a dense network a formula of your own can be typed.",
+        help="The activation of the DEQ. Dense networks accept a formula of your own.",
     )
-    found: dict[str, Any] = {"images": images, "activation": name}
+    network: dict[str, Any] = {"images": images, "activation": name}
     if name == FORMULA:
-        found["expression"] = st.text_input(
+        network["expression"] = st.text_input(
             "Formula in x",
             _FIRST_FORMULA,
             key="expression",
-            help="For example x * sigmoid(x), or max(x, 0.1*x), or tanh(x) + 0.1*x**2. It is read, never run as code.",
+            help="For example x * sigmoid(x), max(x, 0.1*x) or tanh(x) + 0.1*x**2. It is parsed, never run as code.",
         )
-    found["parameters"] = tuple(
+    network["parameters"] = tuple(
         (
             parameter,
             float(
@@ -112,33 +112,33 @@ def _network() -> dict[str, Any]:
         )
         for parameter, start in PARAMETERS.get(name, {}).items()
     )
-    found["sigma_a2"] = st.slider(
+    network["sigma_a2"] = st.slider(
         "Strength of the feedback, σ_a²",
         0.01,
         0.99,
         _START.sigma_a2,
         0.01,
         key="sigma_a2",
-        help="Variance of the recurrent weights. Near 0 the DEQ is one layer; towards 1 it remembers itself more and "
-        "more, like an ever deeper network. The input weights have the rest, 1 − σ_a².",
+        help="Variance of the recurrent weights. Near 0 the DEQ acts like one layer, near 1 like a very deep network. "
+        "The input weights have the variance 1 − σ_a².",
     )
-    found["width"] = st.select_slider(
+    network["width"] = st.select_slider(
         "Width of the networks", WIDTHS, _START.width, key="width",
-        help="Units of each hidden layer of the networks that are judged, timed and trained; of convolutional ones "
-        "channels, a sixteenth as many. The theory is for wide ones.",
+        help="Units of each hidden layer of the networks that are compared, timed and trained; convolutional networks "
+        "have a sixteenth as many channels. The theory assumes wide networks.",
     )  # fmt: skip
-    return found
+    return network
 
 
 def _parameter_help(name: str, parameter: str) -> str:
     words = {
         ("leaky_relu", "a"): "Slope for positive inputs: max(a x, b x).",
         ("leaky_relu", "b"): "Slope for negative inputs: max(a x, b x).",
-        ("hard_tanh", "a"): "Slope between the two corners: a · clip(x, −c, c).",
-        ("hard_tanh", "c"): "Where it stops growing: a · clip(x, −c, c).",
-        ("elu", "alpha"): "How far below zero it goes for negative inputs.",
+        ("hard_tanh", "a"): "Slope between the two kinks: a · clip(x, −c, c).",
+        ("hard_tanh", "c"): "Position of the kinks: a · clip(x, −c, c).",
+        ("elu", "alpha"): "Limit for large negative inputs: −alpha.",
     }
-    return words.get((name, parameter), "A number of the activation.")
+    return words.get((name, parameter), "A parameter of the activation.")
 
 
 def _twin(images: bool) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def _twin(images: bool) -> dict[str, Any]:
         IMAGE_KERNELS if images else tuple(_KERNELS),
         format_func=_KERNELS.__getitem__,
         key="kernel",
-        help="The kernel says which inputs look alike to a wide network. CK: while only the last layer is trained. "
-        "NTK: while all layers are. Both: one network with both.",
+        help="The kernel measures how similar two inputs are to a wide network. CK: only the readout is trained. NTK: "
+        "all weights are trained. Both: one network matches both.",
     )
     if images:
         return {"kernel": kernel}
@@ -157,64 +157,64 @@ def _twin(images: bool) -> dict[str, Any]:
         FAMILY_NAMES,
         format_func=lambda one: _FAMILIES.get(one, one),
         key="family",
-        help="Which activations the designed layers may have. Some families cannot match, and the page then says why.",
+        help="Family of activations of the designed layers. If a family cannot match, the page says why.",
     )
     return {"kernel": kernel, "family": family}
 
 
 def _source() -> dict[str, Any]:
     source = st.radio(
-        "An example, or my own data",
+        "Data",
         tuple(_SOURCES),
         format_func=_SOURCES.__getitem__,
         key="source",
         horizontal=True,
-        help="Everything is computed on these. Gaussian classes are what the theory is made for; digits and your own "
-        "file show how far it carries.",
+        help="All results are computed on these samples. The theory assumes Gaussian classes; digits and your own file "
+        "show how well it applies to real data.",
     )
-    found: dict[str, Any] = {"source": source}
+    chosen: dict[str, Any] = {"source": source}
     if source == "file":
         file, labels, scale = st.columns([6, 5, 7])
-        found["upload"] = _upload(file, labels)
-        found["scale"] = scale.selectbox(
+        chosen["upload"] = _upload(file, labels)
+        chosen["scale"] = scale.selectbox(
             "Scaling of the rows",
             SCALES,
             format_func=lambda how: f"{how}: {Preprocessing.words(how)}",
             key="scale",
-            help="The theory is about centred rows whose norm is near 1.",
+            help="The theory assumes centred rows with norms near 1.",
         )
-    return found
+    return chosen
 
 
 def _sizes(source: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     if source == "mixture":
-        found["mean"] = st.slider(
+        sizes["mean"] = st.slider(
             "Separation of the classes",
             0.0, 16.0, _START.data.mean, 0.5, key="mean",
-            help="Length of the class means. At 0 the classes differ in their spread alone.",
+            help="Norm of the class means. At 0 the classes differ in their covariances only.",
         )  # fmt: skip
-        found["gap"] = st.slider(
+        sizes["gap"] = st.slider(
             "Covariance gap",
             0.0, 16.0, _START.data.gap, 0.5, key="gap",
-            help="How much wider the second class is: its covariance is (1 + gap/√p) times the identity.",
+            help="The covariance of the second class is (1 + gap/√p) times the identity.",
         )  # fmt: skip
-    found["n"] = st.slider(
+    sizes["n"] = st.slider(
         "Number of samples n", 100, 2000, _START.data.n, 50, key="n",
         help="More samples give smoother histograms and take longer.",
     )  # fmt: skip
     if source in ("mixture", "sphere"):
-        found["p"] = st.slider(
+        sizes["p"] = st.slider(
             "Dimension p", 50, 2000, _START.data.p, 50, key="p",
-            help="Features of each sample. The theory is for n and p large and of similar size.",
+            help="Number of features. The theory assumes that n and p are large and of similar size.",
         )  # fmt: skip
     if source != "file":
-        found["seed"] = int(
+        sizes["seed"] = int(
             st.number_input(
-                "Seed", 0, 9999, _START.data.seed, 1, key="seed", help="Another number draws other samples."
+                "Seed", 0, 9999, _START.data.seed, 1, key="seed", help="Random seed of the samples."
             )
         )
-    return found
+    return sizes
 
 
 def _upload(left: DeltaGenerator, right: DeltaGenerator) -> tuple[Any, str]:
@@ -223,14 +223,14 @@ def _upload(left: DeltaGenerator, right: DeltaGenerator) -> tuple[Any, str]:
         "CSV or NPY file",
         type=["csv", "npy"],
         key="upload",
-        help=f"One sample in each row, at most {limit} MB; a header is fine. The file stays on this machine.",
+        help=f"One sample per row, at most {limit} MB; a header is allowed. The file stays on this machine.",
     )
     label = right.text_input(
-        "Column with labels, if there is one",
+        "Label column (optional)",
         key="label_column",
-        placeholder="found by itself if it holds words",
-        help="Its name in the header, or its number counted from 1; -1 is the last one. It is not part of the rows. A "
-        "single column of words is taken for labels if none is named.",
+        placeholder="detected if it contains words",
+        help="Name in the header, or number counted from 1; -1 is the last column. By default a single column of words "
+        "is used.",
     )
     return file, label.strip()
 
@@ -239,7 +239,7 @@ def _read(file: Any, label: str) -> Upload | None:
     if file is None:
         return None
     limit = st.get_option("server.maxUploadSize")
-    # One byte more than allowed is enough to refuse it.
+    # One byte more than allowed suffices to detect a file that is too large.
     content = file.read(limit * MEGABYTE + 1)
     file.seek(0)
     return read_upload(file.name, content, megabytes=limit, label_column=label or None)

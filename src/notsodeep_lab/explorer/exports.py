@@ -1,4 +1,4 @@
-"""What can be taken away from the page: one HTML file with the design, the figures, and how to have them again."""
+"""Downloads of the page: an HTML report with design, figures and commands, and a ZIP file of the figures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from notsodeep_lab.explorer.computations import design_of, distances_of, spectru
 from notsodeep_lab.explorer.first_screen import verdict_of
 from notsodeep_lab.explorer.pictures import Picture, kinds_of, picture_of
 from notsodeep_lab.explorer.recipes import as_commands, as_python
-from notsodeep_lab.explorer.words import spectrum_words
+from notsodeep_lab.explorer.words import spectrum_summary
 from notsodeep_lab.report.rendering import Section, page, parts, picture
 from notsodeep_lab.report.sections import design_body
 
 
 def report_page(choice: Choice) -> str:
-    """The page of one choice, without external references: it can be sent, printed, and read on a phone."""
+    """Create a self-contained HTML report of the current settings."""
     make = parts()
     title = f"A DEQ with {choice.activation_text}, and its shallow twin"
     again = Section(
-        "How to have it again", (make.heading("Python"), make.command(as_python(choice))), "repeat"
+        "How to reproduce it", (make.heading("Python"), make.command(as_python(choice))), "repeat"
     )
     judged = [make.paragraph(line) for line in str(verdict_of(choice)).splitlines()]
     first = [
@@ -33,8 +33,8 @@ def report_page(choice: Choice) -> str:
         lines = tuple(make.paragraph(line) for line in design_of(choice).explain().splitlines())
         sections = [verdict, Section("The shallow network", lines, "design"), again]
         return page(title, [], sections, as_commands(choice))
-    sentences = (str(distances_of(choice)), spectrum_words(spectrum_of(choice)))
-    # The design brings its own figure.
+    sentences = (str(distances_of(choice)), spectrum_summary(spectrum_of(choice)))
+    # The section of the design has its own figure.
     shown = [one for one in _pictures(choice) if one.name in ("spectrum", "errors")]
     kernel = [
         *(make.paragraph(sentence) for sentence in sentences),
@@ -43,14 +43,14 @@ def report_page(choice: Choice) -> str:
     sections = [
         verdict,
         Section("The shallow network", (design_body(design_of(choice)),), "design"),
-        Section("Its kernel on these data", tuple(kernel), "kernel"),
+        Section("The kernel on these data", tuple(kernel), "kernel"),
         again,
     ]
     return page(title, [], sections, as_commands(choice))
 
 
 def figures_zip(choice: Choice) -> bytes:
-    """All figures as PNG and SVG, in one file."""
+    """Return all figures as PNG and SVG in one ZIP file."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for one in _pictures(choice):

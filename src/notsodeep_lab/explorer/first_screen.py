@@ -1,7 +1,6 @@
-"""What the first screen answers: the verdict, predicted learning curves, and the time of a call.
+"""The results of the first screen: the verdict, predicted learning curves, and the time of a call.
 
-All three are computed on a part of the samples that is small enough for an answer while a slider moves; the page says
-how many that are.
+All three are computed on a subset of the samples, so that the page responds quickly; the page says how large it is.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from notsodeep.designs.baselines import plain_layers
 from notsodeep.extras import needed
 from notsodeep.learning import Comparison, LearningCurve, compare_models, learning_curve
 from notsodeep.validation import Array
-from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, Data
+from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     Started,
     design_of,
@@ -35,8 +34,8 @@ from notsodeep_lab.explorer.computations import (
 if TYPE_CHECKING:
     from notsodeep.verdicts import Verdict
 
-# Samples that are judged. When all weights are trained, networks are compared by their gradients, which cost more; the
-# networks and kernels of a typed formula cost more than those of an activation that is known.
+# Largest number of samples of the verdict. Training of all weights is judged by gradients, which are slower; so are
+# networks and kernels of a typed formula.
 MOST_ROWS, MOST_WITH_FORMULA, MOST_WITH_GRADIENTS, MOST_IMAGES = 150, 100, 80, 64
 _FEWEST_TO_LEARN = 20
 _POINTS, _BEYOND = 6, 8
@@ -45,12 +44,12 @@ _BATCH, _ROUNDS = 256, 3
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples that are judged, drawn from those that were chosen.
+    """The subset of the samples on which the first screen is computed.
 
     Attributes:
         samples: rows or images.
-        labels: their classes or numbers; None where the data have none, or one class alone.
-        total: number of samples it was drawn from.
+        labels: classes or numbers; None if the data have none, or a single class.
+        total: number of all samples.
     """
 
     samples: Array
@@ -59,18 +58,18 @@ class Part:
 
     @property
     def labelled(self) -> tuple[Array, Any]:
-        """Samples and their labels, for what can be asked only where there are some."""
+        """Samples and labels."""
         return self.samples, self.labels
 
     @property
     def words(self) -> str:
-        """How many samples of how many, for the page."""
+        """The size of the subset in words."""
         count = len(self.samples)
         return f"all {count} samples" if count == self.total else f"{count} of the {self.total} samples"
 
 
 def part_of(choice: Choice) -> Part:
-    """The samples on which the first screen is computed."""
+    """Draw the subset on which the first screen is computed."""
     most = MOST_ROWS if MODES[choice.kernel] == "readout" else MOST_WITH_GRADIENTS
     if choice.images:
         most = min(most, MOST_IMAGES)
@@ -80,30 +79,30 @@ def part_of(choice: Choice) -> Part:
 
 
 @lru_cache(maxsize=16)
-def _part(data: Data, most: int, images: bool) -> Part:
-    found = images_of(data) if images else samples_of(data)
-    total = len(found.rows)
+def _part(data: PageData, most: int, images: bool) -> Part:
+    samples = images_of(data) if images else samples_of(data)
+    total = len(samples.rows)
     chosen = np.sort(np.random.default_rng(0).permutation(total)[:most])
-    labels = None if found.labels is None else np.asarray(found.labels)[chosen]
+    labels = None if samples.labels is None else np.asarray(samples.labels)[chosen]
     if labels is not None and len(np.unique(labels)) < 2:
         labels = None
-    return Part(found.rows[chosen], labels, total)
+    return Part(samples.rows[chosen], labels, total)
 
 
 # --- the verdict --------------------------------------------------------------------------------------
 
 
 def verdict_of(choice: Choice) -> Verdict:
-    """Will the designed twin do? Judged on a part of the samples, for networks of the chosen width."""
+    """Judge on a subset of the samples whether the twin can replace the DEQ at the chosen width."""
     return _verdict(judged_model(choice), design_of(choice), choice)
 
 
 @lru_cache(maxsize=64)
-def _verdict(model: Any, made: Design, choice: Choice) -> Verdict:
+def _verdict(model: Any, designed: Design, choice: Choice) -> Verdict:
     from notsodeep.verdicts import verdict
 
     part = part_of(choice)
-    settings: dict[str, Any] = {"width": choice.units, "train": MODES[choice.kernel], "designed": made}
+    settings: dict[str, Any] = {"width": choice.units, "train": MODES[choice.kernel], "designed": designed}
     return verdict(model, part.samples, part.labels, samples=max(len(part.samples), 20), **settings)
 
 
@@ -111,7 +110,7 @@ def _verdict(model: Any, made: Design, choice: Choice) -> Verdict:
 
 
 def models_of(choice: Choice) -> dict[str, Any]:
-    """The DEQ, its twin and one plain layer of its own activation."""
+    """Return the DEQ, its twin and one plain layer with its activation."""
     return {"deq": judged_model(choice), "twin": design_of(choice).network, "plain": _plain(choice)}
 
 
@@ -120,9 +119,9 @@ def _plain(choice: Choice) -> Any:
 
 
 def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
-    """Predicted learning curves of the three models; None where there are no labels to learn.
+    """Predict the learning curves of the three models; None without labels.
 
-    From the law alone where it is known; else from a part of the samples, and beyond it by theory.
+    Predictions use the distribution of the data if it is known, else the subset, extrapolated beyond its size.
     """
     if not has_labels(choice):
         return None
@@ -130,15 +129,15 @@ def curves_of(choice: Choice) -> dict[str, LearningCurve] | None:
 
 
 def start_curves(choice: Choice) -> None:
-    """Start the curves in another process; `curves_of` waits for them."""
+    """Start computing the curves in another process; `curves_of` waits for them."""
     if has_labels(choice):
-        # Those that need no design first, so that they are computed while it is made.
+        # First those that need no design, which is computed meanwhile.
         for model in (judged_model(choice), _plain(choice), design_of(choice).network):
             _started(model, choice)
 
 
 def has_labels(choice: Choice) -> bool:
-    """Whether there is something to learn."""
+    """Whether there are labels to learn."""
     part = part_of(choice)
     return part.labels is not None and len(part.samples) >= _FEWEST_TO_LEARN
 
@@ -156,7 +155,7 @@ def _started(model: Any, choice: Choice) -> Started[LearningCurve]:
 
 
 def comparison_of(choice: Choice) -> Comparison | None:
-    """The three models on the same samples, each with its best ridge; None where there are no labels to learn."""
+    """Compare the three models on the same samples, each with its best ridge; None without labels."""
     return _comparison(choice) if has_labels(choice) else None
 
 
@@ -167,9 +166,9 @@ def _comparison(choice: Choice) -> Comparison:
 
 
 def _sizes(count: int, beyond: int = 1) -> tuple[int, ...]:
-    """Numbers of training samples from few to `beyond` times as many as there are, evenly on a logarithmic axis."""
-    found = np.unique(np.geomspace(min(10, count // 2), beyond * count, _POINTS).astype(int))
-    return tuple(int(size) for size in found)
+    """Numbers of training samples up to `beyond` times `count`, evenly spaced on a logarithmic axis."""
+    sizes = np.unique(np.geomspace(min(10, count // 2), beyond * count, _POINTS).astype(int))
+    return tuple(int(size) for size in sizes)
 
 
 # --- time of a call -----------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def _sizes(count: int, beyond: int = 1) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CallTimes:
-    """Milliseconds of processor time of one call of each network: outputs of a batch."""
+    """Processor time in milliseconds of one call of each network with a batch."""
 
     milliseconds: Mapping[str, float]
     batch: int
@@ -185,12 +184,12 @@ class CallTimes:
 
 
 def times_of(choice: Choice) -> CallTimes:
-    """How long networks of the chosen width take for one batch of these samples, on this machine."""
+    """Measure the time that networks of the chosen width take for one batch, on this machine."""
     return _times(judged_model(choice), design_of(choice), choice)
 
 
 @lru_cache(maxsize=64)
-def _times(model: Any, made: Design, choice: Choice) -> CallTimes:
+def _times(model: Any, designed: Design, choice: Choice) -> CallTimes:
     needed("torch", "The time of a call")
     import torch
 

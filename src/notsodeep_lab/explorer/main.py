@@ -1,6 +1,6 @@
-"""What streamlit runs: `notsodeep explore`."""
+"""The script that streamlit runs for `notsodeep explore`."""
 
-# Also imported, and not run, by the process that computes predictions beside the page.
+# The worker process of the page imports this module without running it.
 if __name__ == "__main__":
     from notsodeep_lab.explorer.page import show
 

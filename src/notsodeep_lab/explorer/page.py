@@ -1,4 +1,4 @@
-"""The page as a whole: data and views above, controls on the left, answers below."""
+"""The whole page: data and views at the top, controls on the left, results below."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from notsodeep_lab.explorer import computations, first_screen, page_panels, race_panels, verdict_panels
-from notsodeep_lab.explorer.choice import Choice, Data
+from notsodeep_lab.explorer.choice import Choice, PageData
 from notsodeep_lab.explorer.controls import choose
 from notsodeep_lab.explorer.page_errors import errors_on_page
 
@@ -21,22 +21,22 @@ _STYLE = """
 label:has(input:focus-visible) { outline: 3px solid #56b4e9 !important; outline-offset: 2px; }
 """
 _INTRODUCTION = (
-    "A deep equilibrium model (DEQ) is a network of infinite depth: its output is the point where one layer, applied "
-    "again and again, stops changing. Here you see whether a **shallow** network designed in its place will do, on "
-    "your data or on an example, before anything is trained."
+    "A deep equilibrium model (DEQ) is a network of infinite depth: its output is the fixed point of one layer that is "
+    "applied again and again. This page shows, on your data or on an example, whether a **shallow** network, its twin, "
+    "can replace it, before anything is trained."
 )
-# Only the view that is open is computed: each answers while a slider moves.
+# Only the open view is computed, so that the page responds quickly.
 VIEWS = {
-    "verdict": "Do I need it?",
+    "verdict": "Do I need the DEQ?",
     "learning": "How many samples?",
     "theory": "Twin and kernel",
     "races": "Races",
-    "away": "Take it with you",
+    "export": "Export",
 }
 
 
 def show() -> None:
-    """Draw the page; streamlit calls it again whenever a control was moved."""
+    """Draw the page; streamlit calls this again whenever a control is moved."""
     st.set_page_config("notsodeep explorer", _ICON.read_text(encoding="utf-8"), layout="wide")
     st.html(f"<style>{_STYLE}</style>")
     _warmed_up()
@@ -67,10 +67,10 @@ def _show_view(view: str, choice: Choice) -> None:
         page_panels.show_downloads(choice)
 
 
-@st.cache_resource(show_spinner="Warming up: this takes some seconds, once…")
+@st.cache_resource(show_spinner="Starting: this takes a few seconds…")
 def _warmed_up() -> bool:
     computations.warm_up()
-    small = Choice(data=Data("digits", n=60))
+    small = Choice(data=PageData("digits", n=60))
     with errors_on_page():
         for choice in (small, replace(small, images=True), replace(small, images=True, activation="tanh")):
             first_screen.verdict_of(choice), first_screen.curves_of(choice)

@@ -1,4 +1,4 @@
-"""A sentence on the page for whatever goes wrong, never a stack trace."""
+"""Show errors as messages on the page instead of stack traces."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from notsodeep_lab.explorer.words import plain
 
 @contextmanager
 def errors_on_page(place: Any = st) -> Iterator[None]:
-    """Show errors raised inside the block as a sentence on the page, never as a stack trace."""
+    """Show errors raised inside the block as messages on the page."""
     try:
         yield
     except (InputError, ConvergenceError, MissingExtraError) as problem:
         place.error(plain(str(problem)), icon=":material/error:")
-    # The last resort: the reader gets a sentence, the terminal the details.
+    # Unexpected errors: the page shows a message, the terminal the details.
     except Exception as problem:
-        logging.getLogger(__name__).exception("unforeseen error on the page")
+        logging.getLogger(__name__).exception("unexpected error on the page")
         name = type(problem).__name__
         place.error(
-            f"Something went wrong that was not foreseen ({name}). Change a control to go on; the terminal that runs "
-            "notsodeep explore has the details."
+            f"Unexpected error ({name}). Change a control to continue; the details are in the terminal that runs "
+            "notsodeep explore."
         )

@@ -1,4 +1,4 @@
-"""Parts of the page: samples, the design, the kernel, and what to take away."""
+"""Panels of the page: samples, the design, the kernel, and export."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notsodeep_lab.explorer.choice import Choice
 from notsodeep_lab.explorer.page_errors import errors_on_page
 from notsodeep_lab.explorer.pictures import drawn, picture_of
 from notsodeep_lab.explorer.recipes import as_commands, as_python, on_short_lines
-from notsodeep_lab.explorer.words import next_steps, plain, spectrum_words, verdict
+from notsodeep_lab.explorer.words import design_summary, next_steps, plain, spectrum_summary
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -33,14 +33,14 @@ def is_dark() -> bool:
 
 
 def show_picture(place: DeltaGenerator, kind: str, choice: Choice) -> None:
-    """A figure with its caption, and its description for those who cannot see it."""
+    """Show a figure with its caption and a description for screen readers."""
     one = picture_of(kind, choice)
     place.image(drawn(kind, choice, is_dark()), width="stretch", alt=one.words)
     place.caption(one.caption)
 
 
 def show_samples(place: DeltaGenerator, choice: Choice) -> None:
-    """What was done to the rows of a file, and what is unusual about them."""
+    """Say how the rows of a file were preprocessed, and warn if they are unusual."""
     samples = computations.samples_of(choice.data)
     if choice.data.is_file:
         place.caption(plain(" ".join([*samples.notes, _labels_in_words(choice)])))
@@ -56,7 +56,7 @@ def _labels_in_words(choice: Choice) -> str:
 
 
 def show_theory(choice: Choice) -> None:
-    """The design with its four numbers, the spectrum and its prediction, and how good the theory is."""
+    """Show the design with its four scalars, the spectrum and its prediction, and the error of the theory."""
     if choice.images:
         _show_image_design(choice)
         return
@@ -73,55 +73,56 @@ def show_theory(choice: Choice) -> None:
 
 
 def _show_image_design(choice: Choice) -> None:
-    """The twin of a convolutional network: its layers; spectra are predicted for rows alone."""
-    made = computations.design_of(choice)
+    """Show the layers of a convolutional twin; spectra are predicted for dense networks only."""
+    designed = computations.design_of(choice)
     left, right = st.columns(2, gap="large")
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("The twin", anchor=False)
-    for line in made.explain().splitlines():
+    for line in designed.explain().splitlines():
         right.markdown(plain(line))
-    right.caption("Spectra and their prediction are shown for networks of rows.")
+    right.caption("Spectra and their predictions are available for dense networks only.")
 
 
 # --- design -------------------------------------------------------------------------------------------
 
 
 def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> None:
-    """The verdict in words, the activations, and the scalars wanted and reached."""
-    made, found = computations.design_of(choice), computations.distances_of(choice)
-    good = (made.exact or made.misfit is not None) and found.is_worth_it
+    """Show a summary of the design, the activations, and the target and reached scalars."""
+    designed, distances = computations.design_of(choice), computations.distances_of(choice)
+    good = (designed.exact or designed.misfit is not None) and distances.is_worth_it
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("Is there a shallow twin?", anchor=False)
     (right.success if good else right.warning)(
-        plain(verdict(made, found)), icon=":material/check_circle:" if good else ":material/info:"
+        plain(design_summary(designed, distances)),
+        icon=":material/check_circle:" if good else ":material/info:",
     )
-    _show_layers(right, made)
-    right.table(scalar_rows(made), width="stretch")
+    _show_layers(right, designed)
+    right.table(scalar_rows(designed), width="stretch")
     right.caption(
-        "Four numbers of the activation decide the kernel in high dimension: wanted by the DEQ, reached by the twin."
-        if made.misfit is None
+        "In high dimension four scalars determine the kernel. Target: those of the DEQ; reached: those of the twin."
+        if designed.misfit is None
         else plain(INJECTED_IN_WORDS)
     )
-    with right.expander("The verdict at length"):
-        for line in made.explain().splitlines():
+    with right.expander("Details of the design"):
+        for line in designed.explain().splitlines():
             st.markdown(plain(line))
 
 
-def _show_layers(place: DeltaGenerator, made: Design) -> None:
-    for number, layer in enumerate(made.layer_words(), 1):
+def _show_layers(place: DeltaGenerator, designed: Design) -> None:
+    for number, layer in enumerate(designed.layer_words(), 1):
         place.markdown(f"Layer {number}: {plain(layer)}")
 
 
-def scalar_rows(made: Design) -> dict[str, list[str]]:
-    """The table of the design as columns of text."""
-    names, (wanted, reached) = list(made.residuals), made.scalar_columns()
+def scalar_rows(designed: Design) -> dict[str, list[str]]:
+    """Return the table of the scalars as columns of text."""
+    names, (target, reached) = list(designed.residuals), designed.scalar_columns()
     return {
-        "number": [f"{name}: {_SCALARS[name]}" for name in names],
-        "wanted": [f"{value:.6g}" for value in wanted],
+        "scalar": [f"{name}: {_SCALARS[name]}" for name in names],
+        "target": [f"{value:.6g}" for value in target],
         "reached": [f"{value:.6g}" for value in reached],
-        "off by": [f"{made.residuals[name]:.1e}" for name in names],
+        "relative error": [f"{designed.residuals[name]:.1e}" for name in names],
     }
 
 
@@ -129,41 +130,41 @@ def scalar_rows(made: Design) -> dict[str, list[str]]:
 
 
 def show_spectrum(place: DeltaGenerator, choice: Choice) -> None:
-    """Exact eigenvalues, their prediction, and how the two compare."""
-    found = computations.spectrum_of(choice)
+    """Show the exact eigenvalues, their prediction, and a comparison of the two."""
+    spectrum = computations.spectrum_of(choice)
     place.subheader("The spectrum", anchor=False)
     show_picture(place, "spectrum", choice)
-    place.markdown(plain(spectrum_words(found)))
+    place.markdown(plain(spectrum_summary(spectrum)))
 
 
 def show_errors(place: DeltaGenerator, choice: Choice) -> None:
-    """The error of the formulas against n, and how close the twin is on these samples."""
-    place.subheader("How good is the theory?", anchor=False)
+    """Show the error of the equivalents against n, and how close the twin is on these samples."""
+    place.subheader("How accurate is the theory?", anchor=False)
     show_picture(place, "errors", choice)
     place.markdown(plain(str(computations.distances_of(choice))))
 
 
 def show_next_steps(place: DeltaGenerator, choice: Choice) -> None:
-    """What is worth trying next."""
+    """Suggest what to try next."""
     steps = next_steps(choice, computations.design_of(choice), computations.spectrum_of(choice))
     place.markdown("**Try next**\n" + "\n".join(f"- {plain(step)}" for step in steps))
 
 
-# --- to take away -------------------------------------------------------------------------------------
+# --- export -------------------------------------------------------------------------------------------
 
 
 def show_recipes(choice: Choice) -> None:
-    """Exactly what is shown, as Python and as commands; each has a button that copies it."""
-    st.subheader("Take it with you", anchor=False)
+    """Show the script and the commands that reproduce the page, with buttons to copy them."""
+    st.subheader("Export", anchor=False)
     python, shell = st.tabs(["Copy as Python", "Copy as command"])
     python.code(as_python(choice), language="python", wrap_lines=True)
     shell.code(on_short_lines(as_commands(choice)), language="bash", wrap_lines=True)
     if choice.data.source == "file":
-        st.caption("Both read the file by its name: run them in the folder that holds it.")
+        st.caption("Run them in the folder that contains your file.")
 
 
 def show_downloads(choice: Choice) -> None:
-    """The design, the figures and the report, each made when it is asked for."""
+    """Offer the design, the figures and the report for download; each is created on demand."""
     design, figures, report = st.columns(3)
     shared: dict[str, Any] = {"on_click": "ignore", "width": "stretch"}
     design.download_button(
@@ -172,9 +173,9 @@ def show_downloads(choice: Choice) -> None:
     )  # fmt: skip
     figures.download_button(
         "Figures (PNG, SVG)", lambda: exports.figures_zip(choice), "figures.zip", "application/zip",
-        key="download_figures", help="All figures of this page, light, as files for slides and papers.", **shared,
+        key="download_figures", help="All figures of this page in the light theme, for slides and papers.", **shared,
     )  # fmt: skip
     report.download_button(
         "Report (HTML)", lambda: exports.report_page(choice), "report.html", "text/html",
-        key="download_report", help="One file with everything: to send, to print, to read on a phone.", **shared,
+        key="download_report", help="Everything on this page in one file.", **shared,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of what was computed, for the page and as files to take away; drawn once for each state of the page."""
+"""The figures of the page, also for download; each is drawn once for each state of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notsodeep.designs import Design
 from notsodeep.figures.row_selection import words
 from notsodeep.learning import LearningCurve
 from notsodeep_lab.explorer.choice import Choice
-from notsodeep_lab.explorer.computations import Spectrum, design_of, errors_of, samples_of, spectrum_of
+from notsodeep_lab.explorer.computations import KernelSpectrum, design_of, errors_of, samples_of, spectrum_of
 from notsodeep_lab.explorer.first_screen import CallTimes, curves_of, has_labels, times_of
 from notsodeep_lab.plots.bar_plots import plot_times
 from notsodeep_lab.plots.experiment_lines import plot_epochs
@@ -28,14 +28,14 @@ _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend und
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that can be drawn again, light for files and light or dark for the page.
+    """A figure of the page: drawn light for files, light or dark for the page.
 
     Attributes:
-        name: of the file, without its ending.
-        words: what is seen, for those who cannot see it.
-        caption: what it means, under the figure.
-        draw: draws it into axes.
-        below: lines of its legend, where that stands under the axes.
+        name: name of the file, without extension.
+        words: description of the figure, for screen readers.
+        caption: caption below the figure.
+        draw: function that draws into given axes.
+        below: number of lines of a legend below the axes.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Picture:
     below: int = 0
 
     def on_page(self, *, dark: bool) -> str:
-        """The figure as SVG text for the page; its margins are fixed, which halves the time to draw it."""
+        """Draw the figure as SVG text for the page; fixed margins halve the time."""
         figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
         self.draw(axes)
         return (figures.dark_svg if dark else figures.svg)(figure).decode("utf-8")
 
     def svg(self) -> bytes:
-        """The figure as the content of an SVG file."""
+        """Draw the figure as the content of an SVG file."""
         return figures.svg(self._figure())
 
     def png(self) -> bytes:
-        """The figure as the content of a PNG file, for slides."""
+        """Draw the figure as the content of a PNG file."""
         return figures.png(self._figure())
 
     def _figure(self) -> Any:
@@ -65,7 +65,7 @@ class Picture:
 
 
 def picture_of(kind: str, choice: Choice) -> Picture:
-    """The figure of a choice: one of `kinds_of`."""
+    """Return one of the figures in `kinds_of(choice)`."""
     if kind == "activations":
         return _activations(design_of(choice))
     if kind == "curves":
@@ -78,7 +78,7 @@ def picture_of(kind: str, choice: Choice) -> Picture:
 
 
 def kinds_of(choice: Choice) -> tuple[str, ...]:
-    """The figures that a choice has: no learning curve without labels, no equivalents of kernels of images."""
+    """List the figures of a choice: no learning curve without labels, no spectra for images."""
     missing = set() if has_labels(choice) else {"curves"}
     if choice.images:
         missing |= {"spectrum", "errors"}
@@ -87,19 +87,19 @@ def kinds_of(choice: Choice) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def drawn(kind: str, choice: Choice, dark: bool) -> str:
-    """A figure of a choice as SVG text, drawn once for each choice and theme."""
+    """Draw a figure as SVG text, cached by choice and theme."""
     return picture_of(kind, choice).on_page(dark=dark)
 
 
-def _activations(made: Design) -> Picture:
+def _activations(designed: Design) -> Picture:
     """The DEQ's activation and the designed ones."""
-    layers = len(made.network.layers)
+    layers = len(designed.network.layers)
     return Picture(
         "activations",
         f"Curves of the activation of the DEQ and of the {layers} designed layer{'s' * (layers > 1)}.",
-        "Each curve is drawn over the range that its inputs really take. The curves need not look alike: what counts "
-        "are four numbers, which the view Twin and kernel has.",
-        lambda axes: figures.plot_design(made, axes),
+        "Each curve is drawn over the range of its inputs. The curves need not look alike: four scalars decide, which "
+        "the view Twin and kernel lists.",
+        lambda axes: figures.plot_design(designed, axes),
         below=layers + 1,
     )
 
@@ -113,58 +113,57 @@ def _curves(curves: Mapping[str, LearningCurve], *, is_from_law: bool) -> Pictur
         for name, curve in curves.items()
     )
     origin = (
-        "Predicted from the law of the classes, without a sample"
+        "Predicted from the distribution of the classes, without samples"
         if is_from_law
-        else "Predicted from a part of the samples; thin: beyond them, by theory"
+        else "Predicted from a subset of the samples; thin lines: extrapolated beyond them"
     )
     return Picture(
         "curves",
         f"Predicted test accuracy or error against the number of training samples; at the largest number: {last}.",
-        f"{origin}. Bands: where nine of ten training sets end. Where the dashed line of the twin covers the DEQ's, "
-        "nothing is lost.",
+        f"{origin}. Bands: nine of ten training sets. Where the dashed line of the twin covers that of the DEQ, "
+        "the twin is as accurate.",
         lambda axes: figures.plot_learning_curves(curves, axes),
     )
 
 
-def _times(found: CallTimes) -> Picture:
+def _times(times: CallTimes) -> Picture:
     """Milliseconds of a call of the three networks."""
-    said = ", ".join(f"{words(name)} {value:.3g} ms" for name, value in found.milliseconds.items())
+    listed = ", ".join(f"{words(name)} {value:.3g} ms" for name, value in times.milliseconds.items())
     return Picture(
         "times",
-        f"Bars: the time of one call of each network: {said}.",
-        f"Processor time on this machine for a batch of {found.batch}, width {found.width}. The DEQ solves for its "
-        "equilibrium in every call; the others go through their layers once.",
-        lambda axes: plot_times(found.milliseconds, axes),
+        f"Bars of the time of one call of each network: {listed}.",
+        f"Processor time on this machine for a batch of {times.batch} at width {times.width}. The DEQ solves for its "
+        "equilibrium in every call; the other networks evaluate their layers once.",
+        lambda axes: plot_times(times.milliseconds, axes),
     )
 
 
-def _spectrum(found: Spectrum) -> Picture:
+def _spectrum(spectrum: KernelSpectrum) -> Picture:
     """Exact eigenvalues and their prediction."""
-    if found.limit is not None:
-        limit = found.limit
+    if spectrum.limit is not None:
+        limit = spectrum.limit
         return Picture(
             "spectrum",
-            f"Histogram of the {len(found.exact)} exact eigenvalues, the predicted density as a line over it, and "
+            f"Histogram of the {len(spectrum.exact)} exact eigenvalues, the predicted density as a line, and "
             f"{len(limit.isolated)} predicted isolated eigenvalues as markers.",
-            "Bars: eigenvalues of the exact kernel matrix of the samples. Line: their density, predicted without "
-            "looking at a single sample. Diamonds: predicted eigenvalues outside the bulk, where the classes show; "
-            "crosses: exact ones.",
-            lambda axes: figures.plot_spectrum(limit, found.exact, axes),
+            "Bars: eigenvalues of the exact kernel matrix of the samples. Line: their density, predicted without any "
+            "samples. Diamonds: predicted eigenvalues outside the bulk, which show the classes; crosses: exact ones.",
+            lambda axes: figures.plot_spectrum(limit, spectrum.exact, axes),
         )
     rows: list[dict[str, Any]] = [
-        {"kind": "spectrum", "source": "deq", "label": "exact kernel", "eigenvalues": found.exact},
+        {"kind": "spectrum", "source": "deq", "label": "exact kernel", "eigenvalues": spectrum.exact},
         {
             "kind": "spectrum",
             "source": "refined",
-            "label": "four scalars and X",
-            "eigenvalues": found.equivalent,
+            "label": "refined equivalent",
+            "eigenvalues": spectrum.equivalent,
         },
     ]
     return Picture(
         "spectrum",
-        "Histograms of the exact eigenvalues and of those of the formula that stands for the kernel.",
-        "Filled: eigenvalues of the exact kernel matrix. Line: those of the formula that the theory puts in its place. "
-        "The distribution of real data is not known, so that here the prediction looks at the samples.",
+        "Histograms of the eigenvalues of the exact kernel and of its equivalent.",
+        "Filled: eigenvalues of the exact kernel matrix. Line: those of its equivalent, the formula of the theory. "
+        "The distribution of real data is unknown, so this prediction uses the samples.",
         lambda axes: plot_spectra(rows, axes),
     )
 
@@ -173,15 +172,17 @@ def _errors(choice: Choice, points: tuple[ErrorPoint, ...]) -> Picture:
     """The error of the equivalents against n."""
     rows = [point.as_row() for point in points]
     if choice.data.source in ("mixture", "sphere"):
-        promise = "with p/n kept. The theory promises that the error falls"
+        promise = "at constant p/n. According to the theory the error falls"
     else:
-        promise = "on parts of the rows. Their dimension stays, so that nothing promises that the error falls"
+        promise = (
+            "on subsets of the rows. The dimension is fixed, so the theory does not say that the error falls"
+        )
     last = ", ".join(f"{point.form} {point.relative:.2g}" for point in points if point.n == points[-1].n)
     return Picture(
         "errors",
         f"Relative error of the formulas against the number of samples n; at the largest n: {last}.",
-        f"How far the theory's formulas are from the exact kernel matrix as n grows, {promise}; the refined formula "
-        "has in it what is known of finite n.",
+        f"Distance between the equivalents and the exact kernel matrix as n grows, {promise}. The refined equivalent "
+        "includes corrections for finite n.",
         lambda axes: figures.plot_errors(rows, axes, by=("form",)),
     )
 
@@ -191,18 +192,18 @@ def race_picture(rows: list[dict[str, Any]]) -> Picture:
     return Picture(
         "race",
         "Test accuracy of the DEQ, its twin and a plain network after each epoch.",
-        "If the theory holds, the twin's line stays with the DEQ's. The plain network has the DEQ's own activation "
-        "and no design.",
+        "If the theory holds, the twin's line follows the DEQ's. The plain network has the DEQ's activation in every "
+        "layer.",
         lambda axes: plot_epochs(rows, axes),
     )
 
 
-def front_picture(found: Distilled) -> Picture:
-    """Time against disagreement with the teacher, of every candidate of a distillation."""
+def front_picture(distilled: Distilled) -> Picture:
+    """Time against disagreement with the teacher, for every candidate of a distillation."""
     return Picture(
         "front",
-        f"Time against the share of images with another class than the DEQ's, of {len(found.front)} candidates; "
-        f"chosen: {found.name}.",
-        "Down and left is better: faster, and more often of the DEQ's opinion.",
-        lambda axes: figures.plot_front(found, axes),
+        f"Time against the share of images classified differently from the DEQ, for {len(distilled.front)} "
+        f"candidates; chosen: {distilled.name}.",
+        "Lower left is better: faster, and in agreement with the DEQ more often.",
+        lambda axes: figures.plot_front(distilled, axes),
     )

@@ -1,4 +1,4 @@
-"""Races in a thread of their own: the page starts one, shows how far it is, and stops it."""
+"""Training races in background threads, which the page starts, polls and stops."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Run = Callable[[Report], Any]
 
 @dataclass(frozen=True)
 class RacePlan:
-    """A small race on the digits: what is trained, how wide, how long.
+    """The settings of a small race on the digits.
 
     Attributes:
-        model: the DEQ that the two others are made from.
-        mode: "readout" or "all".
-        width: of all three networks.
-        epochs: passes over the training samples.
+        model: the DEQ; the other two networks are derived from it.
+        mode: what is trained: "readout" or "all".
+        width: width of all three networks.
+        epochs: number of passes over the training samples.
     """
 
     model: DEQ
@@ -52,12 +52,12 @@ class RacePlan:
 
 @dataclass(frozen=True)
 class DistillationPlan:
-    """A DEQ is trained on the digits with all its weights, then a few of its own steps are fitted to its answers.
+    """The settings of a distillation: train a DEQ on the digits, then fit a few of its steps to its outputs.
 
     Attributes:
         model: the DEQ.
-        width: of its network.
-        epochs: passes over the training samples, of the training and of each fit.
+        width: width of its network.
+        epochs: number of passes over the training samples, for training and for each fit.
     """
 
     model: DEQ
@@ -81,17 +81,17 @@ class Stopped(Exception):
 
 
 class RaceJob:
-    """One race in a thread of its own.
+    """A race in a background thread.
 
-    The page reads `state`, `share`, `news`, `result` and `problem` whenever it likes; `stop()` makes the race end at
-    its next batch. One race computes at a time, so that the times it measures are its own.
+    The page reads `state`, `share`, `message`, `result` and `problem` at any time; `stop()` ends the race at its next
+    batch. Races run one at a time, which keeps their timings comparable.
     """
 
     _one_at_a_time = threading.Lock()
 
     def __init__(self, run: Run) -> None:
         self.share = 0.0
-        self.news = "getting ready"
+        self.message = "getting ready"
         self.result: Any = None
         self.problem = ""
         self._run = run
@@ -108,7 +108,7 @@ class RaceJob:
         self._stop.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end; False if it did not come in time."""
+        """Wait for the end of the race; False after a timeout."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -126,22 +126,22 @@ class RaceJob:
             with self._one_at_a_time:
                 self.result = self._run(self._report)
         except Stopped:
-            self.news = "stopped"
+            self.message = "stopped"
         except (InputError, ConvergenceError) as error:
             self.problem = str(error)
-        # The thread's last word: whatever else happened is a sentence on the page too.
+        # Whatever else happens in the thread becomes a message on the page too.
         except Exception as error:
             name = type(error).__name__
-            self.problem = f"The race ended with an error that was not foreseen ({name}). Try other settings."
+            self.problem = f"The race ended with an unexpected error ({name}). Try other settings."
 
-    def _report(self, done: int, total: int, news: Message) -> None:
+    def _report(self, done: int, total: int, message: Message) -> None:
         if self._stop.is_set():
             raise Stopped
-        self.share, self.news = done / max(total, 1), news()
+        self.share, self.message = done / max(total, 1), message()
 
 
 def epoch_rows(race: Race) -> list[dict[str, Any]]:
-    """Test accuracy after each epoch of every model, as rows for `plot_epochs`."""
+    """Return the test accuracy of every model after each epoch, as rows for `plot_epochs`."""
     return [
         {
             "kind": "epoch",

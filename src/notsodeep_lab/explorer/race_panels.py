@@ -1,4 +1,4 @@
-"""Races on handwritten digits: started, watched and stopped from the page."""
+"""Training races on handwritten digits, which the page starts, shows and stops."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from notsodeep.nets import Distilled
     from notsodeep.nets.race import Race
 
-_POLL = 0.5  # seconds between looks at a race
-_RACES = {"train": "three networks, trained alike", "distil": "a trained DEQ against its students"}
+_POLL = 0.5  # seconds between updates of a race
+_RACES = {"train": "three networks, same training", "distil": "a trained DEQ and its students"}
 _ABOUT = {
-    "train": "The DEQ, its twin and a plain network of the same depth and width. The DEQ solves for its equilibrium at "
-    "every step; the twin does not.",
-    "distil": "A DEQ is trained with all its weights. Then a few of its own steps, with weights of their own, are "
-    "fitted to its answers: no labels are needed, and the DEQ cut after as many steps is there to compare.",
+    "train": "The DEQ, its twin and a plain network of the same depth and width. The DEQ solves for its equilibrium in "
+    "every training step; the twin does not.",
+    "distil": "All weights of a DEQ are trained. Then students, a few unrolled steps of the DEQ with weights of their "
+    "own, are fitted to its outputs without labels, and compared with the DEQ cut after as many steps.",
 }
 
 
 def show_race(choice: Choice) -> None:
-    """A race of networks of rows on the digits; while it runs, this part of the page is drawn twice a second."""
+    """Show a race of dense networks on the digits; while it runs, this panel is redrawn twice a second."""
     st.subheader("A race on handwritten digits", anchor=False)
     job: RaceJob | None = st.session_state.get("race")
     running = job is not None and job.state in ("running", "stopping")
@@ -39,7 +39,7 @@ def _race(choice: Choice, *, polled: bool) -> None:
     job: RaceJob | None = st.session_state.get("race")
     running = job is not None and job.state in ("running", "stopping")
     if polled and not running:
-        st.rerun()  # the whole page once, which ends the looking
+        st.rerun()  # redraw the whole page, which ends the updates
     plan = _race_controls(choice, running)
     start, stop = st.columns(2)
     if start.button("Start the race", key="start_race", disabled=running, width="stretch", type="primary"):
@@ -56,7 +56,7 @@ def _race_controls(choice: Choice, running: bool) -> RacePlan | DistillationPlan
     kind = st.radio(
         "Which race", tuple(_RACES), format_func=_RACES.__getitem__, key="race_kind", horizontal=True,
         disabled=running,
-        help="Train three fresh networks; or train a DEQ, then replace it by a few of its own steps.",
+        help="Train three networks, or train a DEQ and distil it into a few of its own steps.",
     )  # fmt: skip
     st.markdown(_ABOUT[kind])
     long = st.slider(
@@ -72,10 +72,10 @@ def _show_job(job: RaceJob) -> None:
     state = job.state
     name = plain(str(st.session_state.get("race_model", "")))
     if state in ("running", "stopping"):
-        words = "stopping…" if state == "stopping" else job.news
+        words = "stopping…" if state == "stopping" else job.message
         st.progress(min(1.0, job.share), text=plain(words))
     elif state == "stopped":
-        st.info("The race was stopped. Nothing of it is kept.")
+        st.info("The race was stopped; its results are discarded.")
     elif state == "failed":
         st.error(plain(job.problem))
     elif job.result is not None:
@@ -84,28 +84,26 @@ def _show_job(job: RaceJob) -> None:
         (_show_distilled if distilled else _show_standings)(job.result)
 
 
-def _show_distilled(found: Distilled) -> None:
+def _show_distilled(distilled: Distilled) -> None:
     left, right = st.columns(2)
-    picture = front_picture(found)
+    picture = front_picture(distilled)
     left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
     left.caption(picture.caption)
-    right.markdown(plain(f"Chosen: {found.name}. {found.certainty}"))
-    right.table(candidate_rows(found), width="stretch")
-    right.caption(
-        "Same class: how often it answers as the DEQ does, on images that it was not fitted to. Time: for 1000."
-    )
+    right.markdown(plain(f"Chosen: {distilled.name}. {distilled.certainty}"))
+    right.table(candidate_rows(distilled), width="stretch")
+    right.caption("Same class: agreement with the DEQ on held-out images. Time: for 1000 images.")
 
 
-def candidate_rows(found: Distilled) -> dict[str, list[str]]:
-    """The table of the distillation as columns of text: the DEQ first, then the candidates, the cheapest first."""
-    teacher = found.fidelity.teacher_milliseconds
-    agreements = [one.fidelity.agreement for one in found.front]
+def candidate_rows(distilled: Distilled) -> dict[str, list[str]]:
+    """Return the table of the distillation as columns of text: the DEQ first, then the candidates by cost."""
+    teacher = distilled.fidelity.teacher_milliseconds
+    agreements = [one.fidelity.agreement for one in distilled.front]
     return {
-        "network": ["the trained DEQ", *(one.name for one in found.front)],
+        "network": ["trained DEQ", *(one.name for one in distilled.front)],
         "same class": ["", *("" if one is None else f"{one:.1%}" for one in agreements)],
         "time": [
             f"{teacher:.3g} ms",
-            *(f"{one.fidelity.milliseconds:.3g} ms" for one in found.front),
+            *(f"{one.fidelity.milliseconds:.3g} ms" for one in distilled.front),
         ],
     }
 
@@ -116,16 +114,14 @@ def _show_standings(race: Race) -> None:
     left.image(picture.on_page(dark=is_dark()), width="stretch", alt=picture.words)
     left.caption(picture.caption)
     right.table(standing_rows(race), width="stretch")
-    right.caption(
-        "Same class: how often it predicts what the DEQ predicts. Time: for 1000 images, without training."
-    )
+    right.caption("Same class: agreement with the DEQ on the test images. Time: inference for 1000 images.")
     for standing in race.standings:
         if standing.stopped is not None:
             right.warning(plain(f"{words(standing.model)} stopped early: {standing.stopped}"))
 
 
 def standing_rows(race: Race) -> dict[str, list[str]]:
-    """The table of the race as columns of text."""
+    """Return the table of the race as columns of text."""
     return {
         "network": [words(one.model) for one in race.standings],
         "accuracy": [f"{one.accuracy:.1%}" for one in race.standings],

@@ -1,4 +1,4 @@
-"""What is shown as something to type: a Python script, and commands, with every number of the choice in them."""
+"""The Python script and the commands that reproduce what the page shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, Data
+from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     IMAGES_TO_FIT,
     ROWS_TO_FIT,
@@ -29,15 +29,15 @@ _LONGEST_LINE = 34
 
 @cache
 def _script() -> Template:
-    # Not escaped: this is Python, and whatever the reader typed goes in by its repr.
+    # Not escaped: this is Python, and user input is inserted by its repr.
     loader = PackageLoader("notsodeep_lab.explorer")
-    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters["code"] = repr
-    return made.get_template("recipe.txt")
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["code"] = repr
+    return environment.get_template("recipe.txt")
 
 
 def as_python(choice: Choice) -> str:
-    """A script that computes verdict, design, spectrum and errors of this choice; it runs as it stands."""
+    """Return a Python script that computes the design, the spectrum and the errors of this choice."""
     data, samples = choice.data, samples_of(choice.data)
     parameters = (
         {"expression": choice.expression} if choice.activation == FORMULA else dict(choice.parameters)
@@ -60,7 +60,7 @@ def as_python(choice: Choice) -> str:
 
 
 def _image_script(choice: Choice, arguments: str) -> str:
-    """A script that judges a convolutional network on the small images of the page."""
+    """Return a script for the verdict of a convolutional network on the downscaled images."""
     data = choice.data
     if data.source == "digits":
         rows = [
@@ -88,42 +88,42 @@ def _image_script(choice: Choice, arguments: str) -> str:
         f"deq = nsd.ConvDEQ(phi, sigma_a2={choice.sigma_a2!r}, readout='flatten')",
         f"twin = nsd.design(deq, 1.0, kernel={choice.kernel!r}, X=X[:{IMAGES_TO_FIT}])",
         "print(twin.explain())",
-        f"found = nsd.verdict(deq, X, y, width={choice.units}, train={MODES[choice.kernel]!r}, designed=twin)",
-        "print(found)",
+        f"verdict = nsd.verdict(deq, X, y, width={choice.units}, train={MODES[choice.kernel]!r}, designed=twin)",
+        "print(verdict)",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _file_name(data: Data) -> str:
+def _file_name(data: PageData) -> str:
     return "rows.csv" if data.upload is None else data.upload.name
 
 
 def as_commands(choice: Choice) -> str:
-    """The same from the shell: the design and its distance, the spectrum and the errors; of images the verdict."""
+    """Return shell commands for the design, the spectrum and the errors; for images, for the verdict."""
     if choice.images:
         return shlex.join(verdict_words(choice))
     return "\n".join(shlex.join(words) for words in command_words(choice))
 
 
 def command_words(choice: Choice) -> list[list[str]]:
-    """The commands as lists of words, as they would be run without a shell."""
+    """Return the commands as lists of arguments."""
     model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
     design = ["notsodeep", "design", "--kernel", choice.kernel, "--family", choice.family]
     tau0 = ["--tau0", repr(samples_of(choice.data).tau0)]
     spectrum = ["notsodeep", "spectrum", "--kernel", choice.shown_kernel, "--errors"]
     data = _data_words(choice.data)
-    # Given data, the command looks at them.
+    # With data, the command fits the design to them.
     seen = data if fits_rows(choice) or choice.activation != FORMULA else []
     return [[*design, *tau0, *model, *seen], [*spectrum, *model, *data]]
 
 
 def verdict_words(choice: Choice) -> list[str]:
-    """The verdict from the shell, on more samples than the page takes, as a list of words."""
+    """Return the command of the verdict, which uses more samples than the page, as a list of arguments."""
     return ["notsodeep", "verdict", *_network_words(choice)]
 
 
 def next_command(choice: Choice, answer: str) -> str:
-    """What goes on from a verdict: the design where the twin will do, else training of all three for real."""
+    """Return the next command after a verdict: the design if the twin can replace the DEQ, else training."""
     if answer == "yes" and not choice.images:
         return shlex.join(command_words(choice)[0])
     if samples_of(choice.data).labels is None:
@@ -132,7 +132,7 @@ def next_command(choice: Choice, answer: str) -> str:
 
 
 def on_short_lines(commands: str) -> str:
-    """Commands with line breaks before options: left alone, a browser would break lines after any hyphen."""
+    """Break commands before options; a browser would break lines after any hyphen."""
     return "\n".join(_on_short_lines(shlex.split(line)) for line in commands.splitlines())
 
 
@@ -149,14 +149,14 @@ def _on_short_lines(words: list[str]) -> str:
 
 
 def _network_words(choice: Choice) -> list[str]:
-    """Options of the model, its networks and the data, as verdict and train take them."""
+    """Options of the model, the networks and the data for verdict and train."""
     conv = ["--model", "conv", "--readout", "flatten"] if choice.images else []
     model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
     networks = ["--width", str(choice.units), "--train", MODES[choice.kernel]]
     return [*conv, *model, *networks, *_data_words(choice.data)]
 
 
-def _data_words(data: Data) -> list[str]:
+def _data_words(data: PageData) -> list[str]:
     n = ["--n", str(len(samples_of(data).rows))]
     if data.source == "file":
         label = None if data.upload is None else data.upload.label_column

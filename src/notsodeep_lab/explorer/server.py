@@ -1,7 +1,7 @@
-"""The process behind `notsodeep explore`: streamlit's server, kept from asking other machines for anything.
+"""The server of `notsodeep explore`: streamlit without requests to other machines.
 
-Whenever streamlit refuses a page of a foreign origin, it first asks a server of Amazon for this machine's address, and
-no option prevents that. Pages of this server itself have its own origin and never come to that question.
+When streamlit rejects a page of a foreign origin, it asks an Amazon server for the address of this machine, and no
+option prevents that. Pages of this server itself have its own origin, so that this is never necessary.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ _ASKING = ("get_external_ip", "get_internal_ip")
 
 
 def keep_to_this_machine() -> None:
-    """Keep streamlit from looking for addresses of this machine.
+    """Keep streamlit from looking up addresses of this machine.
 
     Raises:
-        RuntimeError: if this version of streamlit looks for addresses by other functions.
+        RuntimeError: if this version of streamlit looks up addresses with other functions.
     """
     from streamlit import net_util
 
     for name in _ASKING:
         if not callable(getattr(net_util, name, None)):
             raise RuntimeError(
-                f"This version of streamlit has no net_util.{name}, so that the explorer cannot keep it from asking "
-                "other machines for addresses. Install the version of constraints.txt."
+                f"This version of streamlit has no net_util.{name}: the explorer cannot keep it from contacting other "
+                "machines. Install the version in constraints.txt."
             )
         setattr(net_util, name, lambda: None)
 

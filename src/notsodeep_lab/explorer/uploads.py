@@ -1,4 +1,4 @@
-"""Files that come from a browser, within the limits of a page."""
+"""Read uploaded files, with limits on their size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from notsodeep.data.table_files import csv_cells, is_number
 from notsodeep.errors import InputError
 from notsodeep.validation import Array
 
-# Other formats are packed, and could unpack to more than a page should hold.
+# Other formats are compressed, and could expand beyond the limits.
 ENDINGS = (".csv", ".npy")
 MEGABYTE = 2**20
 FEWEST_ROWS = 20
@@ -24,14 +24,14 @@ MOST_COLUMNS = 10_000
 
 @dataclass(frozen=True)
 class Upload:
-    """The rows of a file; two are equal when their bytes are.
+    """An uploaded file; two uploads are equal if their bytes are.
 
     Attributes:
-        name: of the file, without its folder.
+        name: name of the file, without its folder.
         digest: SHA-256 of its bytes.
-        table: samples in rows, as they are in the file, and labels.
-        label_column: the column that holds labels, if one was named or is the only one with words in it.
-        image_shape: channels, height and width, where the file holds images.
+        table: rows as in the file, and labels.
+        label_column: the label column, given by the user or detected as the only column of words.
+        image_shape: channels, height and width, if the file contains images.
     """
 
     name: str
@@ -42,21 +42,21 @@ class Upload:
 
     @property
     def rows(self) -> Array:
-        """Samples in rows, as they are in the file."""
+        """The samples as in the file."""
         return self.table.rows
 
 
 def read_upload(name: str, content: bytes, *, megabytes: float, label_column: str | None = None) -> Upload:
-    """A CSV or NPY file as a matrix of finite numbers.
+    """Read a CSV or NPY file as a matrix of finite numbers.
 
     Args:
-        name: of the file; its ending says what it is.
+        name: name of the file; its extension decides the format.
         content: its bytes.
-        megabytes: the most that is read.
-        label_column: the column that holds labels, see `data.open_table`; a single column of words if not given.
+        megabytes: largest size.
+        label_column: the label column, see `data.open_table`; by default a single column of words.
 
     Raises:
-        InputError: for anything that is not such a matrix; the message says what came and what to do.
+        InputError: if the file is not such a matrix.
     """
     if len(content) > megabytes * MEGABYTE:
         raise InputError(
@@ -64,21 +64,21 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
             "rows, or start with notsodeep explore --max-upload MB."
         )
     if not content:
-        raise InputError("The file is empty. Upload a CSV or NPY file with one sample in each row.")
-    # A name may hold a path; the last part is enough.
+        raise InputError("The file is empty. Upload a CSV or NPY file with one sample per row.")
+    # A name may contain a path.
     short = PurePath(name).name
     if PurePath(short).suffix.lower() not in ENDINGS:
-        raise InputError(f"The page reads {' and '.join(ENDINGS)} files; {short!r} is neither.")
+        raise InputError(f"Unsupported file {short!r}; expected {' or '.join(ENDINGS)}.")
     label_column = label_column or _column_of_words(short, content)
     table = read_table(io.BytesIO(content), short, label_column=label_column)
     rows = table.rows
     if not FEWEST_ROWS <= rows.shape[0] <= MOST_ROWS or not 2 <= rows.shape[1] <= MOST_COLUMNS:
         raise InputError(
-            f"The file has {rows.shape[0]} rows and {rows.shape[1]} columns; the page takes {FEWEST_ROWS} to "
-            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For more, use notsodeep kernel (docs/scale.md)."
+            f"The file has {rows.shape[0]} rows and {rows.shape[1]} columns; the page accepts {FEWEST_ROWS} to "
+            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For larger data use notsodeep kernel (docs/scale.md)."
         )
     if not np.any(rows != rows[0]):
-        raise InputError("All rows of the file are equal: there is nothing to tell apart. Check the file.")
+        raise InputError("All rows of the file are equal. Check the file.")
     rows.setflags(write=False)
     return Upload(
         short, hashlib.sha256(content).hexdigest(), table, label_column, _image_shape(short, content)
@@ -86,16 +86,16 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
 
 
 def _column_of_words(name: str, content: bytes) -> str | None:
-    """The only column of a CSV file that holds words, the same ones again and again; None if there is no such column.
+    """Detect the label column of a CSV file: the only column of repeated words; None if there is no such column.
 
-    By its name in the header, or by its number.
+    The column is given by its name in the header, or by its number.
     """
     if not name.lower().endswith(".csv"):
         return None
     try:
         header, numbered = csv_cells(io.BytesIO(content), name)
     except (UnicodeDecodeError, InputError):
-        return None  # reading it will say so
+        return None  # reading the file will raise the error
     body = [cells for _, cells in numbered]
     if any(len(cells) != len(header or body[0]) for cells in body):
         return None
@@ -111,7 +111,7 @@ def _column_of_words(name: str, content: bytes) -> str | None:
 
 
 def _image_shape(name: str, content: bytes) -> tuple[int, int, int] | None:
-    """Channels, height and width of the images in a NPY file; None where it holds no images."""
+    """Channels, height and width of the images in a NPY file; None if it contains none."""
     if not name.lower().endswith(".npy"):
         return None
     shape = np.load(io.BytesIO(content), allow_pickle=False).shape

@@ -1,4 +1,4 @@
-"""The first screen: the verdict with its reason, three pictures, and the panel of learning curves."""
+"""Panels of the first screen (the verdict, its reason, three figures) and of the learning curves."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 _TRAINED = {"readout": "only the readout trained", "all": "all weights trained"}
 _NO_LABELS = (
-    "There are no labels, so that there is nothing to learn. Choose digits or two Gaussian classes, or name the column "
-    "of your file that holds labels."
+    "Add labels to see learning curves: choose digits or two Gaussian classes, or name a label column."
 )
 
 
 def show_first_screen(choice: Choice) -> None:
-    """The verdict, the activations, predicted learning curves, and the time of a call."""
+    """Show the verdict, the activations, predicted learning curves, and the time of a call."""
     start_curves(choice)
     answer, measured = st.columns([3, 2], gap="large")
     pictures = st.columns(3, gap="medium")
@@ -55,36 +54,36 @@ def show_first_screen(choice: Choice) -> None:
         _show_curves(pictures[1], choice)
 
 
-def _show_verdict(place: DeltaGenerator, beside: DeltaGenerator, choice: Choice, found: Verdict) -> None:
-    place.subheader("Will the shallow twin do?", anchor=False)
-    box = {"yes": place.success, "no": place.warning, "uncertain": place.info}[found.answer]
-    icon = {"yes": "check_circle", "no": "cancel", "uncertain": "help"}[found.answer]
-    box(f"**{found.answer.capitalize()}.** {plain(found.reason)}", icon=f":material/{icon}:")
-    place.markdown("Go on with:")
-    place.code(on_short_lines(next_command(choice, found.answer)), language="bash", wrap_lines=True)
-    place.caption(plain(f"or in Python: {found.command}"))
-    beside.subheader("What was measured", anchor=False)
-    facts = [part for part in (found.closeness, *found.gaps, found.speed) if part is not None]
+def _show_verdict(place: DeltaGenerator, beside: DeltaGenerator, choice: Choice, verdict: Verdict) -> None:
+    place.subheader("Can the twin replace the DEQ?", anchor=False)
+    box = {"yes": place.success, "no": place.warning, "uncertain": place.info}[verdict.answer]
+    icon = {"yes": "check_circle", "no": "cancel", "uncertain": "help"}[verdict.answer]
+    box(f"**{verdict.answer.capitalize()}.** {plain(verdict.reason)}", icon=f":material/{icon}:")
+    place.markdown("Next step:")
+    place.code(on_short_lines(next_command(choice, verdict.answer)), language="bash", wrap_lines=True)
+    place.caption(plain(f"or in Python: {verdict.command}"))
+    beside.subheader("Measurements", anchor=False)
+    facts = [part for part in (verdict.closeness, *verdict.gaps, verdict.speed) if part is not None]
     beside.markdown("\n".join(f"- {plain(str(part))}" for part in facts))
     beside.caption(plain(_basis(choice)))
 
 
 def _basis(choice: Choice) -> str:
-    """What the verdict stands on, in a sentence or two."""
+    """Describe what the verdict is based on."""
     part = part_of(choice)
-    said = (
-        f"On {part.words}, so that the answer comes at once, for networks of {choice.units} "
-        f"{'channels' if choice.images else 'units'} with {_TRAINED[MODES[choice.kernel]]}."
+    basis = (
+        f"Based on {part.words}, for networks of {choice.units} {'channels' if choice.images else 'units'} with "
+        f"{_TRAINED[MODES[choice.kernel]]}."
     )
     if choice.images:
-        said += f" {samples_for(choice).notes[-1]}"
+        basis += f" {samples_for(choice).notes[-1]}"
     elif choice.activation == FORMULA and not fits_rows(choice):
-        said += " The twin of a typed formula is designed for the norm of the samples, not fitted to them."
-    return said
+        basis += " The twin of a typed formula is designed for the norm of the samples, not fitted to them."
+    return basis
 
 
 def _show_curves(place: DeltaGenerator, choice: Choice) -> bool:
-    """The picture, or why there is none."""
+    """Show the learning curves, or say that labels are missing."""
     if curves_of(choice) is None:
         place.info(_NO_LABELS, icon=":material/label_off:")
         return False
@@ -96,67 +95,68 @@ def _show_curves(place: DeltaGenerator, choice: Choice) -> bool:
 
 
 def show_learning(choice: Choice) -> None:
-    """How many samples: predicted curves, what each model needs for a wanted accuracy, and whether it matters."""
+    """Show predicted curves, the samples that each model needs for an accuracy, and a comparison of the models."""
     start_curves(choice)
     left, right = st.columns(2, gap="large")
-    left.subheader("Predicted before training", anchor=False)
+    left.subheader("Predicted learning curves", anchor=False)
     curves = curves_of(choice)
     if not _show_curves(left, choice) or curves is None:
         return
     right.subheader("How many samples do I need?", anchor=False)
     if next(iter(curves.values())).is_classification:
-        wanted = right.slider(
-            "Accuracy I want, in %", 50.0, 99.9, 95.0, 0.1, key="wanted",
-            help="Read from the curves: where each of them gets there.",
+        target = right.slider(
+            "Target accuracy, in %", 50.0, 99.9, 95.0, 0.1, key="target_accuracy",
+            help="The table has the number of samples at which each curve reaches this accuracy.",
         )  # fmt: skip
-        right.table(needed_rows(curves, wanted / 100.0), width="stretch")
+        right.table(needed_rows(curves, target / 100.0), width="stretch")
     compared = comparison_of(choice)
     if compared is not None:
         right.markdown(plain(compared.verdict))
         right.table(compared_rows(compared), width="stretch")
     law = samples_of(choice.data).law
-    source = "the law of the classes, without a sample" if law else part_of(choice).words
+    source = "the distribution of the classes, without samples" if law else part_of(choice).words
     right.caption(
         plain(
-            f"Curves: predicted from {source}. Table: {part_of(choice).words}, each left out in turn, with the ridge "
-            "that suits the model best; behind: the first one, with its standard error."
+            f"Curves: predicted from {source}. Lower table: leave-one-out on {part_of(choice).words}, each model with "
+            "its best ridge; the last column is the difference from the first model with its standard error."
         )
     )
 
 
-def samples_needed(curve: LearningCurve, wanted: float) -> str:
-    """The number of training samples at which a curve reaches an accuracy, interpolated in log n."""
-    reached = np.flatnonzero(np.asarray(curve.accuracy) >= wanted)
+def samples_needed(curve: LearningCurve, target: float) -> str:
+    """Return the number of training samples at which a curve reaches an accuracy, interpolated in log n."""
+    reached = np.flatnonzero(np.asarray(curve.accuracy) >= target)
     if not len(reached):
         return f"more than {curve.n[-1]}"
     place = int(reached[0])
     if place == 0:
         return f"at most {curve.n[0]}"
     low, high = curve.accuracy[place - 1], curve.accuracy[place]
-    share = (wanted - low) / (high - low)
+    share = (target - low) / (high - low)
     logs = np.log(curve.n[place - 1 : place + 1])
-    # Two digits: the curve is no surer than that.
+    # Two digits: the prediction is not more precise.
     return f"{int(float(f'{np.exp(logs[0] + share * (logs[1] - logs[0])):.2g}'))}"
 
 
-def needed_rows(curves: dict[str, LearningCurve], wanted: float) -> dict[str, list[str]]:
-    """The table of samples needed as columns of text."""
+def needed_rows(curves: dict[str, LearningCurve], target: float) -> dict[str, list[str]]:
+    """Return the table of the samples needed as columns of text."""
     return {
         "model": [words(name) for name in curves],
-        "samples needed": [samples_needed(curve, wanted) for curve in curves.values()],
+        "samples needed": [samples_needed(curve, target) for curve in curves.values()],
     }
 
 
-def compared_rows(found: Comparison) -> dict[str, list[str]]:
-    """The table of the comparison as columns of text."""
-    is_regression = bool(np.isnan(found.accuracy[0]))
-    figures = found.mse if is_regression else found.accuracy
+def compared_rows(comparison: Comparison) -> dict[str, list[str]]:
+    """Return the table of the comparison as columns of text."""
+    is_regression = bool(np.isnan(comparison.accuracy[0]))
+    figures = comparison.mse if is_regression else comparison.accuracy
     return {
-        "model": [words(name) for name in found.names],
+        "model": [words(name) for name in comparison.names],
         "error" if is_regression else "accuracy": [
             f"{value:.3g}" if is_regression else f"{value:.1%}" for value in figures
         ],
-        "behind": [
-            f"{gap:.1%} ± {error:.1%}" for gap, error in zip(found.behind, found.uncertainty, strict=True)
+        "difference": [
+            f"{gap:.1%} ± {error:.1%}"
+            for gap, error in zip(comparison.behind, comparison.uncertainty, strict=True)
         ],
     }

@@ -1,10 +1,8 @@
-"""The papers run again: experiments that can be stopped and resumed, their figures, and results beside the claims.
-
-Everything that other rooms need is named here. Figures need matplotlib (extra `plot`) and are loaded when asked for.
+"""Reproducing the papers: resumable experiments, their figures, and the papers' claims compared with our results.
 
 `EXPERIMENTS` has the experiments by name, in the order of `notsodeep reproduce --list`. To add one, import its module
-here and add it to `_KINDS`. Its module imports torch (and the rooms that need it) inside `run`, so that the list is
-printed at once and the experiments that need no torch work without it.
+here and add it to `_KINDS`. Modules of experiments import torch inside `run`, so that the list is printed at once and
+experiments without networks work without torch. Figures need matplotlib (extra `plot`), which is imported on demand.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from notsodeep_lab.papers.hld import Hld1
 from notsodeep_lab.papers.iclr import Iclr1, Iclr2, Iclr3
 from notsodeep_lab.papers.icml import IcmlAccuracy, IcmlError, IcmlMatching
 from notsodeep_lab.papers.learning_curves import LearningCurves
-from notsodeep_lab.papers.ours import Refined, Spectrum, Twins, Width
+from notsodeep_lab.papers.ours import RefinedEquivalent, SpectrumPrediction, Twins, Width
 from notsodeep_lab.papers.results_reader import Result, read_results
 from notsodeep_lab.papers.runner import Outcome, absent_data, checked_spec, read_outcome, reproduce
 
@@ -61,8 +59,8 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     IcmlError,
     IcmlMatching,
     IcmlAccuracy,
-    Refined,
-    Spectrum,
+    RefinedEquivalent,
+    SpectrumPrediction,
     Twins,
     ConvTwins,
     Distill,
@@ -74,9 +72,9 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}
 
 
 def find(name: str) -> Experiment[Any]:
-    """The experiment of that name."""
+    """Return the experiment with this name."""
     if name not in EXPERIMENTS:
-        raise InputError(f"No experiment is called {name!r}; there are {', '.join(EXPERIMENTS)}.")
+        raise InputError(f"Unknown experiment {name!r}. Choose one of: {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
 
 

@@ -1,4 +1,4 @@
-"""Accuracy of DEQs, designed networks and plain networks by width: what the two figures of it share."""
+"""Accuracy of DEQs, twins and plain networks by width: the common part of two figures."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, TypeVar
 from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
-from notsodeep_lab.papers.row_statistics import NO_GAP, accuracy_gap, values_of
+from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, values_of
 
-# Near the end of training for every network, and stable. Features have norm about ½ here, √m times less than in the
-# papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
+# Stable, and training is nearly complete for every network. Features have norm about ½ here, √m times less than in
+# the papers, whose learning rates are 1 and, for CIFAR-10, 0.1.
 LEARNING_RATES = {"digits": 30.0, "mnist": 30.0, "fashion_mnist": 30.0, "cifar10_vgg19": 10.0}
 
 
-# Training samples, relative to MNIST: what the time goes with.
+# Number of training samples relative to MNIST, for the cost of a task.
 _SIZES = {"digits": 0.03, "mnist": 1.0, "fashion_mnist": 1.0, "cifar10_vgg19": 0.33}
 
 
 @dataclass(frozen=True)
 class AccuracySpec(DEQSpec):
-    """Readout training of three networks of the same width."""
+    """Train the readouts of three networks of the same width."""
 
-    data: tuple[str, ...]  # the data sets
-    widths: tuple[int, ...]  # of all networks
-    epochs: int  # of SGD
-    batch_size: int  # of SGD
-    samples: int | None  # of the training part; all if None
-    designed: str  # "leaky" is ICLR's one Leaky-ReLU layer, "ck" ICML's match of all four scalars
+    data: tuple[str, ...]  # data sets
+    widths: tuple[int, ...]  # widths of all networks
+    epochs: int  # epochs of SGD
+    batch_size: int  # batch size of SGD
+    samples: int | None  # number of training samples; all if None
+    designed: str  # "leaky": ICLR's one Leaky-ReLU layer; "ck": ICML's match of all four scalars
 
 
 A = TypeVar("A", bound=AccuracySpec)
 
 CUT = (
-    "Widths up to 1024 instead of 8192 and 20 epochs instead of 100 (at a learning rate found to be near the end "
-    "of training by then); CIFAR-10 as 20 000 VGG-19 features."
+    "Widths up to 1024 instead of 8192, and 20 epochs instead of 100 with a larger learning rate; CIFAR-10 as 20 000 "
+    "VGG-19 features."
 )
 
 
 def both_sizes(kind: type[A], activations: tuple[str, ...], designed: str) -> tuple[A, A]:
-    """The quick and the full settings."""
+    """Return the quick and the full settings."""
     quick = kind(
         0.2,
         activations,
@@ -59,10 +59,10 @@ def both_sizes(kind: type[A], activations: tuple[str, ...], designed: str) -> tu
 
 
 class AccuracyExperiment(Experiment[A]):
-    """Accuracy by width: what the experiments of two papers share."""
+    """Accuracy by width, as in two of the papers."""
 
     def tasks(self, spec: A) -> list[Task]:
-        """One for each data set, activation, width and seed: the three networks are compared with each other."""
+        """One task per data set, activation, width and seed; each compares the three networks."""
 
         def cost(data: str, width: int, **_: Any) -> float:
             return _SIZES[data] * (spec.epochs * (0.4 + width / 300) + 20 * (width / 1000) ** 2)
@@ -87,7 +87,7 @@ class AccuracyExperiment(Experiment[A]):
         return [{**row, "data": data, "activation": name} for row in rows]
 
     def expectations(self, spec: A, rows: Sequence[Row]) -> list[Expectation]:
-        """At the largest width: does the designed network reach the accuracy, and does the plain one not?"""
+        """At the largest width: does the twin reach the accuracy of the DEQ, and does the plain network not?"""
         trained = chosen(rows, kind="accuracy")
         return claims_by(_two_claims, trained, data=spec.data, activation=spec.activations)
 
@@ -98,18 +98,18 @@ def _two_claims(rows: list[Row], data: str, activation: str) -> Iterator[Expecta
     twin, plain = accuracy_gap(widest, "twin"), accuracy_gap(widest, "plain")
     where = f"{activation} on {data}, m = {widths[-1]}"
     yield Expectation(
-        f"accuracy of the DEQ − of its designed network, {where}",
+        f"accuracy of the DEQ − accuracy of its twin, {where}",
         "closely matches",
         str(twin),
-        twin.none,
-        f"yes if half a point or less; by width: {_by_width(rows, widths, 'twin')}",
+        twin.negligible,
+        f"yes if at most half a point; by width: {_by_width(rows, widths, 'twin')}",
     )
     yield Expectation(
-        f"accuracy of the DEQ − of a plain network, {where}",
+        f"accuracy of the DEQ − accuracy of a plain network, {where}",
         "a noticeable gap",
         str(plain),
-        bool(plain.value > NO_GAP and plain.value - 2.0 * plain.error > abs(twin.value)),
-        "yes if more than half a point and, by two standard errors, more than the designed network's; "
+        bool(plain.value > NEGLIGIBLE_GAP and plain.value - 2.0 * plain.error > abs(twin.value)),
+        "yes if more than half a point, and more than the twin's by two standard errors; "
         f"by width: {_by_width(rows, widths, 'plain')}",
     )
 

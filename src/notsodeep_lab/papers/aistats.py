@@ -1,4 +1,4 @@
-"""The figure of the AISTATS submission: loss along gradient descent by width, and the norm of W along it."""
+"""Figure 1 of the AISTATS submission: training loss by width, and the norm of W during gradient descent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notsodeep_lab.papers.row_statistics import exponent, mean, values_of
 
 _RATES = {
     "common": "one step size for all widths, 1/λ_max(H) of the widest network",
-    "own": "each width with its own 1/λ_max(H), halved while the loss rises",
+    "own": "for each width its own 1/λ_max(H), halved while the loss rises",
 }
 
 
@@ -30,22 +30,22 @@ class Aistats1Spec(Spec):
     n: int  # number of samples
     d: int  # dimension of the sphere
     sigma_w2: float  # σ_w² of docs/theory.md (8.11)
-    widths: tuple[int, ...]  # of the networks
-    seeds: int  # of the weights
-    steps: int  # of gradient descent
-    every: int  # number of steps between two that are recorded
+    widths: tuple[int, ...]  # widths of the networks
+    seeds: int  # number of draws of the weights
+    steps: int  # number of gradient steps
+    every: int  # steps between two records
 
 
 class Aistats1(Experiment[Aistats1Spec]):
-    """Loss by width, and ‖W(τ)‖₂ along training."""
+    """Training loss by width, and ‖W(τ)‖₂ during training."""
 
     name = "aistats-1"
     paper = "AISTATS submission, Figure 1"
-    summary = "Training loss of ReLU DEQs by width and the norm of W along gradient descent"
+    summary = "Training loss of ReLU DEQs by width, and the norm of W during gradient descent"
     minutes = MappingProxyType({"quick": 0.5, "full": 30.0})
     cut = (
-        "The paper states neither its widths nor its step sizes nor the number of steps: widths 250 to 2000 and 120 "
-        "steps fit the time, in single precision."
+        "The paper states neither widths, step sizes nor the number of steps: here widths 250 to 2000 and 120 steps, "
+        "in single precision."
     )
     quick = Aistats1Spec(
         ("sphere", "digits"), 150, 150, 0.08, widths=(50, 100, 200), seeds=3, steps=100, every=5
@@ -58,7 +58,7 @@ class Aistats1(Experiment[Aistats1Spec]):
         return [DEQ(activation("relu", amplitude=2.0**0.5), spec.sigma_w2, 1.0)]
 
     def tasks(self, spec: Aistats1Spec) -> list[Task]:
-        """One for each data set, width and seed; the widest network is trained once, the others twice."""
+        """One task per data set, width and seed; the widest network is trained once, the others twice."""
 
         def cost(width: int, **_: Any) -> float:
             return spec.steps * spec.n * width * (width + 100) / 1e9 * (1 if width == max(spec.widths) else 2)
@@ -67,7 +67,7 @@ class Aistats1(Experiment[Aistats1Spec]):
         return grid(key, cost, data=spec.data, width=spec.widths, seed=range(spec.seeds))
 
     def run(self, spec: Aistats1Spec, task: Task, data_dir: Path | None) -> list[Row]:
-        """Two trainings of one network, with two step sizes; for the widest one they are the same."""
+        """Train one network with both step sizes, which are equal for the widest network."""
         from notsodeep_lab.papers.training_rows import descent_row, regression, stable_step
 
         data, width, seed = task["data"], task["width"], task["seed"]
@@ -80,7 +80,7 @@ class Aistats1(Experiment[Aistats1Spec]):
 
         own = trained(None)
         if width == max(spec.widths) and own["halvings"] == 0:
-            # The two step sizes are one, and so are the trainings.
+            # Both step sizes are equal, and so are the trainings.
             common = own
         else:
             common = trained(stable_step(problem, max(spec.widths), spec.sigma_w2, seed))
@@ -88,27 +88,26 @@ class Aistats1(Experiment[Aistats1Spec]):
 
     def expectations(self, spec: Aistats1Spec, rows: Sequence[Row]) -> list[Expectation]:
         trained = chosen(rows, kind="training")
-        found = claims_by(_wider, trained, data=values_of(trained, "data"), rate=_RATES)
+        claims = claims_by(_wider, trained, data=values_of(trained, "data"), rate=_RATES)
         if trained:
             largest = max(row["largest_norm"] for row in trained)
-            found.append(
+            claims.append(
                 Expectation(
-                    "largest ‖W(τ)‖₂ over all trainings",
+                    "largest ‖W(τ)‖₂ in all trainings",
                     "smaller than 1 throughout",
                     largest,
                     bool(largest < 1.0),
-                    f"2√2 σ_w = {(8 * spec.sigma_w2) ** 0.5:.3f} for an infinitely wide network before training",
+                    f"2√2 σ_w = {(8 * spec.sigma_w2) ** 0.5:.3f} at infinite width before training",
                 )
             )
-        return found
+        return claims
 
 
 def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
     widths = sorted(values_of(rows, "width"))
     if len(widths) < 2:
         return
-    # Not over the first loss: the outputs at the start have a common part, which is gone after a few steps and is large
-    # or small by chance.
+    # Not relative to the first loss: initial outputs have a common part that is random and vanishes after a few steps.
     losses = [mean(chosen(rows, width=width), "last_loss") for width in widths]
     listed = ", ".join(f"{loss:.4g} (m = {width})" for loss, width in zip(losses, widths, strict=True))
     yield Expectation(
@@ -116,6 +115,6 @@ def _wider(rows: list[Row], data: str, rate: str) -> Iterator[Expectation]:
         "faster as m increases, and the final loss smaller",
         listed,
         all(after < before for before, after in pairwise(losses)),
-        f"yes if smaller at every larger width; {_RATES[rate]}; as a power of the width: "
+        f"yes if it decreases with every width; {_RATES[rate]}; exponent in the width: "
         f"{exponent(rows, 'width', 'last_loss')}",
     )

@@ -1,4 +1,4 @@
-"""Convolutional DEQs and their explicit twins: distances of exact kernels on images that no network was fitted to."""
+"""Convolutional DEQs and their explicit twins: kernel errors on held-out images."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, 
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import values_of
 
-# What two and three layers are to reach, relative to the norm of the DEQ's kernel.
+# Target kernel errors of two and three layers, relative to the norm of the DEQ's kernel.
 TARGETS = MappingProxyType({2: 5e-3, 3: 1e-3})
-# How rows name the networks that `HeldOut` measures.
+# Names of the networks in rows, and in `HeldOut`.
 _NETWORKS = MappingProxyType(
     {"twin": "fitted", "without-images": "unfitted", "cut": "cut", "plain-layer": "plain"}
 )
@@ -28,23 +28,25 @@ _NETWORKS = MappingProxyType(
 
 @dataclass(frozen=True)
 class ConvTwinsSpec(DEQSpec):
-    """Twins of two readouts by the number of layers."""
+    """Twins for two readouts by number of layers."""
 
-    data: str  # the data set
-    side: int  # most positions along an axis; larger images are made smaller by averages
-    n: int  # images to fit to, and as many others to judge by
+    data: str  # data set
+    side: int  # largest number of positions along an axis; larger images are downscaled
+    n: int  # number of images for the fit, and of held-out images
     readouts: tuple[str, ...]  # "flatten", "pool"
     layers: tuple[int, ...]  # numbers of layers
 
 
 class ConvTwins(Experiment[ConvTwinsSpec]):
-    """How close the twin of a convolutional DEQ is."""
+    """Kernel errors of twins of convolutional DEQs."""
 
     name = "conv-twins"
     paper = "ours"
-    summary = "Explicit twins of convolutional DEQs on held-out images, beside the DEQ cut and a plain layer"
+    summary = (
+        "Explicit twins of convolutional DEQs on held-out images, compared with the cut DEQ and a plain layer"
+    )
     minutes = MappingProxyType({"quick": 1.0, "full": 2.0})
-    cut = "images are made smaller for the readout that pools, whose kernel costs the square of the positions"
+    cut = "Images are downscaled: with pooling the cost is quadratic in the number of positions."
     quick = ConvTwinsSpec(
         0.3, ("relu", "tanh"), 1, "digits", side=8, n=10, readouts=("flatten", "pool"), layers=(1, 2, 3)
     )
@@ -72,12 +74,12 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
 
         images = small_images(spec.data, 2 * spec.n, spec.side, task["seed"], data_dir)
         model = ConvDEQ(task["activation"], spec.sigma_a2, readout=task["readout"])
-        found = design(
+        twin = design(
             model, X=images, kernel="both", family="injected", layers=task["layers"], samples=spec.n
         )
-        evidence = found.held_out
+        evidence = twin.held_out
         if evidence is None:
-            raise ConvergenceError("The design was not judged on held-out images.", "Give more images: --n.")
+            raise ConvergenceError("The design has no held-out images.", "Use more images: --n.")
         return [
             {
                 "kind": "image-twin",
@@ -100,12 +102,12 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
 
 
 def small_images(name: str, count: int, most: int, seed: int = 0, data_dir: Path | None = None) -> Array:
-    """Images with at most `most` positions along an axis, less their mean image, with |x(s)|² = 1 on average."""
+    """Load images with at most `most` positions along an axis, centred, with |x(s)|² = 1 on average."""
     pixels = load(name, n=count, seed=seed, data_dir=data_dir).X
-    found = as_images(name, np.asarray(pixels, dtype=np.float64))
-    side = found.shape[-1]
+    images = as_images(name, np.asarray(pixels, dtype=np.float64))
+    side = images.shape[-1]
     step = next(step for step in range(1, side + 1) if side % step == 0 and side // step <= most)
-    blocks = found.reshape(len(found), found.shape[1], side // step, step, side // step, step)
+    blocks = images.reshape(len(images), images.shape[1], side // step, step, side // step, step)
     small = blocks.mean(axis=(3, 5))
     small = small - small.mean(axis=0)
     return np.asarray(small / np.sqrt(np.mean(np.sum(small**2, axis=1))), dtype=np.float64)
@@ -117,14 +119,14 @@ def _close(rows: list[Row], activation: str, readout: str, kernel: str) -> Itera
         twin, cut, plain = part["twin"], part["cut"], part["plain-layer"]
         target = TARGETS.get(layers)
         yield Expectation(
-            f"distance of {layers} layer{'s' * (layers > 1)}, {activation}, {readout}, {kernel}",
+            f"kernel error of {layers} layer{'s' * (layers > 1)}, {activation}, {readout}, {kernel}",
             None,
             twin["relative"],
             None
             if target is None
             else bool(twin["relative"] <= target and twin["relative"] < cut["relative"]),
-            (f"yes if at most {target:g} and closer than the DEQ cut; " if target else "")
-            + f"with the best factor {twin['up_to_factor']:.2g}; the DEQ cut {cut['relative']:.2g}, with its factor "
-            f"{cut['up_to_factor']:.2g}; one plain layer {plain['relative']:.2g}, with its factor "
+            (f"yes if at most {target:g} and less than that of the cut DEQ; " if target else "")
+            + f"with the best factor {twin['up_to_factor']:.2g}; cut DEQ {cut['relative']:.2g}, with the best factor "
+            f"{cut['up_to_factor']:.2g}; one plain layer {plain['relative']:.2g}, with the best factor "
             f"{plain['up_to_factor']:.2g}",
         )

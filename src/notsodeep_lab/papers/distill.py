@@ -1,4 +1,4 @@
-"""A trained DEQ into a few of its own steps: fidelity on a test part against time, beside the DEQ cut."""
+"""Distil a trained DEQ into a few of its own steps: agreement on test data and time, compared with the cut DEQ."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, 
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import mean
 
-# Points of accuracy that a student may be below its teacher; the share of rows the guard asks the teacher on.
+# Largest loss of accuracy of a student; share of samples that the guard passes to the teacher.
 _LOST, _ASKED = 0.002, 0.05
 
 
 @dataclass(frozen=True)
 class DistillSpec(DEQSpec):
-    """Teachers trained on labels, students fitted to them without."""
+    """Teachers are trained with labels, students fitted to them without."""
 
-    data: str  # the data set
-    samples: int | None  # of its training part; all if None. The teacher sees labels of half of them
-    width: int  # of the teacher
-    epochs: int  # of the teacher's training, all weights
-    passes: int  # over the rows when all weights of a student are fitted
-    until: float  # wanted share of rows with the same class
+    data: str  # data set
+    samples: int | None  # number of training samples, half of them with labels; all if None
+    width: int  # width of the teacher
+    epochs: int  # epochs of training all weights of the teacher
+    passes: int  # epochs of fitting all weights of a student
+    until: float  # target agreement with the teacher
 
 
 class Distill(Experiment[DistillSpec]):
-    """How faithful, and how much faster."""
+    """Agreement and speed of distilled DEQs."""
 
     name = "distill"
     paper = "ours"
-    summary = "A trained DEQ replaced by a few of its own steps, beside the DEQ cut: fidelity against time"
+    summary = (
+        "A trained DEQ distilled into a few of its own steps: agreement and time, compared with the cut DEQ"
+    )
     minutes = MappingProxyType({"quick": 0.5, "full": 2.0})
-    cut = "few rows and one seed, so that it takes minutes"
+    cut = "Few samples and one seed."
     timed = True
     quick = DistillSpec(
         0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98
@@ -62,7 +64,7 @@ class Distill(Experiment[DistillSpec]):
             model, parts.X.shape[1], spec.width, parts.classes, seed=seed, solver=solver, on_failure="ignore"
         )
         with warnings.catch_warnings():
-            # Feedback may grow beyond the bound that makes sure of one equilibrium: so it is with trained DEQs.
+            # Training may exceed the bound that guarantees a unique equilibrium.
             warnings.simplefilter("ignore", RuntimeWarning)
             fit(teacher, (parts.X[:half], parts.y[:half]), epochs=spec.epochs, seed=seed)
         small = distill(teacher, parts.X, until=spec.until, epochs=spec.passes, seed=seed)
@@ -75,8 +77,8 @@ class Distill(Experiment[DistillSpec]):
             "data": spec.data,
             **task.parameters,
             "until": spec.until,
-            "teacher_accuracy": _share(own, parts.y_test),
-            "guarded": _share(guard, own),
+            "teacher_accuracy": _agreement(own, parts.y_test),
+            "guarded": _agreement(guard, own),
             "asked": safe.last_share,
             "rows": len(own),
         }
@@ -88,30 +90,30 @@ class Distill(Experiment[DistillSpec]):
                     if field not in ("interval", "relative_error", "error_interval", "lower")
                 },
                 **common,
-                "agreement": _share(classes[row["name"]], own),
-                "accuracy": _share(classes[row["name"]], parts.y_test),
+                "agreement": _agreement(classes[row["name"]], own),
+                "accuracy": _agreement(classes[row["name"]], parts.y_test),
             }
             for row in small.rows()
         ]
 
     def expectations(self, spec: DistillSpec, rows: Sequence[Row]) -> list[Expectation]:
-        found = chosen(rows, kind="candidate")
+        candidates = chosen(rows, kind="candidate")
         return claims_by(
-            lambda part, **key: _told(part, spec.until, **key), found, activation=spec.activations
+            lambda part, **key: _claims(part, spec.until, **key), candidates, activation=spec.activations
         )
 
 
-def _share(found: Any, wanted: Any) -> float:
-    return float((found == wanted).double().mean())
+def _agreement(first: Any, second: Any) -> float:
+    return float((first == second).double().mean())
 
 
-def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectation]:
+def _claims(rows: list[Row], until: float, activation: str) -> Iterator[Expectation]:
     students = chosen(rows, chosen=True)
     agreement, accuracy = mean(students, "agreement"), mean(students, "accuracy")
     faster = mean(students, "teacher_milliseconds") / mean(students, "milliseconds")
     names = ", ".join(dict.fromkeys(row["name"] for row in students))
     yield Expectation(
-        f"same class as the teacher, {activation}",
+        f"agreement with the teacher, {activation}",
         None,
         agreement,
         bool(agreement >= until),
@@ -119,7 +121,7 @@ def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectatio
     )
     lost = mean(students, "teacher_accuracy") - accuracy
     yield Expectation(
-        f"accuracy of the teacher − of the student, {activation}",
+        f"accuracy of the teacher − accuracy of the student, {activation}",
         None,
         lost,
         bool(lost <= _LOST),
@@ -133,16 +135,16 @@ def _told(rows: list[Row], until: float, activation: str) -> Iterator[Expectatio
         ]
         best = max(row["agreement"] for row in affordable)
         yield Expectation(
-            f"best student at the cost of the {cut['name']}, {activation}",
+            f"agreement of the best student at the cost of the {cut['name']}, {activation}",
             None,
             best,
             bool(best >= cut["agreement"]),
-            f"yes if no less than the DEQ cut: {cut['agreement']:.4f}",
+            f"yes if at least that of the cut DEQ: {cut['agreement']:.4f}",
         )
     yield Expectation(
-        f"same class when the DEQ is asked on {mean(students, 'asked'):.1%} of the rows, {activation}",
+        f"agreement with a guard that uses the DEQ on {mean(students, 'asked'):.1%} of the samples, {activation}",
         None,
         mean(students, "guarded"),
         bool(mean(students, "guarded") >= agreement),
-        "yes if no less than the student alone",
+        "yes if at least that of the student alone",
     )

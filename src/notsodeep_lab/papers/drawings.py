@@ -1,4 +1,4 @@
-"""The figure of each experiment: `draw(name, rows)`."""
+"""Draw the figure of each experiment from its rows: `draw(name, rows)`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from notsodeep_lab.plots.experiment_lines import plot_accuracy, plot_depths, plo
 from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
 from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
 
-# A title, and what draws into the axes it is given.
+# A title, and a function that draws into given axes.
 Panel = tuple[str, Callable[[Axes], Any]]
-# Letters that fit across the page: in titles, in a legend. Inches of a line of a legend.
+# Characters across the page in titles and in a legend; inches per line of a legend.
 _TITLE_LETTERS = 84
 _LEGEND_LETTERS = 100
 _LINE = 0.15
 
 
 def arrange(panels: Sequence[Panel], columns: int, height: float = 2.3) -> Figure:
-    """Panels in a grid, row after row; a legend that all panels share stands once, below."""
+    """Arrange panels in a grid, row by row; a legend that all panels share is drawn once, below."""
     columns = max(1, min(columns, len(panels)))
     figure, grid = new_figure(columns, height, rows=-(-len(panels) // columns))
     places = grid[: len(panels)]
@@ -60,7 +60,7 @@ def _share_legend(figure: Figure, axes: Axes, legends: Sequence[Legend]) -> None
 
 
 def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None:
-    """Each legend under its panel, where it hides nothing, and the figure higher by as much."""
+    """Move each legend below its panel and increase the height of the figure accordingly."""
     entries = []
     for axes in places:
         if (legend := axes.get_legend()) is not None:
@@ -74,9 +74,9 @@ def _legends_below(figure: Figure, places: Sequence[Axes], columns: int) -> None
 
 
 def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> list[Panel]:
-    """One panel of histograms for each group of spectrum rows, with the distances of that group."""
-    found = needed([*rows], "spectrum")
-    both = grouped([*found, *chosen(rows, kind="distance")], *fields)
+    """One panel of histograms per group of spectrum rows, with the distances of the group."""
+    selected = needed([*rows], "spectrum")
+    both = grouped([*selected, *chosen(rows, kind="distance")], *fields)
     return [
         (title(*key), partial(plot_spectra, group, sources=sources))
         for key, group in both.items()
@@ -87,24 +87,24 @@ def _spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None 
 def _panels(
     rows: Rows, fields: Sequence[str], plot: Callable[..., Any], *words: str, **options: Any
 ) -> list[Panel]:
-    """One panel for each group of rows with the same values of these fields, which are its title."""
+    """One panel per group of rows with equal values of these fields, which form its title."""
     groups = grouped(rows, *fields)
     return [(title(*words, *key), partial(plot, group, **options)) for key, group in groups.items()]
 
 
 def _draw_aistats(rows: Rows) -> Figure:
-    found = needed(rows, "training")
-    names = [name for (name,) in grouped(found, "data")]
+    selected = needed(rows, "training")
+    names = [name for (name,) in grouped(selected, "data")]
     panels: list[Panel] = [
-        (title(name, rate), partial(plot_losses, chosen(found, data=name, rate=rate)))
-        for (rate,) in grouped(found, "rate")
+        (title(name, rate), partial(plot_losses, chosen(selected, data=name, rate=rate)))
+        for (rate,) in grouped(selected, "rate")
         for name in names
     ]
-    return arrange([*panels, *_panels(found, ["data"], plot_norms)], len(names), 2.0)
+    return arrange([*panels, *_panels(selected, ["data"], plot_norms)], len(names), 2.0)
 
 
 def _draw_twin_spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> Figure:
-    """Spectra of models and of the networks designed for them, and below them the activations of both."""
+    """Draw spectra of models and of their twins, and below them the activations of both."""
     activations = chosen(rows, kind="activation")
     below = _panels(activations, fields, plot_activations, "activations")
     return arrange([*_spectra(rows, fields, sources), *below], columns=2)
@@ -117,10 +117,10 @@ def _draw_iclr_1(rows: Rows) -> Figure:
 
 
 def _draw_accuracy(rows: Rows) -> Figure:
-    found = needed(rows, "accuracy")
-    by_activation = [row for group in grouped(found, "activation").values() for row in group]
+    selected = needed(rows, "accuracy")
+    by_activation = [row for group in grouped(selected, "activation").values() for row in group]
     panels = _panels(by_activation, ("activation", "data"), plot_accuracy)
-    return arrange(panels, columns=min(3, len(grouped(found, "data"))))
+    return arrange(panels, columns=min(3, len(grouped(selected, "data"))))
 
 
 def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> Figure:
@@ -128,7 +128,7 @@ def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> 
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
-    # Of several draws one has its density.
+    # Only one of several draws has a density.
     predictions = [row for row in chosen(rows, kind="prediction") if "grid" in row]
     drawn = [*predictions, *chosen(rows, kind="spectrum")]
     both = grouped(drawn, "activation", "kernel", "n", "p")
@@ -145,8 +145,8 @@ def _draw_spectrum(rows: Rows) -> Figure:
 def _draw_twins(rows: Rows) -> Figure:
     shown = {
         "accuracy": "accuracy",
-        "agreement": "same class as the DEQ",
-        "inference_seconds": "time of inference",
+        "agreement": "agreement with the DEQ",
+        "inference_seconds": "inference time",
         "memory": "memory of a training step",
     }
     return arrange(
@@ -162,14 +162,18 @@ def _draw_width(rows: Rows) -> Figure:
 
 
 def _draw_conv_twins(rows: Rows) -> Figure:
-    found = needed(rows, "image-twin")
-    columns = len(grouped(found, "readout")) * len(grouped(found, "kernel"))
-    return arrange(_panels(found, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4))
+    selected = needed(rows, "image-twin")
+    columns = len(grouped(selected, "readout")) * len(grouped(selected, "kernel"))
+    return arrange(
+        _panels(selected, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4)
+    )
 
 
 def _draw_distill(rows: Rows) -> Figure:
-    found = needed(rows, "candidate")
-    return arrange(_panels(found, ("data", "activation"), plot_front, until=found[0]["until"]), columns=2)
+    selected = needed(rows, "candidate")
+    return arrange(
+        _panels(selected, ("data", "activation"), plot_front, until=selected[0]["until"]), columns=2
+    )
 
 
 def _draw_learning_curves(rows: Rows) -> Figure:
@@ -198,17 +202,17 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
 
 
 def has_figure(name: str) -> bool:
-    """Whether an experiment of this name has a figure."""
+    """Whether the experiment has a figure."""
     return name in DRAWINGS
 
 
 @styled
 def draw(name: str, rows: Rows) -> Figure:
-    """The figure of an experiment from its rows.
+    """Draw the figure of an experiment from its rows.
 
     Raises:
-        InputError: for a name without a figure, or rows that the figure cannot be drawn from.
+        InputError: if the experiment has no figure, or the rows lack what it needs.
     """
     if name not in DRAWINGS:
-        raise InputError(f"There is no figure for {name!r}; there are figures for {', '.join(DRAWINGS)}.")
+        raise InputError(f"No figure for {name!r}. Experiments with figures: {', '.join(DRAWINGS)}.")
     return DRAWINGS[name](rows)

@@ -1,8 +1,8 @@
-"""The misprints of the papers: what is printed, what is right, and the number that decides (docs/errata.md)."""
+"""Misprints of the papers: the printed formula, the correct one, and the number that decides (docs/errata.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,19 +17,19 @@ _DECIDES = "of the exact kernel"
 
 @dataclass(frozen=True)
 class ErrataSpec(Spec):
-    """Sizes of what is computed."""
+    """Sizes of the computations."""
 
-    samples: tuple[int, ...]  # n of the mixtures on which equivalents are held against exact kernels
+    samples: tuple[int, ...]  # numbers of samples on which equivalents are compared with exact kernels
     seeds: int  # number of draws of each mixture
-    widths: tuple[int, ...]  # of the random networks
+    widths: tuple[int, ...]  # widths of the random networks
 
 
 class Errata(Experiment[ErrataSpec]):
-    """Each printed formula beside the right one, as the rows of the tables of docs/errata.md."""
+    """Compare each printed formula with the correct one; the rows are the tables of docs/errata.md."""
 
     name = "errata"
     paper = "all four papers"
-    summary = "Printed formulas that are wrong, beside the right ones and the exact kernels that decide"
+    summary = "Misprinted formulas compared with the correct ones and with exact kernels"
     minutes = MappingProxyType({"quick": 0.2, "full": 2.0})
     quick = ErrataSpec((100, 200), 1, (100, 200))
     full = ErrataSpec((500, 1000, 2000), 3, (500, 1000, 2000, 4000))
@@ -38,14 +38,12 @@ class Errata(Experiment[ErrataSpec]):
         return [DEQ(name, 0.2) for name in ("relu", "tanh")]
 
     def tasks(self, spec: ErrataSpec) -> list[Task]:
-        from notsodeep_lab.papers.errata_formulas import MEASURES
-
-        return [Task.named("{erratum}", erratum=name) for name in MEASURES]
+        return [Task.named("{erratum}", erratum=name) for name in _measures()]
 
     def run(self, spec: ErrataSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep_lab.papers.errata_formulas import MEASURES, Size
+        from notsodeep_lab.papers.errata_formulas import Size
 
-        tables = MEASURES[task["erratum"]](Size(spec.samples, spec.seeds, spec.widths))
+        tables = _measures()[task["erratum"]](Size(spec.samples, spec.seeds, spec.widths))
         return [
             {
                 "kind": task["erratum"],
@@ -70,6 +68,13 @@ class Errata(Experiment[ErrataSpec]):
         ]
 
 
+def _measures() -> dict[str, Callable[..., Any]]:
+    """The computations by the name of the erratum."""
+    from notsodeep_lab.papers import errata_convergence, errata_formulas, errata_tangent
+
+    return errata_formulas.MEASURES | errata_tangent.MEASURES | errata_convergence.MEASURES
+
+
 def _rounded(value: Any) -> Any:
-    """Ten digits of a number: the last ones depend on the machine."""
+    """Round to ten digits: the last ones depend on the machine."""
     return float(f"{value:.10g}") if isinstance(value, float) else value

@@ -1,8 +1,8 @@
-"""The misprints of the papers, each with the number that shows it: docs/errata.md.
+"""Misprints in the formulas of kernels, each with the number that shows it: docs/errata.md.
 
-Two kinds of evidence. A scalar of an equivalent is a derivative of the exact kernel of one pair of samples,
-which finite differences find to seven digits. And the operator norm of exact kernel minus equivalent falls with
-n for a right formula and stalls for a wrong one. Mixture of all kernel errors: two classes of equal size,
+There are two kinds of evidence. A scalar of an equivalent is a derivative of the exact kernel of one pair of samples,
+which finite differences compute to seven digits. And the operator norm of exact kernel minus equivalent falls with n
+for a correct formula and stalls for a wrong one. Mixture of all kernel errors: two classes of equal size,
 μ_1 = e_1, μ_2 = e_9 (norm 1), C_1 = I, C_2 = (1 + 4/√p) I, p = 0.8 n; σ_a² = 0.2, σ_b² = 0.8; mean of three draws.
 """
 
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.sparse.linalg import eigsh, svds
 
 from notsodeep.data import GaussianMixture, MixtureStatistics
 from notsodeep.equivalents.coefficients import Coefficients, LayerMoments, coefficients
 from notsodeep.gaussian import activation
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.papers.measures import BEND, leaky_relu, matching_leaky_relu, norm_of, printed_leaky_relu
 
 Array = NDArray[np.float64]
 Model = DEQ | Explicit
@@ -36,7 +36,7 @@ SIGMA_A2 = 0.2
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed: samples and draws of the mixture, widths of the random networks."""
+    """Sizes of the computations: samples and draws of the mixture, widths of the random networks."""
 
     samples: tuple[int, ...]
     draws: int
@@ -67,7 +67,7 @@ def scalars_by_differences(model: Model, tau0: float, kernel: str, step: float =
 
 
 def scalar_row(model: Model, kernel: str, printed: Formula, name: str, label: str) -> Row:
-    """One scalar at τ0 = 1: as printed, by our formula, and as the exact kernel has it."""
+    """Return one scalar at τ0 = 1: as printed, by our formula, and from the exact kernel."""
     return {
         "scalar": label,
         "printed": getattr(printed(model, 1.0), name),
@@ -80,15 +80,15 @@ def scalar_row(model: Model, kernel: str, printed: Formula, name: str, label: st
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Data of the mixture, with the exact kernels computed on them so far."""
+class MixtureDraw:
+    """A draw of the mixture, with a cache of its exact kernels."""
 
     X: Array
     statistics: MixtureStatistics
     kernels: dict[tuple[Model, str], Array] = field(default_factory=dict)
 
     @classmethod
-    def draw(cls, n: int, seed: int) -> Sample:
+    def draw(cls, n: int, seed: int) -> MixtureDraw:
         mixture = GaussianMixture.paper(int(0.8 * n), classes=2, mean=1.0, gap=4.0)
         X, y = mixture.sample(n, seed=seed)
         return cls(X, MixtureStatistics.of(mixture, X, y))
@@ -105,18 +105,17 @@ class Sample:
         core = scalars.norm * np.outer(deviation, deviation)
         core[:-1, :-1] += scalars.trace * known.T
         informative = np.column_stack([known.one_hot / np.sqrt(known.p), known.psi])
-        low_rank = informative @ core @ informative.T
-        found: Array = scalars.linear * self.X @ self.X.T + low_rank + scalars.identity * np.eye(len(self.X))
-        return found
+        full = scalars.linear * self.X @ self.X.T + scalars.identity * np.eye(len(self.X))
+        return np.asarray(full + informative @ core @ informative.T, dtype=np.float64)
 
 
-Distance = Callable[[Sample], Array]
+Distance = Callable[[MixtureDraw], Array]
 
 
 def to_equivalent(model: Callable[[float], Model], kernel: str, formula: Formula) -> Distance:
     """Exact kernel minus the equivalent with the scalars of the formula."""
 
-    def difference(sample: Sample) -> Array:
+    def difference(sample: MixtureDraw) -> Array:
         tau0 = sample.statistics.tau0
         return sample.exact(model(tau0), kernel) - sample.equivalent(formula(model(tau0), tau0))
 
@@ -125,20 +124,15 @@ def to_equivalent(model: Callable[[float], Model], kernel: str, formula: Formula
 
 def norm_rows(size: Size, what: str, distances: Mapping[str, Distance]) -> list[Row]:
     """Operator norm by n, mean over the draws, and the exponent of n."""
-    found: dict[str, dict[int, float]] = {name: {} for name in distances}
+    norms: dict[str, dict[int, float]] = {name: {} for name in distances}
     for n in size.samples:
-        samples = [Sample.draw(n, seed) for seed in range(size.draws)]
+        samples = [MixtureDraw.draw(n, seed) for seed in range(size.draws)]
         for name, distance in distances.items():
-            found[name][n] = float(np.mean([operator_norm(distance(sample)) for sample in samples]))
+            norms[name][n] = float(np.mean([norm_of(distance(sample)) for sample in samples]))
     return [
         {what: name, **{f"n = {n}": error for n, error in errors.items()}, "exponent": exponent(errors)}
-        for name, errors in found.items()
+        for name, errors in norms.items()
     ]
-
-
-def operator_norm(matrix: Array) -> float:
-    start = np.ones(len(matrix))
-    return float(abs(eigsh(matrix, 1, which="LM", tol=1e-5, v0=start, return_eigenvectors=False)[0]))
 
 
 def exponent(errors: Mapping[int, float]) -> float:
@@ -330,32 +324,6 @@ def leaky(right_slope: float, left_slope: float) -> Activation:
     return activation("leaky_relu", a=right_slope, b=left_slope)
 
 
-def leaky_layer(slope2: float, curvature2: float) -> Activation:
-    """The Leaky-ReLU with ((a+b)/2)² = slope2 and (a-b)²/2π = curvature2, (7.5)."""
-    mean, half_gap = np.sqrt(slope2), np.sqrt(np.pi * curvature2 / 2.0)
-    return leaky(mean + half_gap, mean - half_gap)
-
-
-BEND = np.pi / 2.0 - 1.0  # what (7.5) multiplies e² by
-
-
-def layer_of_printed_system(target: Coefficients) -> list[Activation]:
-    """Slopes from ICLR's two equations: (a-b)² = 4 α1², and its second one with `ab`; linear in (a+b)²."""
-    tau2, gap2 = target.tau0**2, 4.0 * target.linear**2
-    wanted = target.diagonal / tau2 - target.linear
-
-    def second_equation(total2: float) -> float:
-        squares, product = (total2 + gap2) / 2.0, (total2 - gap2) / 4.0
-        return ((np.pi - 1.0) * squares + product) / (2.0 * np.pi) - total2 / 4.0 - wanted
-
-    return [leaky_layer(float(brentq(second_equation, 0.0, 1e3)) / 4.0, gap2 / (2.0 * np.pi))]
-
-
-def layer_of_right_system(target: Coefficients) -> list[Activation]:
-    """(a+b)² = 4 α1, and the second equation with 2ab."""
-    return [leaky_layer(target.linear, (target.diagonal / target.tau0**2 - target.linear) / BEND)]
-
-
 def two_leaky_layers(target: Coefficients) -> list[Activation]:
     """(7.6) with r_1 = 1: what remains is one equation, for e_1², since α2 then follows from γ² and α1."""
     total, tau2 = target.diagonal / target.tau0**2, target.tau0**2
@@ -370,12 +338,12 @@ def two_leaky_layers(target: Coefficients) -> list[Activation]:
 
     largest = (1.0 - target.linear / total) / BEND
     bend1 = float(brentq(third_equation, 0.0, largest / 2.0, xtol=1e-14))
-    return [leaky_layer(1.0 - BEND * bend1, bend1), leaky_layer(*second_layer(bend1))]
+    return [leaky_relu(1.0 - BEND * bend1, bend1), leaky_relu(*second_layer(bend1))]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Leaky-ReLU layers made for a kernel of the ReLU DEQ: the pre-activations' (ICLR) or the features' (ICML)."""
+    """Leaky-ReLU layers that match a kernel of the ReLU DEQ: of pre-activations (ICLR) or of features (ICML)."""
 
     kernel: str
     layers: Callable[[Coefficients], Sequence[Activation]]
@@ -386,25 +354,29 @@ class Recipe:
     def network(self, tau0: float) -> Model:
         return Explicit(self.layers(self.target(tau0))).centred(tau0)
 
-    def difference(self, sample: Sample) -> Array:
+    def difference(self, sample: MixtureDraw) -> Array:
         tau0 = sample.statistics.tau0
         return sample.exact(deq("relu")(tau0), self.kernel) - sample.exact(self.network(tau0), "ck")
 
 
 RECIPES = {
-    "Λ, one layer, printed equations": Recipe("ck_preactivations", layer_of_printed_system),
-    "Λ, one layer, right equations": Recipe("ck_preactivations", layer_of_right_system),
-    "G, one layer, right equations": Recipe("ck", layer_of_right_system),
+    "Λ, one layer, printed equations": Recipe(
+        "ck_preactivations", lambda target: [printed_leaky_relu(target)]
+    ),
+    "Λ, one layer, right equations": Recipe(
+        "ck_preactivations", lambda target: [matching_leaky_relu(target)]
+    ),
+    "G, one layer, right equations": Recipe("ck", lambda target: [matching_leaky_relu(target)]),
     "G, two layers (7.6)": Recipe("ck", two_leaky_layers),
 }
 
 
 def mean_curvatures() -> list[Row]:
     kinds = (("relu", "piecewise linear"), ("cos", "even"), ("tanh", "odd"))
-    found = [float(mean_derivative(activation(name), 1.0, 2)) for name, _ in kinds]
+    means = [float(mean_derivative(activation(name), 1.0, 2)) for name, _ in kinds]
     return [
         {"φ": f"{name}, {kind}", "E[φ''(ξ)] printed": 0.0, "E[φ''(ξ)]": value}
-        for (name, kind), value in zip(kinds, found, strict=True)
+        for (name, kind), value in zip(kinds, means, strict=True)
     ]
 
 
@@ -455,264 +427,6 @@ def mean_square(recurrent: Array, drive: Array) -> float:
     return float(np.mean(h**2))
 
 
-# --- HLD, and what all papers share --------------------------------------------------------------------
-
-NORMALISED_RELU = activation("relu").scaled(np.sqrt(2.0))
-
-
-def arc_cosine(x: float) -> tuple[float, float]:
-    """f and f' of (8.1)."""
-    slope = (np.pi - np.arccos(x)) / np.pi
-    return np.sqrt(1.0 - x**2) / np.pi + slope * x, slope
-
-
-def sphere_kernel(c: float, sigma_a2: float) -> float:
-    """Λ = g(c), the root of (8.2)."""
-    return float(
-        brentq(lambda x: x - sigma_a2 * arc_cosine(x)[0] - (1.0 - sigma_a2) * c, -1.0, 1.0, xtol=1e-15)
-    )
-
-
-def hld_slopes(sigma_a2: float) -> tuple[float, float]:
-    """k'(0) as printed, (1-σ_a²) h'/(σ_a² f' - 1), and by (8.4)."""
-    at_zero = sphere_kernel(0.0, sigma_a2)
-    slope = arc_cosine(at_zero)[1]
-    curvature = 1.0 / (np.pi * np.sqrt(1.0 - at_zero**2))
-    remaining = 1.0 - sigma_a2 * slope
-    of_h = 1.0 / remaining + at_zero * sigma_a2 * curvature / remaining**2
-    return (1.0 - sigma_a2) * of_h / (sigma_a2 * slope - 1.0), (1.0 - sigma_a2) * of_h / remaining
-
-
-def hld_slope(size: Size) -> Tables:
-    rows = []
-    for sigma_a2 in (0.1, 0.2, 0.5):
-        printed, correct = hld_slopes(sigma_a2)
-        model = DEQ(NORMALISED_RELU, sigma_a2)
-        exact = scalars_by_differences(model, 1.0, "ntk_preactivations")["linear"]
-        rows.append({"σ_a²": sigma_a2, "printed": printed, "right": correct, "of the exact kernel": exact})
-    return [rows]
-
-
-def double_sum(c: float, sigma_a2: float, depth: int, *, last_factor: bool) -> float:
-    """Σ_{h=1}^{l+1} G^(h-1) Π_{h'=h}^{l+1} Ġ^(h') on the sphere, with or without the last factor Ġ^(l+1)."""
-    kernel, total = c, 0.0
-    for layer in range(1, depth + 2):
-        value, slope = arc_cosine(kernel)
-        factor = 1.0 if layer == depth + 1 and not last_factor else sigma_a2 * slope
-        total = (total + kernel) * factor
-        kernel = sigma_a2 * value + (1.0 - sigma_a2) * c
-    return total
-
-
-def tangent_sum(size: Size) -> Tables:
-    rows = []
-    for c in (-0.5, 0.0, 0.5):
-        pair = np.array([[1.0, 0.0], [c, np.sqrt(1.0 - c**2)]])
-        exact = tangent_kernel(DEQ(NORMALISED_RELU, SIGMA_A2), pair, of="preactivations")[0, 1]
-        sums = [double_sum(c, SIGMA_A2, 60, last_factor=last) for last in (True, False)]
-        rows.append({"x_i·x_j": c, "printed": sums[0], "without Ġ^(l+1)": sums[1], "Π (3.10)": float(exact)})
-    return [rows]
-
-
-def empirical_tangent(model: DEQ, X: Array, width: int, seed: int) -> Array:
-    """∇f·∇f' over all weights of one random network (1.1), (1.2)."""
-    rng = np.random.default_rng(seed)
-    recurrent = np.sqrt(model.sigma_a2 / width) * rng.standard_normal((width, width))
-    drive = np.sqrt(model.sigma_b2) * rng.standard_normal((width, X.shape[1])) @ X.T
-    readout, h = rng.standard_normal(width), drive
-    for _ in range(60):
-        h = recurrent @ model.activation(h) + drive
-    z, slopes = model.activation(h) / np.sqrt(width), model.activation.derivative(h)
-    adjoint = np.empty_like(h)
-    for i, slope in enumerate(slopes.T):
-        adjoint[:, i] = slope * np.linalg.solve(np.eye(width) - recurrent.T * slope, readout)
-    features = z.T @ z
-    inner = model.sigma_a2 * features + model.sigma_b2 * X @ X.T
-    found: Array = features + (adjoint.T @ adjoint / width) * inner
-    return found
-
-
-def tangent_reading(size: Size) -> Tables:
-    """Which of the three kernels is the NTK of the network: distance to that of random networks."""
-    X = np.random.default_rng(0).standard_normal((6, 4)) / 2.0
-    width, readings = size.widths[min(1, len(size.widths) - 1)], {"network": "Θ (3.8)", "paper": "K (3.9)"}
-    readings["preactivations"] = "Π (3.10)"
-    rows: list[Row] = [{"kernel": label} for label in readings.values()]
-    for name in ("tanh", "relu"):
-        model = DEQ(name, SIGMA_A2)
-        measured = np.mean([empirical_tangent(model, X, width, seed) for seed in range(8)], axis=0)
-        for row, of in zip(rows, readings, strict=True):
-            apart = np.linalg.norm(tangent_kernel(model, X, of=of) - measured) / np.linalg.norm(measured)
-            row[f"distance to 8 networks of width {width}, {name}"] = float(apart)
-    return [rows]
-
-
-# --- AISTATS -------------------------------------------------------------------------------------------
-
-
-def cosines(c: float, sigma_w2: float, depth: int) -> Row:
-    """cos θ^(l) of Lemma 3 by its first formula, by its Eq. 13, by (8.14), and from the exact kernel."""
-    variance, by_13, by_ours = 1.0, c, c  # ρ^(1) and cos θ^(1)
-    gram = arc_cosine(c)[0]  # K_ij^(1)
-    first = c
-    for _ in range(2, depth + 1):
-        first = (sigma_w2 * gram + c) / (sigma_w2 * gram + 1.0)
-        by_13 = (1.0 - 1.0 / variance) * arc_cosine(by_13)[0] + c / variance
-        variance = 1.0 + sigma_w2 * variance
-        by_ours = (1.0 - 1.0 / variance) * arc_cosine(by_ours)[0] + c / variance
-        gram = variance * arc_cosine(by_ours)[0]
-    pair = np.array([[1.0, 0.0], [c, np.sqrt(1.0 - c**2)]])
-    exact = conjugate_kernel(DEQ(NORMALISED_RELU, sigma_w2, 1.0), pair, of="preactivations", depth=depth)
-    return {
-        "depth l": depth,
-        "printed, K_ij below": first,
-        "printed, ρ^(l-1)": by_13,
-        "right": by_ours,
-        "of the exact kernel": float(exact[0, 1] / exact[0, 0]),
-    }
-
-
-def aistats_lemma3(size: Size) -> Tables:
-    return [[cosines(-0.5, 0.1, depth) for depth in (2, 3, 4)]]
-
-
-@dataclass(frozen=True)
-class ReluNetwork:
-    """Z = φ(W Z + U X), ŷ = aᵀ Z of (8.10), data in columns."""
-
-    W: Array
-    U: Array
-    a: Array
-
-    @classmethod
-    def random(cls, width: int, d: int, sigma_w2: float, seed: int, readout: float = 1.0) -> ReluNetwork:
-        rng = np.random.default_rng(seed)
-        W = rng.standard_normal((width, width)) * np.sqrt(2.0 * sigma_w2 / width)
-        U = rng.standard_normal((width, d)) * np.sqrt(2.0 / d)
-        return cls(W, U, readout * rng.standard_normal(width) / np.sqrt(width))
-
-    def features(self, X: Array) -> Array:
-        drive = self.U @ X
-        Z = np.maximum(drive, 0.0)
-        for _ in range(60):
-            Z = np.maximum(self.W @ Z + drive, 0.0)
-        return Z
-
-    def loss(self, X: Array, y: Array) -> float:
-        return 0.5 * float(np.sum((self.a @ self.features(X) - y) ** 2))
-
-
-def gradient_by_differences(network: ReluNetwork, X: Array, y: Array, step: float = 1e-6) -> Array:
-    gradient = np.empty_like(network.W)
-    for index in np.ndindex(network.W.shape):
-        move = np.zeros_like(network.W)
-        move[index] = step
-        ends = [replace(network, W=network.W + sign * move).loss(X, y) for sign in (1, -1)]
-        gradient[index] = (ends[0] - ends[1]) / (2.0 * step)
-    return gradient
-
-
-def gradient_by_lemma(network: ReluNetwork, X: Array, y: Array, selector: Array) -> Array:
-    """∇_W Φ of (8.12) with R = selector · J⁻¹ D."""
-    Z = network.features(X)
-    width, n = Z.shape
-    mask = np.diag((network.W @ Z + network.U @ X > 0).astype(float).ravel(order="F"))
-    R = selector @ np.linalg.solve(np.eye(width * n) - mask @ np.kron(np.eye(n), network.W), mask)
-    vector = np.kron(Z, np.eye(width)) @ R.T @ (network.a @ Z - y)
-    return vector.reshape((width, width), order="F")
-
-
-def aistats_lemma2(size: Size) -> Tables:
-    width, n, d = 6, 4, 3
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((d, n)), rng.standard_normal(n)
-    network = ReluNetwork.random(width, d, 0.1, seed=1)
-    column, identity = network.a[:, None], np.eye(n)
-    selectors = {
-        "(a ⊗ I_n) J⁻¹ D, printed": np.kron(column, identity),
-        "(aᵀ ⊗ I_n) J⁻¹ D": np.kron(column.T, identity),
-        "(I_n ⊗ aᵀ) J⁻¹ D, right": np.kron(identity, column.T),
-    }
-    exact = gradient_by_differences(network, X, y)
-    rows: list[Row] = []
-    for name, selector in selectors.items():
-        row: Row = {"R": name, "shapes": f"{selector.shape} · {(width * n, width * n)}"}
-        fits = selector.shape[1] == width * n
-        found = gradient_by_lemma(network, X, y, selector.astype(np.float64)) if fits else None
-        row["relative error of ∇_W Φ"] = (
-            None if found is None else float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
-        )
-        rows.append(row)
-    return [rows]
-
-
-@dataclass(frozen=True)
-class Initialisation:
-    """A setting of AISTATS' Condition 1: n samples of norm √d, and a readout of norm about `readout`."""
-
-    n: int
-    sigma_w2: float
-    delta: float
-    readout: float
-    d: int = 50
-
-    def data(self) -> Array:
-        X = np.random.default_rng(0).standard_normal((self.d, self.n))
-        return np.asarray(X * np.sqrt(self.d) / np.linalg.norm(X, axis=0), dtype=np.float64)
-
-    def third_inequality(self, width: int) -> float:
-        """Left side over right side of the paper's (9), our (8.19), for one random network."""
-        X = self.data()
-        network = ReluNetwork.random(width, self.d, self.sigma_w2, seed=width, readout=self.readout)
-        norms = [float(svds(M, k=1, return_singular_vectors=False)[0]) for M in (network.W, network.U)]
-        rho_w, rho_u, rho_a = (v + self.delta for v in (*norms, float(np.linalg.norm(network.a))))
-        c_w, c_u = rho_u * rho_a / (1.0 - rho_w) ** 2, rho_a / (1.0 - rho_w)
-        Z = network.features(X)
-        return float(np.linalg.eigvalsh(Z.T @ Z)[0]) / (4.0 * (c_w**2 + c_u**2) * float(np.sum(X**2)))
-
-    def limit(self) -> float:
-        """The same for infinite width: λ_0/m → λ_*, ‖U‖² d/m → 2, ‖W‖ → 2√2 σ_w, and c_u is negligible."""
-        rows = self.data().T / np.sqrt(self.d)
-        least = float(np.linalg.eigvalsh(conjugate_kernel(DEQ(NORMALISED_RELU, self.sigma_w2, 1.0), rows))[0])
-        contraction = 1.0 - np.sqrt(8.0 * self.sigma_w2) - self.delta
-        return float(least * contraction**4 / (8.0 * self.n * (self.readout + self.delta) ** 2))
-
-
-INITIALISATIONS = {
-    "as assumed: n = 4, σ_w² = 0.01, δ = 0.05, ‖a‖ ≈ 1": Initialisation(4, 0.01, 0.05, 1.0),
-    "readout 50 times smaller: n = 2, σ_w² = 0.0025, δ = 0.03": Initialisation(2, 0.0025, 0.03, 0.02),
-}
-
-
-def aistats_condition(size: Size) -> Tables:
-    rows: list[Row] = []
-    for name, case in INITIALISATIONS.items():
-        ratios = {f"m = {width}": case.third_inequality(width) for width in size.widths}
-        rows.append({"λ_0 over the right side of (9)": name, **ratios, "m → ∞": case.limit()})
-    return [rows]
-
-
-def one_step(surplus: float, readout: float = 20.0) -> tuple[float, float]:
-    """What (8.27) gives for the step (8.20), and 1 - ηλ_0/2; λ_0 is `surplus` times what (8.19) asks for.
-
-    In units of (c_w² + c_u²) ||X||_F²; `readout` is c_a² ||X||_F² in them.
-    """
-    least, everything = 4.0 * surplus, 1.0 + readout
-    eta = min(2.0 / least, 2.0 / everything**2)
-    return 1.0 - eta * least + 2.0 * eta + (eta * everything) ** 2, 1.0 - 0.5 * eta * least
-
-
-def aistats_step(size: Size) -> Tables:
-    columns = {surplus: one_step(surplus) for surplus in (1.0, 1.5, 2.0, 4.0)}
-    names = ("proved, (8.27)", "printed, 1 − ηλ_0/2")
-    return [
-        [
-            {"Φ(τ+1)/Φ(τ) ≤": name, **{f"λ_0 = {k:g} × right side": pair[i] for k, pair in columns.items()}}
-            for i, name in enumerate(names)
-        ]
-    ]
-
-
 # --- all of them --------------------------------------------------------------------------------------
 
 MEASURES: dict[str, Callable[[Size], Tables]] = {
@@ -725,11 +439,4 @@ MEASURES: dict[str, Callable[[Size], Tables]] = {
     "iclr-quadratic": iclr_quadratic,
     "iclr-leaky": iclr_leaky,
     "input-scale": input_scale,
-    "tangent-sum": tangent_sum,
-    "tangent-reading": tangent_reading,
-    "hld-slope": hld_slope,
-    "aistats-lemma2": aistats_lemma2,
-    "aistats-lemma3": aistats_lemma3,
-    "aistats-condition": aistats_condition,
-    "aistats-step": aistats_step,
 }

@@ -1,4 +1,4 @@
-"""What an experiment is: settings → tasks → rows → what the paper states beside what came out."""
+"""The base class of experiments: settings → tasks → rows → the paper's claims compared with the results."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Row = dict[str, Any]
 Size = Literal["quick", "full"]
 S = TypeVar("S", bound=Spec)
 
-# Two are drawn, the digits are scikit-learn's.
+# Data that need no files: two are simulated, the digits come with scikit-learn.
 EMBEDDED = ("mixture", "sphere", "digits")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work that is done or not done, small enough that losing one costs little.
+    """A unit of work of an experiment: an interrupted run continues with the unfinished tasks.
 
     Attributes:
-        key: unique in its experiment and stable over versions: "n=1000 tanh seed=2".
-        parameters: what `run` needs beyond the specification: booleans, numbers, strings. Rows of a task whose
-            parameters have changed are not used again.
-        cost: relative time, for the remaining time that the progress bar shows.
+        key: name that is unique in its experiment and stable across versions: "n=1000 tanh seed=2".
+        parameters: what `run` needs beyond the settings: booleans, numbers, strings. Rows of a task whose
+            parameters have changed are not reused.
+        cost: relative running time, for the estimate of the remaining time.
     """
 
     key: str
@@ -40,20 +40,20 @@ class Task:
 
     @classmethod
     def named(cls, key: str, cost: float = 1.0, **parameters: Any) -> Task:
-        """A task whose key is a template: `Task.named("n={n} seed={seed}", n=1000, seed=2)`."""
+        """Create a task from a template of its key: `Task.named("n={n} seed={seed}", n=1000, seed=2)`."""
         return cls(key.format(**parameters), parameters, cost)
 
     def __getitem__(self, name: str) -> Any:
-        """The parameter of this name."""
+        """Return the parameter of this name."""
         return self.parameters[name]
 
 
 def grid(key: str, cost: Callable[..., float], **axes: Iterable[Any]) -> list[Task]:
-    """A task for every combination of parameters, the last one changing fastest.
+    """Create a task for every combination of parameters, the last one changing fastest.
 
     Args:
-        key: a template, "n={n} seed={seed}".
-        cost: called with the parameters by name.
+        key: template of the keys, "n={n} seed={seed}".
+        cost: function of the parameters, called by keyword.
         **axes: the values of each parameter.
     """
     return [Task.named(key, cost(**values), **values) for values in _combinations(axes)]
@@ -65,14 +65,14 @@ def _combinations(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a paper states or claims, beside what came out.
+    """A number or claim of a paper compared with our result.
 
     Attributes:
-        what: "‖G − Ḡ‖ (Figure 1 left)".
+        what: the quantity: "‖G − Ḡ‖ (Figure 1 left)".
         paper: the number or the claim of the paper; None where it has none.
-        ours: the number that came out.
-        verdict: whether the claim holds; None where a number is only shown beside ours.
-        remark: which kernel, which normalisation, why it differs.
+        ours: our result.
+        verdict: whether the claim holds; None where two numbers are compared without a verdict.
+        remark: which kernel and normalisation, the criterion, why the numbers differ.
     """
 
     what: str
@@ -85,11 +85,11 @@ class Expectation:
 def claims_by(
     claims: Callable[..., Iterable[Expectation]], rows: Sequence[Row], **axes: Iterable[Any]
 ) -> list[Expectation]:
-    """What `claims` says of the rows of each combination of fields, the last one changing fastest.
+    """Check claims for each combination of fields, the last one changing fastest.
 
     Args:
-        claims: called with the rows and, by name, their common values of the fields.
-        rows: all rows; combinations without any are left out.
+        claims: function of the rows of a combination and, by keyword, the values of its fields.
+        rows: all rows; combinations without rows are skipped.
         **axes: the values of each field.
     """
     parts = [(chosen(rows, **values), values) for values in _combinations(axes)]
@@ -97,25 +97,25 @@ def claims_by(
 
 
 class Experiment(ABC, Generic[S]):
-    """One figure or table as a specification that can be run again.
+    """One figure or table of a paper, which `notsodeep reproduce` runs.
 
-    Write one as
+    Subclass it as
 
         class IcmlError(Experiment[IcmlErrorSpec]):
             name = "icml-error"
             …
 
-    at the top level of a module (other processes find it by name) and add it to `papers.EXPERIMENTS`.
+    at the top level of a module (worker processes import it by name) and add it to `papers.EXPERIMENTS`.
 
     Attributes:
-        name: what `notsodeep reproduce` calls it, and its folder.
-        paper: "ICML 2024, Figure 1", or "ours".
+        name: name in `notsodeep reproduce`, and of its folder.
+        paper: the paper and its figure: "ICML 2024, Figure 1", or "ours".
         summary: one line for `notsodeep reproduce --list`.
-        minutes: expected on two cores, by size.
-        cut: what the full size leaves out against the paper, and why; "" if nothing.
-        quick: settings for a look in minutes, with the data that come with the package.
+        minutes: expected running time on two cores, by size.
+        cut: what the full size omits compared with the paper, and why; "" if nothing.
+        quick: settings for a first look in minutes, with data that come with the package.
         full: the paper's settings, as far as two cores allow.
-        timed: whether rows contain times, so that no two tasks may run at once.
+        timed: whether rows contain times, so that tasks must not run in parallel.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Experiment(ABC, Generic[S]):
 
     @property
     def spec_type(self) -> type[S]:
-        """The type of its settings."""
+        """The class of the settings."""
         return type(self.quick)
 
     @property
@@ -138,32 +138,32 @@ class Experiment(ABC, Generic[S]):
         return self.data_needed(self.spec("full"))
 
     def spec(self, size: Size, seeds: int | None = None) -> S:
-        """The settings at a size; `seeds` replaces the number of repetitions."""
+        """Return the settings of a size; `seeds` replaces the number of repetitions."""
         chosen = self.quick if size == "quick" else self.full
         return chosen if seeds is None else replace(cast(Any, chosen), seeds=seeds)
 
     def data_needed(self, spec: S) -> tuple[str, ...]:
-        """The data sets, named by the settings `data` and `real`, that do not come with the package."""
+        """List the data sets in the settings `data` and `real` that do not come with the package."""
         named = [getattr(spec, field, ()) for field in ("data", "real")]
         names = [name for value in named for name in ((value,) if isinstance(value, str) else value)]
         return tuple(name for name in names if name not in EMBEDDED)
 
     def models(self, spec: S) -> list[Model]:
-        """The models that the rows are about, or that those are made from; by default a DEQ for each activation."""
+        """List the models that the rows depend on; by default a DEQ for each activation."""
         return [DEQ(name, spec.sigma_a2) for name in spec.activations] if isinstance(spec, DEQSpec) else []
 
     def fingerprint(self, spec: S) -> str:
-        """A hash of the models: rows are not used again when what the settings name has become another model."""
+        """Hash the models: rows are not reused when the same settings define another model."""
         return digest([fingerprint(model) for model in self.models(spec)])
 
     @abstractmethod
     def tasks(self, spec: S) -> Sequence[Task]:
-        """The tasks in the order in which their rows are wanted."""
+        """List the tasks in the order of the rows."""
 
     @abstractmethod
     def run(self, spec: S, task: Task, data_dir: Path | None) -> list[Row]:
-        """The rows of one task; the same for the same arguments, except fields that end in `seconds`."""
+        """Run one task; equal arguments give equal rows, except for fields that end in `seconds`."""
 
     @abstractmethod
     def expectations(self, spec: S, rows: Sequence[Row]) -> list[Expectation]:
-        """What the paper states beside what came out."""
+        """Compare the claims of the paper with the rows."""

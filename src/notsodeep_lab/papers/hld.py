@@ -1,4 +1,4 @@
-"""The figure of the HLD paper: a √2·ReLU DEQ on the sphere and the quadratic layer made for it.
+"""Figure 1 of the HLD paper: a √2·ReLU DEQ on the sphere and its quadratic twin.
 
 HLD's "G" is the kernel of the pre-activations, Λ of docs/theory.md (8.2), and its NTK is Π of (8.3).
 """
@@ -19,7 +19,7 @@ from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.row_statistics import exponent, mean
 
 _KERNELS = {"ck": "preactivations", "ntk": "ntk_preactivations"}
-# A distance below this share of the kernel's bulk (its eigenvalues are of order one) is called a match.
+# A distance below this, relative to the eigenvalues of the bulk (of order one), counts as a match.
 _MATCHED = 0.02
 
 
@@ -28,11 +28,11 @@ class Hld1Spec(Spec):
     """Spectra of CK and NTK on the unit sphere."""
 
     sigma_a2: float  # variance of the recurrent weights of the DEQ
-    n: int  # samples whose spectra are drawn
+    n: int  # number of samples for the spectra
     ratio: float  # d/n
-    sizes: tuple[int, ...]  # other n at which the distance is measured
+    sizes: tuple[int, ...]  # further n at which the distance is measured
     seeds: int  # number of draws of the samples
-    width: int  # of the random networks behind the Monte-Carlo kernel
+    width: int  # width of the random networks of the Monte-Carlo kernel
     draws: int  # number of these networks
 
 
@@ -41,9 +41,7 @@ class Hld1(Experiment[Hld1Spec]):
 
     name = "hld-1"
     paper = "HLD 2023, Figure 1"
-    summary = (
-        "Spectra of CK and NTK of a ReLU DEQ on the sphere and of one quadratic layer, and its activations"
-    )
+    summary = "Spectra of the CK and NTK of a ReLU DEQ on the sphere and of its twin, one quadratic layer"
     minutes = MappingProxyType({"quick": 0.2, "full": 1.0})
     quick = Hld1Spec(0.2, 400, 1.2, (200, 400), seeds=2, width=250, draws=40)
     full = Hld1Spec(0.2, 1000, 1.2, (500, 1000, 2000), seeds=3, width=1000, draws=100)
@@ -88,8 +86,8 @@ def _alike(n: int, rows: list[Row], kernel: str) -> Iterator[Expectation]:
             "the same spectra",
             mean(main, "absolute"),
             bool(mean(main, "absolute") <= _MATCHED),
-            f"yes if at most {_MATCHED:g}, the bulk of the eigenvalues being of order 1; relative to the norm, which "
-            f"one isolated eigenvalue of order n sets: {mean(main, 'relative'):.2g}",
+            f"yes if at most {_MATCHED:g}, where the eigenvalues of the bulk are of order 1; relative to the norm, an "
+            f"isolated eigenvalue of order n: {mean(main, 'relative'):.2g}",
         )
     fitted = exponent(rows, "n", "absolute")
     if fitted is not None:
@@ -98,5 +96,5 @@ def _alike(n: int, rows: list[Row], kernel: str) -> Iterator[Expectation]:
             "→ 0",
             str(fitted),
             bool(fitted.slope + 2.0 * fitted.error < 0.0),
-            "yes if below zero by two standard errors",
+            "yes if negative by two standard errors",
         )

@@ -1,4 +1,4 @@
-"""The figures of the ICLR submission: spectra of Λ and of its equivalent, one Leaky-ReLU layer, accuracy by width.
+"""Figures 1 to 3 of the ICLR submission: spectra of Λ and its equivalent, one Leaky-ReLU layer, accuracy by width.
 
 ICLR's "G" is the kernel of the pre-activations, Λ of docs/theory.md (3.3); G here is the kernel of the features.
 """
@@ -22,9 +22,8 @@ from notsodeep_lab.papers.row_statistics import kolmogorov, mean, values_of
 if TYPE_CHECKING:
     from notsodeep_lab.papers.measures import Sample
 
-# "Extremely accurate", in a number: a distance below this share of the kernel.
+# Relative distances below this count as "extremely accurate"; Kolmogorov distances below the second.
 _DESCRIBED = 0.02
-# The same for shares of eigenvalues.
 _DISTRIBUTED = 0.03
 
 
@@ -33,14 +32,14 @@ class SpectraSpec(Spec):
     """Spectra on the papers' mixture and on two classes of a real data set."""
 
     sigma_a2: float  # variance of the recurrent weights of the DEQ
-    n: int  # samples of the mixture
-    p: int  # their dimension
+    n: int  # number of samples of the mixture
+    p: int  # dimension
     seeds: int  # number of draws of the mixture
-    real: str  # the real data set; its classes are 6 and 8
-    real_n: int | None  # samples of it; all if None
-    width: int  # of the random networks behind the Monte-Carlo kernels
+    real: str  # real data set (classes 6 and 8)
+    real_n: int | None  # number of samples of it; all if None
+    width: int  # width of the random networks of the Monte-Carlo kernels
     draws: int  # number of these networks on the mixture
-    real_draws: int  # number of these networks on the real data
+    real_draws: int  # number of these networks on real data
 
 
 S = TypeVar("S", bound=SpectraSpec)
@@ -60,9 +59,9 @@ class Iclr2Spec(SpectraSpec):
 
 
 class _Spectra(Experiment[S]):
-    """Eigenvalues on the mixture and on real data: what the two figures share."""
+    """Eigenvalues on the mixture and on real data: the common part of the two figures."""
 
-    activations: ClassVar[tuple[str, str]]  # of the DEQ on the mixture, and of that on real data
+    activations: ClassVar[tuple[str, str]]  # activations of the DEQ on the mixture and on real data
 
     def models(self, spec: S) -> list[Model]:
         return [DEQ(name, spec.sigma_a2) for name in self.activations]
@@ -92,21 +91,21 @@ class _Spectra(Experiment[S]):
 
     @abstractmethod
     def random_rows(self, spec: S, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
-        """Rows of kernels averaged over random networks."""
+        """Compute rows of kernels averaged over random networks."""
 
     @abstractmethod
     def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
-        """Rows of exact kernels."""
+        """Compute rows of exact kernels."""
 
 
 def _both_sizes(kind: type[S]) -> tuple[S, S]:
-    """The settings of both figures, at quick size and at the paper's."""
+    """The quick and full settings of both figures."""
     quick = kind(0.1, 400, 500, 2, real="digits", real_n=None, width=250, draws=40, real_draws=40)
     return quick, replace(quick, n=800, p=1000, seeds=5, real="mnist", real_n=6000, width=1000, draws=400)
 
 
 class Iclr1(_Spectra[Iclr1Spec]):
-    """Eigenvalues of Λ and of its equivalent."""
+    """Eigenvalues of Λ and its equivalent."""
 
     name = "iclr-1"
     paper = "ICLR submission, Figure 1"
@@ -114,7 +113,7 @@ class Iclr1(_Spectra[Iclr1Spec]):
         "Eigenvalues of a DEQ's kernel and of its high-dimensional equivalent, on a mixture and on MNIST"
     )
     minutes = MappingProxyType({"quick": 0.3, "full": 5.0})
-    cut = "The Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
+    cut = "The Monte-Carlo kernel on MNIST averages 40 random networks instead of 400."
     quick, full = _both_sizes(Iclr1Spec)
 
     activations = ("arctan", "tanh")
@@ -125,10 +124,10 @@ class Iclr1(_Spectra[Iclr1Spec]):
         return random_equivalent_rows(model, sample, spec.width, draws)
 
     def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
-        """Λ and its equivalents, for real data in several scalings."""
+        """Compare Λ with its equivalents, for real data in several scalings."""
         from notsodeep_lab.papers.kernel_rows import equivalent_rows, scaled_otherwise_rows
 
-        rows = _beside(equivalent_rows(model, sample), _STATED_1)
+        rows = _with_paper_numbers(equivalent_rows(model, sample), _STATED_1)
         return rows if sample.data == "mixture" else [*rows, *scaled_otherwise_rows(model, sample, data_dir)]
 
     def expectations(self, spec: Iclr1Spec, rows: Sequence[Row]) -> list[Expectation]:
@@ -139,19 +138,19 @@ class Iclr1(_Spectra[Iclr1Spec]):
         ]
 
 
-def _beside(rows: Iterable[Row], stated: dict[str, float]) -> list[Row]:
-    """The rows, with the number of the paper where data and size are the paper's."""
-    found = list(rows)
+def _with_paper_numbers(rows: Iterable[Row], stated: dict[str, float]) -> list[Row]:
+    """Add the number of the paper to rows with the data and size of the paper."""
+    marked = list(rows)
     for data, number in stated.items():
-        for row in chosen(found, kind="distance", main=True, data=data, **_SETTINGS[data]):
+        for row in chosen(marked, kind="distance", main=True, data=data, **_SETTINGS[data]):
             row["paper"] = number
-    return found
+    return marked
 
 
 def _stated(
     spec: SpectraSpec, rows: Sequence[Row], what: str, figure: str, places: tuple[str, str]
 ) -> Iterator[Expectation]:
-    """The numbers that the paper states beside ours; all readings of them in the remark."""
+    """Compare the numbers of the paper with ours; the remark lists other readings of the text."""
     distances = chosen(rows, kind="distance")
     for data, place in zip(("mixture", spec.real), places, strict=True):
         main = chosen(distances, data=data, main=True)
@@ -176,14 +175,14 @@ def _readings(rows: list[Row]) -> str:
 
 def _described(spec: SpectraSpec, distances: list[Row]) -> Iterator[Expectation]:
     readings = {
-        "Λ, asymptotic": "for an odd activation the equivalent of Λ is linear in XXᵀ, and Λ is nearly so itself",
-        "G, asymptotic": "the kernel of the features, which a readout sees",
-        "G, refined": "each sample with its own norm, docs/theory.md (5.2)",
+        "Λ, asymptotic": "for an odd activation the equivalent of Λ is linear in XXᵀ, and so is Λ, nearly",
+        "G, asymptotic": "the kernel of the features, which a readout uses",
+        "G, refined": "uses the norm of each sample, docs/theory.md (5.2)",
     }
     for reading, remark in readings.items():
         for row in chosen(distances, reading=reading):
             yield Expectation(
-                f"relative distance of {reading} equivalent on {spec.real}",
+                f"relative error of the equivalent: {reading}, {spec.real}",
                 "extremely accurate" if reading.startswith("Λ") else None,
                 row["relative"],
                 bool(row["relative"] <= _DESCRIBED),
@@ -192,7 +191,7 @@ def _described(spec: SpectraSpec, distances: list[Row]) -> Iterator[Expectation]
 
 
 def _distributed(spectra: list[Row]) -> Iterator[Expectation]:
-    """Small eigenvalues do not show in an operator norm; they do in a distribution function."""
+    """Compare distribution functions, which show small eigenvalues; operator norms do not."""
     for exact in chosen(spectra, source="deq"):
         for source in ("equivalent", "refined"):
             for other in chosen(spectra, source=source, data=exact["data"]):
@@ -202,24 +201,24 @@ def _distributed(spectra: list[Row]) -> Iterator[Expectation]:
                     "extremely accurate" if source == "equivalent" else None,
                     apart,
                     bool(apart <= _DISTRIBUTED),
-                    f"yes if at most {_DISTRIBUTED:g}: the largest difference of the shares below any point",
+                    f"yes if at most {_DISTRIBUTED:g}",
                 )
 
 
 class Iclr2(_Spectra[Iclr2Spec]):
-    """A ReLU DEQ and one Leaky-ReLU layer."""
+    """A ReLU DEQ and its twin, one Leaky-ReLU layer."""
 
     name = "iclr-2"
     paper = "ICLR submission, Figure 2"
     summary = "Eigenvalues of a ReLU DEQ's kernel and of one Leaky-ReLU layer, on a mixture and on MNIST"
     minutes = MappingProxyType({"quick": 0.2, "full": 8.0})
-    cut = "The DEQ's Monte-Carlo kernel on MNIST averages 40 random networks instead of 400 (the exact one needs none)."
+    cut = "The Monte-Carlo kernel of the DEQ on MNIST averages 40 random networks instead of 400."
     quick, full = _both_sizes(Iclr2Spec)
 
     activations = ("relu", "relu")
 
     def random_rows(self, spec: Iclr2Spec, model: DEQ, sample: Sample, draws: int) -> Iterable[Row]:
-        """Both kernels averaged over random networks; one layer costs little beside a DEQ."""
+        """Average both kernels over random networks, more of the cheap one-layer network."""
         from notsodeep_lab.papers.random_network_rows import random_twin_rows
 
         return random_twin_rows(model, sample, spec.width, draws, spec.draws)
@@ -227,14 +226,14 @@ class Iclr2(_Spectra[Iclr2Spec]):
     def exact_rows(self, model: DEQ, sample: Sample, data_dir: Path | None) -> list[Row]:
         from notsodeep_lab.papers.kernel_rows import leaky_rows
 
-        return _beside(leaky_rows(model, sample), _STATED_2)
+        return _with_paper_numbers(leaky_rows(model, sample), _STATED_2)
 
     def expectations(self, spec: Iclr2Spec, rows: Sequence[Row]) -> list[Expectation]:
         return [
             *_stated(spec, rows, "‖Λ − Σ‖", "Figure 2", ("middle", "right")),
             *(
                 Expectation(
-                    f"largest difference of eigenvalues over the largest one, {row['data']}",
+                    f"largest difference of eigenvalues, relative to the largest one, {row['data']}",
                     "a surprisingly close eigenspectral behaviour",
                     row["spectra_apart"],
                     bool(row["spectra_apart"] <= _DESCRIBED),
@@ -253,11 +252,11 @@ class Iclr3Spec(AccuracySpec):
 
 
 class Iclr3(AccuracyExperiment[Iclr3Spec]):
-    """The designed layer reaches the accuracy, the plain one does not."""
+    """The twin reaches the accuracy of the DEQ, a plain layer does not."""
 
     name = "iclr-3"
     paper = "ICLR submission, Figure 3"
-    summary = "Accuracy of a ReLU DEQ, of one Leaky-ReLU layer made for it and of one ReLU layer, by width"
+    summary = "Accuracy of a ReLU DEQ, of its one-layer Leaky-ReLU twin and of one ReLU layer, by width"
     minutes = MappingProxyType({"quick": 0.6, "full": 7.0})
-    cut = CUT + " The layer is made for the features' kernel G."
+    cut = CUT + " The twin matches G, the kernel of the features."
     quick, full = both_sizes(Iclr3Spec, ("relu",), "leaky")

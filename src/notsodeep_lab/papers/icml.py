@@ -1,4 +1,4 @@
-"""The figures of the ICML paper: error of the equivalents by n, kernels of designed networks, accuracy by width."""
+"""Figures of the ICML paper: error of the equivalents by n, kernels of twins, accuracy by width."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, 
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import exponent, mean
 
-# A fitted exponent this far above −½ still counts as n^{-1/2}.
+# A fitted exponent up to this much above −½ counts as n^{-1/2}.
 _SLACK = 0.05
-# A twin's kernel within this share of the DEQ's is called a match.
+# A relative kernel error of a twin below this counts as a match.
 _MATCHED = 0.02
 
 
@@ -27,7 +27,7 @@ class IcmlErrorSpec(DEQSpec):
     """Error of the asymptotic equivalents on the papers' mixture."""
 
     ratio: float  # p/n
-    kernels: tuple[str, ...]  # which kernels
+    kernels: tuple[str, ...]  # names of the kernels
     sizes: tuple[int, ...]  # numbers of samples
 
 
@@ -35,10 +35,10 @@ class IcmlError(Experiment[IcmlErrorSpec]):
     """‖G − Ḡ‖/‖G‖ against n."""
 
     name = "icml-error"
-    paper = "ICML 2024, error of the equivalents"
-    summary = "Relative error of the high-dimensional equivalents against the number of samples"
+    paper = "ICML 2024, error by n"
+    summary = "Relative error of the high-dimensional equivalents by the number of samples"
     minutes = MappingProxyType({"quick": 0.3, "full": 2.0})
-    cut = "The paper does not list its activations: ReLU, tanh, Swish and Leaky-ReLU are taken."
+    cut = "The paper does not list its activations: here ReLU, tanh, Swish and Leaky-ReLU."
     quick = IcmlErrorSpec(
         0.2,
         ("relu", "tanh", "swish", "leaky_relu"),
@@ -90,22 +90,22 @@ def _decay(rows: list[Row], kernel: str, activation: str) -> Iterator[Expectatio
 
 @dataclass(frozen=True)
 class IcmlMatchingSpec(DEQSpec):
-    """Kernels of DEQs beside those of the networks designed for them."""
+    """Kernels of DEQs compared with those of their twins."""
 
-    n: int  # samples of the mixture
-    p: int  # their dimension
-    real: str  # the real data set; its classes are 6 and 8
-    real_n: int | None  # samples of it; all if None
+    n: int  # number of samples of the mixture
+    p: int  # dimension
+    real: str  # real data set (classes 6 and 8)
+    real_n: int | None  # number of samples of it; all if None
 
 
 class IcmlMatching(Experiment[IcmlMatchingSpec]):
     """Spectra of DEQs and of their twins."""
 
     name = "icml-matching"
-    paper = "ICML 2024, conjugate kernels of DEQs and designed networks"
-    summary = "Kernels of a tanh DEQ and one hard-tanh layer, of a ReLU DEQ and two Leaky-ReLU layers"
+    paper = "ICML 2024, kernels"
+    summary = "Kernels of a tanh DEQ and its hard-tanh twin, of a ReLU DEQ and its two-layer Leaky-ReLU twin"
     minutes = MappingProxyType({"quick": 0.1, "full": 2.0})
-    cut = "The paper states neither n nor p: those of ICLR's figure are taken, and 6000 samples of MNIST."
+    cut = "The paper states neither n nor p: here those of ICLR's figure, and 6000 samples of MNIST."
     quick = IcmlMatchingSpec(0.2, ("tanh", "relu"), seeds=2, n=400, p=500, real="digits", real_n=None)
     full = replace(quick, seeds=5, n=800, p=1000, real="mnist", real_n=6000)
 
@@ -130,7 +130,7 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
 
         name, mixture = task["activation"], task["data"] == "mixture"
         sample = sample_of(task["data"], spec.n if mixture else spec.real_n, spec.p, task["seed"], data_dir)
-        # The means of real classes are not small: a network is designed for the rows it will see.
+        # The means of real classes are not small: τ0 includes them.
         tau0 = sample.tau0 if mixture else sample.root_mean_square
         return list(matching_rows(DEQ(name, spec.sigma_a2).centred(tau0), sample, tau0, name))
 
@@ -142,9 +142,9 @@ class IcmlMatching(Experiment[IcmlMatchingSpec]):
 def _matched(rows: list[Row], activation: str, data: str) -> Iterator[Expectation]:
     twins, plains = chosen(rows, second="twin"), chosen(rows, second="plain")
     apart = [row["spectra_apart"] for row in twins if "spectra_apart" in row]
-    spectra = f"eigenvalues apart by at most {max(apart):.2g} of the largest; " if apart else ""
+    spectra = f"eigenvalues differ by at most {max(apart):.2g} of the largest; " if apart else ""
     yield Expectation(
-        f"relative distance of the kernels of a {activation} DEQ and its designed network, {data}",
+        f"kernel error of the twin of a {activation} DEQ, {data}",
         "close",
         mean(twins, "relative"),
         bool(mean(twins, "relative") <= _MATCHED),
@@ -157,15 +157,15 @@ def _matched(rows: list[Row], activation: str, data: str) -> Iterator[Expectatio
 
 
 class IcmlAccuracySpec(AccuracySpec):
-    """Accuracy of tanh and ReLU DEQs, of the networks designed for them, and of plain ones."""
+    """Accuracy of tanh and ReLU DEQs, of their twins, and of plain networks."""
 
 
 class IcmlAccuracy(AccuracyExperiment[IcmlAccuracySpec]):
-    """The designed networks reach the accuracy, the plain ones do not."""
+    """The twins reach the accuracy of the DEQs, plain networks do not."""
 
     name = "icml-accuracy"
-    paper = "ICML 2024, classification accuracies"
-    summary = "Accuracy of tanh and ReLU DEQs, of the networks designed for them and of plain ones, by width"
+    paper = "ICML 2024, accuracy"
+    summary = "Accuracy of tanh and ReLU DEQs, of their twins and of plain networks, by width"
     minutes = MappingProxyType({"quick": 1.0, "full": 14.0})
     cut = CUT
     quick, full = both_sizes(IcmlAccuracySpec, ("tanh", "relu"), "ck")

@@ -1,4 +1,4 @@
-"""The work of the experiments on kernels: spectra and distances of DEQs, equivalents, twins and predictions."""
+"""Rows of the experiments on kernels: spectra and distances of DEQs, equivalents, twins and predictions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from notsodeep_lab.papers.measures import (
 )
 from notsodeep_lab.papers.row_statistics import kolmogorov, six_digits
 
-# The refined form keeps the square of the Gram matrix as it is up to here, and in sketched form beyond.
+# Largest n at which the refined form uses the exact square of the Gram matrix instead of a sketch.
 _EXACT_SQUARE = 2000
 
 # Points of a predicted density.
 _GRID = 257
 
-# How the forms of the `refined` experiment are asked of `equivalent`.
+# Arguments of `equivalent` for the forms of the experiment `refined`.
 FORMS: dict[str, dict[str, Any]] = {
     "asymptotic": {"form": "asymptotic"},
     "refined": {"form": "refined", "square": "mixture"},
@@ -58,7 +58,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def error_rows(
     name: str, sigma_a2: float, sample: Sample, kernels: tuple[str, ...], forms: tuple[str, ...]
 ) -> Iterator[Row]:
-    """‖K − K̄‖ of several kernels and forms of the equivalent; each exact kernel is computed once."""
+    """Compute ‖K − K̄‖ for several kernels and forms of the equivalent."""
     model = DEQ(name, sigma_a2).centred(sample.tau0)
     for kernel in kernels:
         whole = exact(model, sample, kernel)
@@ -78,7 +78,7 @@ def _name(model: DEQ) -> str:
 
 
 def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
-    """Λ and G beside their equivalents; the spectra of Λ for the first draw alone."""
+    """Compare Λ and G with their equivalents; the first draw has spectra of Λ."""
     square = "exact" if len(sample.X) <= _EXACT_SQUARE else "sketch"
     forms: dict[str, dict[str, Any]] = {
         "equivalent": {"form": "asymptotic"},
@@ -101,7 +101,7 @@ def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
 
 
 def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> Iterator[Row]:
-    """The same distance for other scalings: the paper says neither how MNIST was scaled nor which τ0 was taken."""
+    """Compute the distance for other scalings: the paper states neither the scaling of MNIST nor τ0."""
     read = load(sample.data, classes=CLASSES, n=len(sample.X), seed=sample.seed, data_dir=data_dir)
     unit = sample.X / np.linalg.norm(sample.X, axis=1, keepdims=True)
     pixels = np.asarray(read.X / sqrt(read.X.shape[1]), dtype=np.float64)
@@ -124,7 +124,7 @@ def scaled_otherwise_rows(model: DEQ, sample: Sample, data_dir: Path | None) -> 
 
 
 def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
-    """ICLR's Corollary 2: one Leaky-ReLU layer for Λ, with the right equations and with the printed ones."""
+    """ICLR's Corollary 2: one Leaky-ReLU layer for Λ, from the correct and from the printed equations."""
     tau0 = sample.tau0
     layers = {
         "twin": leaky_layer_for(model, tau0, "preactivations"),
@@ -147,11 +147,11 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
 
 
 def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterator[Row]:
-    """ICML's examples: the designed network and a plain one of the same depth, beside the DEQ."""
-    made = design(model, tau0, "ck")
-    network = made.network
+    """ICML's examples: a DEQ, its twin, and a plain network of the same depth."""
+    twin_design = design(model, tau0, "ck")
+    network = twin_design.network
     plain = Explicit([model.activation] * len(network.layers)).centred(tau0)
-    words = {"twin": f"designed, {made.family}", "plain": f"plain, {len(plain.layers)} × {name}"}
+    words = {"twin": f"designed, {twin_design.family}", "plain": f"plain, {len(plain.layers)} × {name}"}
     whole = exact(model, sample, "features")
     rows: list[Row] = []
     if sample.seed == 0:
@@ -166,11 +166,11 @@ def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterato
 def _match_rows(
     sample: Sample, whole: Array, network: Explicit, kernel: str, source: str, label: str, reading: str
 ) -> Iterator[Row]:
-    """A network beside the kernel it stands for: distance, distance of the spectra, and its spectrum."""
-    found = exact(network, sample, "features")
+    """Compare a network with the kernel it approximates: distances of kernels and spectra, and its spectrum."""
+    approximation = exact(network, sample, "features")
     row = distance_row(
         sample.record,
-        (whole, found),
+        (whole, approximation),
         kernel,
         ("deq", source),
         reading,
@@ -178,12 +178,12 @@ def _match_rows(
         network=str(network),
         fingerprint=fingerprint(network, float(np.linalg.norm(sample.X, axis=1).max())),
     )
-    # A readout takes up any factor: the distance that remains with the best one.
-    row["relative_up_to_factor"] = kernel_distance(whole, found).up_to_factor
+    # A readout absorbs any constant factor: also the distance with the best factor.
+    row["relative_up_to_factor"] = kernel_distance(whole, approximation).up_to_factor
     if sample.seed != 0:
         yield row
         return
-    spectrum = eigenvalues(found)
+    spectrum = eigenvalues(approximation)
     yield {**row, "spectra_apart": spectra_apart(eigenvalues(whole), spectrum)}
     yield spectrum_row(sample.record, kernel, source, label, spectrum)
 
@@ -197,27 +197,30 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
     """HLD's Corollary 1: a √2·ReLU DEQ and its quadratic layer on the unit sphere."""
     kernel, exact_kernel_of = _SPHERE[which]
     X = UnitSphere(d).sample(n, seed)
-    made = sphere_design(sigma_a2, d, which)
+    twin_design = sphere_design(sigma_a2, d, which)
     record: Row = {"data": "sphere", "n": n, "p": d, "seed": seed}
-    whole = exact_kernel_of(made.model, X, of="preactivations")
-    found = exact_kernel_of(made.network, X)
-    ways: dict[str, tuple[str, Matrix]] = {
-        "twin": ("one quadratic layer", found),
-        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(made.model, X, kernel_name(kernel))),
+    whole = exact_kernel_of(twin_design.model, X, of="preactivations")
+    quadratic = exact_kernel_of(twin_design.network, X)
+    approximations: dict[str, tuple[str, Matrix]] = {
+        "twin": ("one quadratic layer", quadratic),
+        "equivalent": (
+            "equivalent α11ᵀ + βXXᵀ + μI",
+            sphere_equivalent(twin_design.model, X, kernel_name(kernel)),
+        ),
     }
-    for source, (label, matrix) in ways.items():
+    for source, (label, matrix) in approximations.items():
         yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
         if drawn:
             yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
     if drawn:
         yield spectrum_row(record, kernel, "deq", "DEQ, √2·ReLU", eigenvalues(whole))
-        yield from _quadratic_rows(kernel, made)
+        yield from _quadratic_rows(kernel, twin_design)
 
 
-def _quadratic_rows(kernel: str, made: SphereDesign) -> Iterator[Row]:
-    layer = made.network.layers[0]
+def _quadratic_rows(kernel: str, twin_design: SphereDesign) -> Iterator[Row]:
+    layer = twin_design.network.layers[0]
     constant, linear, quadratic = dict(layer.parameters)["coefficients"]
-    deq, scale = made.model, sqrt(made.model.preactivation_variance(1.0))
+    deq, scale = twin_design.model, sqrt(twin_design.model.preactivation_variance(1.0))
     yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
     yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
 
@@ -228,13 +231,13 @@ def _quadratic_rows(kernel: str, made: SphereDesign) -> Iterator[Row]:
 def prediction_rows(
     name: str, sigma_a2: float, n: int, p: int, kernel: str, seed: int, forms: tuple[str, ...]
 ) -> Iterator[Row]:
-    """The exact eigenvalues of one draw beside those predicted from the mixture alone."""
+    """Compare the exact eigenvalues of one draw with those predicted from the mixture alone."""
     mixture, sample = GaussianMixture.paper(p), mixture_sample(n, p, seed)
     model = DEQ(name, sigma_a2).centred(sample.tau0)
-    found = eigenvalues(exact(model, sample, kernel))
+    exact_values = eigenvalues(exact(model, sample, kernel))
     about = {"activation": name}
     if seed == 0:
-        yield {**spectrum_row(sample.record, kernel, "deq", f"DEQ, {name}", found), **about}
+        yield {**spectrum_row(sample.record, kernel, "deq", f"DEQ, {name}", exact_values), **about}
     for form in forms:
         predicted = limiting_density(model, mixture, n, kernel_name(kernel), form=form, points=_GRID)
         expected = predicted.quantiles()
@@ -244,9 +247,9 @@ def prediction_rows(
             **about,
             "kernel": kernel,
             "form": form,
-            "kolmogorov": kolmogorov(found, expected),
+            "kolmogorov": kolmogorov(exact_values, expected),
             "isolated": six_digits(predicted.isolated),
-            "isolated_exact": six_digits(found[np.searchsorted(expected, predicted.isolated)]),
+            "isolated_exact": six_digits(exact_values[np.searchsorted(expected, predicted.isolated)]),
             "edges": predicted.edges.tolist(),
         }
         if seed == 0:

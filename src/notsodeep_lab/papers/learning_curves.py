@@ -1,4 +1,4 @@
-"""Test error before training: predicted curves beside kernels and networks that are really trained."""
+"""Learning curves predicted before training, compared with trained kernels and networks."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from notsodeep.validation import Array, IntArray
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 
-# Points of accuracy within which a prediction is to be: in the median inside the pool and beyond it.
+# Largest median error of a prediction in points of accuracy, inside the pool and beyond it.
 _INSIDE, _BEYOND = 1.0, 2.5
-# A predicted squared error is to be this close in the median, in a network that is as wide as there are samples too.
+# Largest median relative error of a predicted squared error.
 _ERROR = 0.1
-# Widths of the predicted curve, and the range of m/n that it has; the mixture of the double descent.
+# Number of widths of the predicted curve and their range m/n; mixture of the double descent.
 _WIDTHS, _RANGE = 40, (0.1, 4.0)
 _MEAN, _RATIO, _TEST = 1.2, 0.8, 1000
 
 
 @dataclass(frozen=True)
 class LearningCurvesSpec(DEQSpec):
-    """Learning curves from a pool of labelled rows, and test error against the width on a mixture."""
+    """Learning curves from a pool of labelled samples, and test error by width on a mixture."""
 
-    data: str  # the data set
-    pool: int  # labelled rows that predictions are made from
+    data: str  # data set
+    pool: int  # number of labelled samples for the prediction
     sizes: tuple[int, ...]  # numbers of training samples
-    test: int  # rows to test with
-    widths: tuple[int, ...]  # of networks whose readout is trained; the kernel is always there
-    ridge: float  # of the learning curves
-    n: int  # training samples of the double descent
-    shares: tuple[float, ...]  # its widths over n
+    test: int  # number of test samples
+    widths: tuple[int, ...]  # widths of the networks, in addition to the kernel
+    ridge: float  # ridge of the learning curves
+    n: int  # number of training samples of the double descent
+    shares: tuple[float, ...]  # its widths relative to n
     small_ridge: float  # its ridge
 
 
 class LearningCurves(Experiment[LearningCurvesSpec]):
-    """How many samples, how wide: predicted, then trained."""
+    """Test error by samples and by width: predicted and measured."""
 
     name = "learning-curves"
     paper = "ours"
-    summary = "Test error predicted before training, by samples and by width, beside what training gives"
+    summary = "Test error by samples and by width, predicted before training and measured after it"
     minutes = MappingProxyType({"quick": 0.3, "full": 1.5})
     quick = LearningCurvesSpec(
         0.2,
@@ -110,15 +110,15 @@ class LearningCurves(Experiment[LearningCurvesSpec]):
 def _curve_rows(
     spec: LearningCurvesSpec, name: str, width: int | None, data_dir: Path | None
 ) -> Iterator[Row]:
-    """The curve from the pool, and accuracies after training on other rows."""
+    """Predict the curve from the pool, and measure accuracies after training on other samples."""
     from notsodeep.learning import learning_curve
 
     total = spec.pool + max(spec.sizes) + spec.test
-    found = load(spec.data, n=total, seed=0, data_dir=data_dir)
-    # Rows of some files are in the order of their writers; pool, training and test rows are of one distribution here.
-    order = np.random.default_rng(0).permutation(len(found.X))
-    X = np.asarray(Preprocessing.fit(found.X).apply(found.X)[order], dtype=np.float64)
-    y = np.asarray(found.y[order], dtype=np.intp)
+    loaded = load(spec.data, n=total, seed=0, data_dir=data_dir)
+    # Some files are ordered by writer: shuffle, so that pool, training and test samples have one distribution.
+    order = np.random.default_rng(0).permutation(len(loaded.X))
+    X = np.asarray(Preprocessing.fit(loaded.X).apply(loaded.X)[order], dtype=np.float64)
+    y = np.asarray(loaded.y[order], dtype=np.intp)
     model = DEQ(name, spec.sigma_a2)
     curve = learning_curve(model, (X[: spec.pool], y[: spec.pool]), spec.sizes, spec.ridge, width)
     others, labels = X[spec.pool :], y[spec.pool :]
@@ -160,7 +160,7 @@ def _accuracy(
     width: int | None,
     seed: int,
 ) -> float:
-    """Of ridge regression on the rows `used`, on the last `test` rows."""
+    """Accuracy on the last `test` rows of ridge regression on the rows `used`."""
     if width is None:
         own, cross = exact_kernel(model, X[used]), exact_kernel(model, X[-test:], X[used])
     else:
@@ -173,7 +173,7 @@ def _accuracy(
 
 
 def _descent_rows(spec: LearningCurvesSpec, name: str, kind: str) -> Iterator[Row]:
-    """Squared error of networks on a mixture of two classes against the width: a curve without data, and networks."""
+    """Squared error by width on a mixture of two classes: predicted without data, and of trained networks."""
     from notsodeep.designs import design
     from notsodeep.learning import learning_curve
 
@@ -211,7 +211,7 @@ def _descent_rows(spec: LearningCurvesSpec, name: str, kind: str) -> Iterator[Ro
 def _mixture_error(
     model: DEQ | Explicit, mixture: GaussianMixture, spec: LearningCurvesSpec, width: int, seed: int
 ) -> float:
-    """Mean squared error of one network on one training set, targets ±1."""
+    """Mean squared error of one network after one training set, with targets ±1."""
     (X, y), (Z, t) = mixture.sample(spec.n, seed=seed), mixture.sample(_TEST, seed=10_000 + seed)
     rng = np.random.default_rng([seed, width])
     features = random_features(model, np.vstack([X, Z]), width, rng)
@@ -222,14 +222,14 @@ def _mixture_error(
 
 
 def _scores(own: Array, cross: Array, targets: Array, ridge: float) -> Array:
-    """Ridge regression: K(new, training) (K + λI)⁻¹ y, the mean of the targets taken out first."""
+    """Ridge regression: K(new, training) (K + λI)⁻¹ y, after centring the targets."""
     mean = targets.mean(axis=0)
     factor = cho_factor(own + ridge * np.eye(len(own)), lower=True)
     return np.asarray(cross @ cho_solve(factor, targets - mean) + mean)
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Standard deviation; 0 of a single value."""
+    """Standard deviation; 0 for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
@@ -241,11 +241,11 @@ def _close(rows: list[Row], activation: str, width: int | None) -> Iterator[Expe
             away = [100.0 * abs(row["predicted"] - row["measured"]) for row in some]
             inside = sum(row["low"] <= row["measured"] <= row["high"] for row in some)
             yield Expectation(
-                f"points of accuracy off {where}, median, {what}",
+                f"median error in points of accuracy {where}, {what}",
                 None,
                 float(np.median(away)),
                 bool(np.median(away) <= limit),
-                f"yes if at most {limit:g}; at worst {max(away):.2g}; {inside} of {len(some)} inside the band",
+                f"yes if at most {limit:g}; largest {max(away):.2g}; {inside} of {len(some)} inside the band",
             )
 
 
@@ -255,10 +255,10 @@ def _peaks(rows: list[Row], activation: str, model: str) -> Iterator[Expectation
     predicted = max(trained, key=lambda row: float(row["predicted"]))["width"]
     measured = max(trained, key=lambda row: float(row["measured"]))["width"]
     yield Expectation(
-        f"relative error of the predicted squared error by width, median, {activation}, {model}",
+        f"median relative error of the predicted squared error by width, {activation}, {model}",
         None,
         float(np.median(away)),
         bool(np.median(away) <= _ERROR and predicted == measured),
         f"yes if at most {_ERROR:g} and both peak at the same width; peak at {measured} (n = {rows[0]['n']}), "
-        f"predicted {predicted}; at worst {max(away):.2g}",
+        f"predicted {predicted}; largest error {max(away):.2g}",
     )

@@ -1,4 +1,4 @@
-"""Experiments of our own: the refined equivalent, predicted spectra, twins in time and accuracy, and finite width."""
+"""Our own experiments: the refined equivalent, predicted spectra, speed and accuracy of twins, finite width."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from notsodeep.models import DEQ
 from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
-from notsodeep_lab.papers.row_statistics import NO_GAP, accuracy_gap, exponent, mean, values_of
+from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, exponent, mean, values_of
 
-# Limits of the predicted spectra.
+# Largest error of a predicted spectrum.
 _SPECTRUM_LIMIT = 0.03
-# A fitted exponent this far from −½ still counts as m^{-1/2}.
+# A fitted exponent within this of −½ counts as m^{-1/2}.
 _SLACK = 0.1
 
 
@@ -26,24 +26,22 @@ _SLACK = 0.1
 
 @dataclass(frozen=True)
 class RefinedSpec(DEQSpec):
-    """Asymptotic and refined equivalents beside the exact kernels."""
+    """Asymptotic and refined equivalents compared with exact kernels."""
 
     ratio: float  # p/n of the mixture
     kernels: tuple[str, ...]  # which kernels
-    forms: tuple[str, ...]  # which equivalents; `kernel_rows.FORMS` explains them
+    forms: tuple[str, ...]  # equivalents, see `kernel_rows.FORMS`
     sizes: tuple[int, ...]  # numbers of samples of the mixture
-    real: str  # the real data set; its classes are 6 and 8
-    real_sizes: tuple[int, ...]  # numbers of samples of the real data set
+    real: str  # real data set (classes 6 and 8)
+    real_sizes: tuple[int, ...]  # numbers of samples of it
 
 
-class Refined(Experiment[RefinedSpec]):
-    """How much better the refined equivalent is."""
+class RefinedEquivalent(Experiment[RefinedSpec]):
+    """Errors of the refined and of the asymptotic equivalent."""
 
     name = "refined"
     paper = "ours"
-    summary = (
-        "Error of the refined equivalent, which needs no labels, beside the asymptotic one; mixture and MNIST"
-    )
+    summary = "Errors of the refined equivalent, which needs no labels, and of the asymptotic one, mixture and MNIST"
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = RefinedSpec(
         0.2,
@@ -102,7 +100,7 @@ def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Itera
         None,
         best,
         bool(best < last["asymptotic"]),
-        f"yes if below the asymptotic one; square of the Gram matrix kept; others: {others}; exponents: {falls}",
+        f"yes if below the asymptotic one; with the square of the Gram matrix; others: {others}; exponents: {falls}",
     )
 
 
@@ -111,20 +109,20 @@ def _improved(rows: list[Row], data: str, kernel: str, activation: str) -> Itera
 
 @dataclass(frozen=True)
 class SpectrumSpec(DEQSpec):
-    """Spectra predicted from the mixture alone beside exact ones."""
+    """Spectra predicted from the mixture alone, compared with exact ones."""
 
     kernels: tuple[str, ...]  # which kernels
-    forms: tuple[str, ...]  # "asymptotic" is the limit, "refined" adds what is known of finite n and p
+    forms: tuple[str, ...]  # "asymptotic": the limit; "refined": with corrections for finite n and p
     n: int  # number of samples
     ratios: tuple[float, ...]  # ratios p/n
 
 
-class Spectrum(Experiment[SpectrumSpec]):
+class SpectrumPrediction(Experiment[SpectrumSpec]):
     """Predicted density and isolated eigenvalues."""
 
     name = "spectrum"
     paper = "ours"
-    summary = "Density and isolated eigenvalues predicted without data, beside the exact eigenvalues"
+    summary = "Density and isolated eigenvalues predicted without data, compared with exact eigenvalues"
     minutes = MappingProxyType({"quick": 0.3, "full": 1.0})
     quick = SpectrumSpec(
         0.2, ("tanh", "relu"), 1, ("features", "ntk"), ("asymptotic", "refined"), n=1000, ratios=(0.8,)
@@ -154,17 +152,17 @@ class Spectrum(Experiment[SpectrumSpec]):
 def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
     worst = max(row["kolmogorov"] for row in rows)
     yield Expectation(
-        f"largest Kolmogorov distance of predicted and exact eigenvalues, {form}",
+        f"largest Kolmogorov distance between predicted and exact eigenvalues, {form}",
         None,
         worst,
         bool(worst <= _SPECTRUM_LIMIT),
-        f"yes if at most {_SPECTRUM_LIMIT:g}; mean {mean(rows, 'kolmogorov'):.3g}; where p < n the limit has an atom, "
-        "a narrow bulk at finite n, and this distance counts its width in full",
+        f"yes if at most {_SPECTRUM_LIMIT:g}; mean {mean(rows, 'kolmogorov'):.3g}; for p < n the limit has an atom, "
+        "which is a narrow bulk at finite n and increases this distance",
     )
     apart = [
-        abs(guess - found) / abs(found)
+        abs(guess - exact) / abs(exact)
         for row in rows
-        for guess, found in zip(row["isolated"], row["isolated_exact"], strict=True)
+        for guess, exact in zip(row["isolated"], row["isolated_exact"], strict=True)
     ]
     if apart:
         yield Expectation(
@@ -181,21 +179,23 @@ def _predicted(rows: list[Row], form: str) -> Iterator[Expectation]:
 
 @dataclass(frozen=True)
 class TwinsSpec(DEQSpec):
-    """Races of DEQ, twin and plain network."""
+    """Races between a DEQ, its twin and a plain network."""
 
-    data: str  # the data set
-    samples: int | None  # of its training part; all if None
-    modes: tuple[str, ...]  # "readout" or "all": what is trained
-    width: int  # of all networks
-    epochs: int  # of SGD
+    data: str  # data set
+    samples: int | None  # number of training samples; all if None
+    modes: tuple[str, ...]  # what is trained: "readout" or "all"
+    width: int  # width of all networks
+    epochs: int  # epochs of SGD
 
 
 class Twins(Experiment[TwinsSpec]):
-    """Speed, accuracy and agreement."""
+    """Speed, accuracy and agreement of twins."""
 
     name = "twins"
     paper = "ours"
-    summary = "Speed, memory, accuracy and agreement of a DEQ, its twin and a plain network, trained alike"
+    summary = (
+        "Speed, memory, accuracy and agreement of a DEQ, its twin and a plain network after equal training"
+    )
     minutes = MappingProxyType({"quick": 0.6, "full": 5.0})
     timed = True
     quick = TwinsSpec(
@@ -227,30 +227,30 @@ def _raced(rows: list[Row], activation: str, mode: str) -> Iterator[Expectation]
     where = f"{activation}, {mode} trained"
     gap = accuracy_gap(rows, "twin")
     yield Expectation(
-        f"accuracy of the DEQ − of its twin, {where}",
+        f"accuracy of the DEQ − accuracy of its twin, {where}",
         None,
         str(gap),
-        gap.none,
-        f"yes if half a point or less; the plain network: {accuracy_gap(rows, 'plain')}",
+        gap.negligible,
+        f"yes if at most half a point; plain network: {accuracy_gap(rows, 'plain')}",
     )
     if len(deq) > 1:
         yield Expectation(
-            f"same class as the DEQ, {where}",
+            f"agreement with the DEQ, {where}",
             None,
             mean(twin, "agreement"),
-            bool(mean(twin, "agreement") >= mean(deq, "agreement") - NO_GAP),
-            f"yes if no less, within half a point, than two DEQs of different seeds, {mean(deq, 'agreement'):.3f}; "
-            f"the plain network: {mean(plain, 'agreement'):.3f}",
+            bool(mean(twin, "agreement") >= mean(deq, "agreement") - NEGLIGIBLE_GAP),
+            f"yes if within half a point of the agreement of two DEQs with different seeds, "
+            f"{mean(deq, 'agreement'):.3f}; plain network: {mean(plain, 'agreement'):.3f}",
         )
     faster = _median(deq, "inference_seconds") / _median(twin, "inference_seconds")
     trained = _median(deq, "epoch_seconds") / _median(twin, "epoch_seconds")
     lighter = max(row["memory"] for row in deq) / max(row["memory"] for row in twin)
     yield Expectation(
-        f"times faster than the DEQ in inference, {where}",
+        f"speed-up of inference over the DEQ, {where}",
         None,
         faster,
         bool(faster > 1.0),
-        f"an epoch {trained:.2g} times faster; memory of a training step smaller by a factor of {lighter:.2g}",
+        f"speed-up of an epoch: {trained:.2g}; memory of a training step divided by {lighter:.2g}",
     )
 
 
@@ -263,13 +263,13 @@ def _median(rows: list[Row], field: str) -> float:
 
 @dataclass(frozen=True)
 class WidthSpec(DEQSpec):
-    """Kernels of random networks against their limits."""
+    """Kernels of random networks compared with their limits."""
 
-    data: str  # the data set; its classes are 6 and 8
+    data: str  # data set (classes 6 and 8)
     n: int  # number of samples
-    widths: tuple[int, ...]  # of single networks
-    draws_width: int  # width of the networks that are averaged
-    draws: tuple[int, ...]  # how many are averaged
+    widths: tuple[int, ...]  # widths of single networks
+    draws_width: int  # width of the averaged networks
+    draws: tuple[int, ...]  # numbers of averaged networks
 
 
 class Width(Experiment[WidthSpec]):
@@ -277,9 +277,7 @@ class Width(Experiment[WidthSpec]):
 
     name = "width"
     paper = "ours"
-    summary = (
-        "Kernels of random networks of finite width against the exact limits, one network or the mean of many"
-    )
+    summary = "Kernels of random networks of finite width compared with their limits: one network, or the mean of many"
     minutes = MappingProxyType({"quick": 0.3, "full": 3.0})
     quick = WidthSpec(
         0.2,
@@ -365,5 +363,5 @@ def _decay(rows: list[Row], over: str, what: str) -> Iterator[Expectation]:
         -0.5,
         str(fitted),
         bool(abs(fitted.slope + 0.5) <= _SLACK),
-        f"yes if −0.5 within 0.1; relative error {error:.3g} at {over} = {largest}",
+        f"yes if within 0.1 of −0.5; relative error {error:.3g} at {over} = {largest}",
     )

@@ -1,4 +1,4 @@
-"""Where rows come from: versions, commit, machine, and the sessions in which they were computed."""
+"""How rows were computed: versions, commit, machine, and times of the sessions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("notsodeep", "numpy", "scipy", "numba", "scikit-learn", "torch")
-_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+_SOURCE_FOLDER = Path(__file__).resolve().parents[2]
 
 
 def now() -> str:
-    """The time, to the second, in UTC."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def new_session(jobs: int) -> dict[str, Any]:
-    """What is known when a run starts; `ended` stays None if it is killed."""
+    """Create the record of a run that starts; `ended` stays None if the run is killed."""
     return {
         "started": now(),
         "ended": None,
@@ -33,18 +33,18 @@ def new_session(jobs: int) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
-    """The version of Python and of each package; None where it is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    """Return the versions of Python and of each package; None if not installed."""
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory and system of this machine."""
+    """Describe this machine: processor, cores, memory, system."""
     memory = _from_proc("meminfo", "MemTotal")
     return {
         "processor": _from_proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
@@ -55,11 +55,11 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the package's own checkout, marked when its files differ from it; None if it is installed."""
+    """Return the commit of the checkout, marked if files differ from it; None outside of a checkout."""
     try:
         top = Path(_git("rev-parse", "--show-toplevel"))
-        # An environment may lie inside a checkout of something else.
-        if top / "src" / "notsodeep" != _PACKAGE_FOLDER:
+        # An environment may be inside a checkout of another project.
+        if top / "src" != _SOURCE_FOLDER:
             return None
         return _git("rev-parse", "HEAD") + (
             " with changes" if _git("status", "--porcelain", "--", ".") else ""
@@ -69,7 +69,7 @@ def commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(_PACKAGE_FOLDER), *arguments]
+    command = ["git", "-C", str(_SOURCE_FOLDER), *arguments]
     return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout.strip()
 
 

@@ -1,13 +1,13 @@
-"""The folder of one experiment at one specification: rows that survive whatever ends the run.
+"""The results folder of one experiment with one set of settings.
 
-    rows.jsonl        one line for each finished task: its rows, and a checksum of the line
-    spec.toml         the settings; their hash names the folder
+    rows.jsonl        one line per finished task: its rows, and a checksum of the line
+    spec.toml         the settings; their hash is the name of the folder
     provenance.json   versions, commit, machine, times, sessions
-    .lock             held while a run works here
+    .lock             held while a run uses the folder
 
-A line is appended in one piece and forced to the disk before the task counts as done. A line that is cut, altered or
-belongs to other settings or models is set aside and its task runs again: no row is ever used that was not written here
-as it stands.
+A line is appended atomically and flushed to disk before its task counts as finished, so an interrupted run loses at
+most the tasks in progress. Lines that are truncated, altered or from other settings or models are set aside, and their
+tasks are repeated.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ ROWS, SPEC, PROVENANCE = "rows.jsonl", "spec.toml", "provenance.json"
 
 @dataclass(frozen=True)
 class Record:
-    """One finished task."""
+    """A finished task as one line of rows.jsonl."""
 
     spec: str  # hash of the settings
-    task: str  # its key
-    parameters: dict[str, Any]  # of the task
-    session: int  # number of the run that finished it, from 1
+    task: str  # key of the task
+    parameters: dict[str, Any]  # parameters of the task
+    session: int  # number of the run that finished it, counted from 1
     seconds: float  # computing time
-    rows: list[Row]  # its results
-    models: str = ""  # hash of the models (`Experiment.fingerprint`); empty in files of earlier versions
+    rows: list[Row]  # results
+    models: str = ""  # hash of the models (`Experiment.fingerprint`)
 
     def encoded(self) -> bytes:
-        """The line, led by a checksum of the rest of it."""
+        """Encode the record as a line that starts with a checksum of the rest."""
         try:
             return journal_line(asdict(self), ensure_ascii=False, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
@@ -62,7 +62,7 @@ class Record:
 
     @classmethod
     def decoded(cls, line: bytes) -> Record | None:
-        """The record in a line without its newline; None if the line is not as it was written."""
+        """Decode a line without its newline; None if its checksum does not match."""
         content = read_journal_line(line)
         try:
             return None if content is None else cls(**content)
@@ -71,7 +71,7 @@ class Record:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's and torch's numbers and arrays as Python's."""
+    """Convert numbers and arrays of NumPy and torch to plain Python."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r} is of type {type(value).__name__}")
@@ -79,20 +79,18 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a rows file holds."""
+    """The content of a rows file."""
 
-    records: dict[str, Record]  # of the tasks asked for, by key
-    unusable: (
-        int  # lines that are damaged, repeated, of other settings or models, or of tasks that are no more
-    )
-    sound: bool  # whether the file is exactly the records, line by line
+    records: dict[str, Record]  # usable records by task key
+    unusable: int  # lines that are damaged, duplicates, or of other settings, models or tasks
+    sound: bool  # whether the file consists of the records alone, line by line
 
 
 def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task], models: str = "") -> Reading:
-    """Read a rows file and check every line; a file that is not there has no records."""
+    """Read a rows file and check every line; a missing file has no records."""
     with explained_errors(path.parent):
         content = path.read_bytes() if path.exists() else b""
-    wanted = {task.key: dict(task.parameters) for task in tasks}
+    known = {task.key: dict(task.parameters) for task in tasks}
     records: dict[str, Record] = {}
     unusable = 0
     for line in content.split(b"\n"):
@@ -100,20 +98,20 @@ def read_rows(path: Path, spec_hash: str, tasks: Iterable[Task], models: str = "
         if (
             record is not None
             and record.spec == spec_hash
-            and record.models in ("", models)
+            and record.models == models
             and record.task not in records
-            and wanted.get(record.task) == record.parameters
+            and known.get(record.task) == record.parameters
         ):
             records[record.task] = record
         elif line:
             unusable += 1
-    # Looked at as bytes: a last line without its newline is a sound record, but nothing may be appended to it.
+    # A last line without its newline is a valid record, but nothing can be appended after it.
     sound = unusable == 0 and content.count(b"\n") == len(records) and content[-1:] in (b"", b"\n")
     return Reading(records, unusable, sound)
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """The provenance that the runs in a folder of results wrote; empty if there is none or it cannot be read."""
+    """Read the provenance in a results folder; empty if the file is missing or unreadable."""
     try:
         content = json.loads((folder / PROVENANCE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -122,11 +120,11 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 
 class Store:
-    """The folder while a run holds it; made by `open_store`.
+    """A results folder that is locked by a run; created by `open_store`.
 
     Attributes:
-        records: of the finished tasks, by key.
-        notes: sentences on what was repaired or set aside.
+        records: the records of the finished tasks, by key.
+        notes: messages about damaged or old rows that were set aside.
     """
 
     def __init__(self, folder: Path, spec: Spec, tasks: Iterable[Task], models: str, fresh: bool) -> None:
@@ -134,40 +132,40 @@ class Store:
         self.notes: list[str] = []
         remove_leftovers(folder, ROWS, SPEC, PROVENANCE)
         if fresh:
-            self._put_aside()
+            self._set_rows_aside()
         else:
             _refuse_other_spec(folder / SPEC, spec)
         replace_file(folder / SPEC, spec.to_toml().encode())
         self.records = self._read_and_repair(list(tasks))
 
     def append(self, task: Task, rows: list[Row], *, seconds: float, session: int) -> None:
-        """Write a finished task: on the disk when this returns or is interrupted, else the file is as before."""
+        """Append a finished task; if this fails, the file is left as it was."""
         parameters, seconds = dict(task.parameters), round(seconds, 3)
         record = Record(self.spec_hash, task.key, parameters, session, seconds, rows, self.models)
         line = record.encoded()
-        # As a later run will read it: a tuple is a list by then.
+        # As a later run will read it: tuples become lists.
         written = Record.decoded(line[:-1]) or record
         with explained_errors(self.folder):
             try:
                 atomic_append(self.folder / ROWS, line)
             except KeyboardInterrupt:
-                # The task has ended: it is kept, and then the run ends.
+                # The task is finished: keep it before stopping.
                 atomic_append(self.folder / ROWS, line)
                 self.records[task.key] = written
                 raise
         self.records[task.key] = written
 
     def write_provenance(self, content: Mapping[str, Any]) -> None:
-        """Write provenance.json anew: versions, commit, machine and times of the run."""
+        """Replace provenance.json: versions, commit, machine and times of the run."""
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         replace_file(self.folder / PROVENANCE, text.encode())
 
-    def _put_aside(self) -> None:
+    def _set_rows_aside(self) -> None:
         path = self.folder / ROWS
         if path.exists():
             aside = free_path(self.folder / f"{ROWS}.old-{timestamp()}")
             path.rename(aside)
-            self.notes.append(f"The rows of the run before are kept as {aside.name}.")
+            self.notes.append(f"The rows of the previous run are kept as {aside.name}.")
         (self.folder / PROVENANCE).unlink(missing_ok=True)
 
     def _read_and_repair(self, tasks: list[Task]) -> dict[str, Record]:
@@ -178,8 +176,8 @@ class Store:
             shutil.copyfile(path, aside)
             replace_file(path, b"".join(record.encoded() for record in reading.records.values()))
             self.notes.append(
-                f"{ROWS} had {reading.unusable} lines that are cut, altered or of other settings or models. The file "
-                f"as it was is kept as {aside.name}; {len(reading.records)} tasks are kept, the others run again."
+                f"{ROWS} had {reading.unusable} lines that are damaged or from other settings or models. The old "
+                f"file is kept as {aside.name}; {len(reading.records)} tasks are reused, the others are repeated."
             )
         return reading.records
 
@@ -188,17 +186,17 @@ class Store:
 def open_store(
     folder: Path, spec: Spec, tasks: Iterable[Task], *, models: str = "", fresh: bool = False
 ) -> Iterator[Store]:
-    """Hold the folder of a specification, made if need be.
+    """Lock the results folder of a specification, and create it if necessary.
 
     Args:
-        folder: ends in the hash of the specification.
+        folder: the folder; its name is the hash of the specification.
         spec: the settings.
-        tasks: all tasks of the settings; rows of others are set aside.
-        models: hash of the models of the experiment; rows of others are set aside.
-        fresh: put the rows that are there aside and start anew.
+        tasks: all tasks of the settings; rows of other tasks are set aside.
+        models: hash of the models of the experiment; rows of other models are set aside.
+        fresh: set existing rows aside and start from scratch.
 
     Raises:
-        InputError: if another run holds the folder, if its spec.toml was changed, or if it cannot be written to.
+        InputError: if another run uses the folder, if its spec.toml was changed, or if it is not writable.
     """
     with explained_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,12 +209,12 @@ def open_store(
 def _refuse_other_spec(path: Path, spec: Spec) -> None:
     if not path.exists():
         return
-    remedy = "Remove or restore it, or start anew (--fresh)."
+    remedy = "Remove or restore the file, or start from scratch (--fresh)."
     try:
-        found = type(spec).from_toml(path.read_text(encoding="utf-8"), where=str(path))
+        stored = type(spec).from_toml(path.read_text(encoding="utf-8"), where=str(path))
     except (InputError, UnicodeDecodeError) as error:
-        raise InputError(f"{error} The file was changed. {remedy}") from None
-    if found != spec:
+        raise InputError(f"{error} The file has been changed. {remedy}") from None
+    if stored != spec:
         raise InputError(
-            f"{path} has other settings than those the folder is named after ({spec.hash()}): it was changed. {remedy}"
+            f"{path} has been changed: its settings do not have the hash {spec.hash()} of its folder. {remedy}"
         )

@@ -1,4 +1,4 @@
-"""What lies in a folder of results, read without touching it."""
+"""Read all results below a folder, without changing them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.results_folder import SPEC, read_provenance
 from notsodeep_lab.papers.runner import Outcome, read_outcome
 
-# A page of a dozen figures should still open at once: a larger drawing goes in as a bitmap.
+# A page with a dozen figures should open at once: of larger figures the bitmap is used.
 _LARGEST_SVG = 1_000_000
 
 
 @dataclass(frozen=True)
 class Result:
-    """One experiment at one specification.
+    """The stored results of one experiment with one set of settings.
 
     Attributes:
-        experiment: what was run.
-        outcome: its rows, and what the paper states beside them.
-        provenance: versions, machine, times; empty if it cannot be read.
-        size: "quick", "full", or "" for settings of one's own.
-        command: what to type to have it again.
-        picture: its figure as SVG or PNG; None if there is none.
+        experiment: the experiment.
+        outcome: its rows, and the paper's claims compared with them.
+        provenance: versions, machine, times; empty if unreadable.
+        size: "quick", "full", or "" for custom settings.
+        command: the command that reproduces the result.
+        picture: the figure as SVG or PNG; None if there is none.
     """
 
     experiment: Experiment[Any]
@@ -40,8 +40,8 @@ class Result:
 
 
 def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tuple[list[Result], list[str]]:
-    """All results under a folder in the order of the experiments, and a sentence on each that cannot be read."""
-    found, problems = [], []
+    """Read all results below a folder in the order of the experiments; messages about unreadable ones come second."""
+    all_results, problems = [], []
     for experiment in experiments.values():
         results = []
         for spec in sorted((root / experiment.name).glob(f"*/{SPEC}")):
@@ -52,13 +52,13 @@ def read_results(root: Path, experiments: Mapping[str, Experiment[Any]]) -> tupl
                 picture, provenance = _picture(folder), read_provenance(folder)
                 results.append(Result(experiment, outcome, provenance, size, command, picture))
             except (InputError, KeyError, TypeError, ValueError) as error:
-                problems.append(f"{folder} is left out: {error}")
-        found += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
-    return found, problems
+                problems.append(f"{folder} is skipped: {error}")
+        all_results += sorted(results, key=lambda result: ("full", "", "quick").index(result.size))
+    return all_results, problems
 
 
 def _command(experiment: Experiment[Any], spec: Spec, folder: Path) -> tuple[str, str]:
-    """The size that has these settings, and the command that has them; a file of settings if no size does."""
+    """The size with these settings, and the command that runs them; with a settings file if no size has them."""
     data = " --data-dir DATA" if experiment.data_needed(spec) else ""
     start = f"notsodeep reproduce {experiment.name}"
     for size in get_args(Size):

@@ -15,23 +15,23 @@ from notsodeep_lab.papers.experiment import Row
 
 
 def six_digits(values: ArrayLike) -> list[float]:
-    """A list for a picture: six significant digits are more than can be drawn."""
+    """Round to six significant digits: more than a figure can show."""
     return [float(f"{value:.6g}") for value in np.asarray(values, dtype=np.float64).ravel()]
 
 
 def values_of(rows: Iterable[Row], field: str) -> list[Any]:
-    """The different values of a field, in the order in which they come."""
+    """Return the distinct values of a field in order of appearance."""
     return list(dict.fromkeys(row[field] for row in rows))
 
 
 def mean(rows: Sequence[Row], field: str) -> float:
-    """The mean of a field."""
+    """Return the mean of a field."""
     return float(np.mean([row[field] for row in rows]))
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """The slope of log y over log x by least squares, with its standard error (zero for two points)."""
+    """A power law: the slope of log y over log x by least squares, and its standard error (zero for two points)."""
 
     slope: float
     error: float
@@ -41,7 +41,7 @@ class Exponent:
 
 
 def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponent | None:
-    """Fit `field` as a power of `over`; None with fewer than two different values of it."""
+    """Fit `field` as a power of `over`; None with fewer than two distinct values of `over`."""
     x, y = (np.log([float(row[name]) for row in rows]) for name in (over, field))
     if len(np.unique(x)) < 2:
         return None
@@ -50,34 +50,34 @@ def exponent(rows: Sequence[Row], over: str, field: str = "relative") -> Exponen
 
 
 def kolmogorov(left: ArrayLike, right: ArrayLike) -> float:
-    """The largest distance between two empirical distribution functions."""
+    """Return the largest distance between two empirical distribution functions."""
     return float(stats.ks_2samp(left, right, method="asymp").statistic)
 
 
 @dataclass(frozen=True)
-class Gap:
+class AccuracyGap:
     """The mean accuracy of the DEQ minus that of another model, with its standard error (zero for one seed)."""
 
     value: float
     error: float
 
     @property
-    def none(self) -> bool:
-        """Whether the gap is half a percentage point or less."""
-        return abs(self.value) <= NO_GAP
+    def negligible(self) -> bool:
+        """Whether the gap is at most half a percentage point."""
+        return abs(self.value) <= NEGLIGIBLE_GAP
 
     def __str__(self) -> str:
         return f"{100 * self.value:+.2f} ± {100 * self.error:.2f} points"
 
 
-# A gap in accuracy of half a percentage point is none.
-NO_GAP = 0.005
+# Accuracies within half a percentage point count as equal.
+NEGLIGIBLE_GAP = 0.005
 
 
-def accuracy_gap(rows: Sequence[Row], model: str) -> Gap:
-    """The gap over all seeds between rows with the model "deq" and rows with another one."""
+def accuracy_gap(rows: Sequence[Row], model: str) -> AccuracyGap:
+    """Return the mean accuracy of the model "deq" minus that of another one, over all seeds."""
     parts = [np.array([row["accuracy"] for row in chosen(rows, model=one)]) for one in ("deq", model)]
     value = float(parts[0].mean() - parts[1].mean())
     if min(len(part) for part in parts) < 2:
-        return Gap(value, 0.0)
-    return Gap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))
+        return AccuracyGap(value, 0.0)
+    return AccuracyGap(value, float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))))

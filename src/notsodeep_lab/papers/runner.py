@@ -1,4 +1,4 @@
-"""Run an experiment, or the rest of it: settings → tasks that are not done yet → rows in the order of the tasks."""
+"""Run an experiment, or the part of it that is not finished yet, and return its rows in the order of its tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from notsodeep_lab.papers.results_folder import (
 )
 from notsodeep_lab.papers.workers import Done, run_tasks
 
-# A few rows show that a data set is there and sound.
+# Reading a few rows shows that a data set is available and readable.
 _PROBE_ROWS = 10
 
 
@@ -36,15 +36,15 @@ class Outcome:
     """The result of a run, finished or not.
 
     Attributes:
-        folder: where it is kept.
+        folder: the folder that holds the results.
         spec: the settings.
-        rows: of the finished tasks, in the order of the tasks.
-        expectations: what the paper states beside ours; empty unless finished.
-        finished: whether all tasks are done.
+        rows: the rows of the finished tasks, in the order of the tasks.
+        expectations: the paper's claims compared with our results; empty unless finished.
+        finished: whether all tasks are finished.
         done: number of finished tasks.
-        total: number of all tasks.
-        reused: number of tasks that an earlier run had finished.
-        notes: sentences on what was repaired or set aside.
+        total: number of tasks.
+        reused: number of tasks finished by an earlier run.
+        notes: messages about damaged or old rows that were set aside.
     """
 
     folder: Path
@@ -70,24 +70,24 @@ def reproduce(
     resume: bool = True,
     report: Report = silent,
 ) -> Outcome:
-    """Run what is not done yet and keep it in `root`/name/hash of the settings.
+    """Run the unfinished tasks of an experiment and store the results in `root`/name/hash of the settings.
 
-    Ctrl-C ends the run with what is finished by then (`finished` is False); calling again goes on.
+    Ctrl-C stops the run and keeps the finished tasks (`finished` is False); the next call continues.
 
     Args:
         experiment: one of `papers.EXPERIMENTS`.
-        size: "quick" (minutes) or "full" (as the paper, as far as two cores allow).
-        spec: settings of one's own in place of a size.
-        root: the folder of all results.
+        size: "quick" (minutes) or "full" (the paper's setting, as far as two cores allow).
+        spec: custom settings, instead of a size.
+        root: the folder for all results.
         data_dir: the folder of the data sets, as for `data.load`.
-        seeds: the number of repetitions in place of the size's own.
-        jobs: processes; 1 runs in this process with all its threads. Experiments that measure time always do.
-        resume: use the rows that are there; otherwise they are put aside.
-        report: called with tasks done, tasks in all, and the news.
+        seeds: number of repetitions; the size's own if None.
+        jobs: number of processes; 1 uses this process with all its threads, as timed experiments always do.
+        resume: reuse existing rows; if False, they are set aside.
+        report: progress callback, called with the tasks finished, their total and a message.
 
     Raises:
-        InputError: if the folder cannot be written or is in use, if data are absent, or if a task refuses its input.
-        ConvergenceError: if a task did not converge. What was finished is kept in either case.
+        InputError: if the folder is in use or not writable, if data are missing, or if a task rejects its input.
+        ConvergenceError: if a task does not converge. Finished tasks are kept in either case.
     """
     settings = checked_spec(experiment, size, spec, seeds)
     as_count(jobs, "jobs")
@@ -98,13 +98,13 @@ def reproduce(
     models = experiment.fingerprint(settings)
     known = read_rows(folder / ROWS, settings.hash(), tasks, models).records if resume else {}
     if len(known) < len(tasks):
-        # Before a folder is made for rows that cannot be computed.
+        # Check the data before creating a folder.
         reason = absent_data(experiment, settings, data, fetch=True)
         if reason is not None:
             raise InputError(f"{experiment.name} cannot run: {reason}")
     with open_store(folder, settings, tasks, models=models, fresh=not resume) as store:
         todo = [task for task in tasks if task.key not in store.records]
-        session = _Session(store, experiment, settings, processes, len(tasks))
+        session = _SessionRecord(store, experiment, settings, processes, len(tasks))
         try:
             for done in _reported(experiment, settings, todo, data, processes, len(tasks), report):
                 store.append(done.task, done.rows, seconds=done.seconds, session=session.number)
@@ -117,12 +117,12 @@ def reproduce(
 
 
 def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
-    """Read a folder of results without changing it; damaged lines are left out."""
+    """Read a results folder without changing it; damaged lines are skipped."""
     place = Path(folder)
     try:
         text = (place / SPEC).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{place} is not a folder of results: {error}.") from None
+        raise InputError(f"{place} is not a results folder: {error}.") from None
     spec = experiment.spec_type.from_toml(text, where=str(place / SPEC))
     tasks = _unique(experiment, spec)
     reading = read_rows(place / ROWS, spec.hash(), tasks, experiment.fingerprint(spec))
@@ -132,36 +132,34 @@ def read_outcome(experiment: Experiment[Any], folder: str | Path) -> Outcome:
 def checked_spec(
     experiment: Experiment[Any], size: str, spec: Spec | None = None, seeds: int | None = None
 ) -> Spec:
-    """The settings of a size, or settings of one's own if they belong to the experiment."""
+    """Return the settings of a size, or custom settings after checking that they belong to the experiment."""
     if spec is not None:
         if not issubclass(type(spec), experiment.spec_type):
-            raise InputError(f"{experiment.name} takes a {experiment.spec_type.__name__}; {spec!r} came.")
+            raise InputError(f"{experiment.name} takes a {experiment.spec_type.__name__}; got {spec!r}.")
         if seeds is not None:
-            raise InputError(
-                "Settings of one's own say their seeds themselves: leave seeds out, or the settings."
-            )
+            raise InputError("Custom settings include the number of seeds: give spec or seeds, not both.")
         return spec
     one_of(size, get_args(Size), "size")
     if seeds is not None:
         as_count(seeds, "seeds")
-    made: Spec = experiment.spec(cast(Size, size), seeds)
-    return made
+    settings: Spec = experiment.spec(cast(Size, size), seeds)
+    return settings
 
 
 def absent_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None, *, fetch: bool) -> str | None:
-    """Why the data that the settings need cannot be had; None if they can.
+    """Say why data that the settings need are missing; None if all are available.
 
     Args:
         experiment: the experiment.
         spec: its settings.
         data_dir: the folder of the data sets, as for `data.load`.
-        fetch: whether OpenML may be asked where no folder is named.
+        fetch: whether data may be downloaded from OpenML when no folder is given.
     """
     needed = experiment.data_needed(spec)
     if needed and data_dir is None and not os.environ.get(DATA_VARIABLE) and not fetch:
         return (
-            f"it needs {', '.join(needed)}, and no folder is named (--data-dir or {DATA_VARIABLE}). Asked for by name, "
-            "it tries OpenML."
+            f"it needs {', '.join(needed)}. Give their folder with --data-dir or {DATA_VARIABLE}, or run the "
+            "experiment by its name to download them from OpenML."
         )
     for name in needed:
         try:
@@ -174,7 +172,7 @@ def absent_data(experiment: Experiment[Any], spec: Spec, data_dir: Path | None, 
 def _unique(experiment: Experiment[Any], spec: Spec) -> list[Task]:
     tasks = list(experiment.tasks(spec))
     if len({task.key for task in tasks}) < len(tasks):
-        raise InputError(f"{experiment.name} has two tasks of one key: its settings name something twice.")
+        raise InputError(f"{experiment.name} has two tasks of the same key: a setting lists a value twice.")
     return tasks
 
 
@@ -187,8 +185,8 @@ def _outcome(
     return Outcome(folder, spec, rows, expectations, finished, len(records), len(tasks))
 
 
-class _Session:
-    """This run in provenance.json: written when it starts and when it ends, whatever ends it short of a kill."""
+class _SessionRecord:
+    """The record of this run in provenance.json, written when the run starts and when it ends."""
 
     def __init__(self, store: Store, experiment: Experiment[Any], spec: Spec, jobs: int, total: int) -> None:
         before = read_provenance(store.folder).get("sessions")
@@ -200,7 +198,7 @@ class _Session:
             "spec": spec.hash(),
             "settings": spec.values(),
         }
-        # A run that had nothing left to do leaves the record as it is.
+        # A run without unfinished tasks leaves the record unchanged.
         self._idle = bool(before) and len(store.records) == total
         self.number = len(self._sessions) + 1
         if not self._idle:
@@ -251,7 +249,7 @@ def _reported(
 
 
 def remaining(todo: Sequence[Task], left: Sequence[Task], seconds: float) -> str:
-    """How long the rest will take if it goes on like this, in words; nothing before the first task has ended."""
+    """Estimate the remaining time as text; empty before the first task has finished."""
     ahead = sum(task.cost for task in left)
     behind = sum(task.cost for task in todo) - ahead
     if behind <= 0.0 or not left:

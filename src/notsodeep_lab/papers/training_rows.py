@@ -1,4 +1,4 @@
-"""The work of the experiments that train: accuracy of readouts, races, and gradient descent on all weights."""
+"""Rows of the experiments that train networks: accuracy of readouts, races, gradient descent on all weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from notsodeep_lab.papers.row_statistics import six_digits
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Training and test part, preprocessed by the statistics of the training part."""
+    """Training and test data, preprocessed by the statistics of the training data."""
 
     X: Tensor
     y: Tensor
@@ -45,10 +45,10 @@ class Parts:
         return int(self.y.max()) + 1
 
 
-# Tasks come data set by data set, and reading one takes seconds.
+# Tasks are ordered by data set, and reading one takes seconds.
 @lru_cache(maxsize=1)
 def parts_of(data: str, samples: int | None, data_dir: Path | None) -> Parts:
-    """A data set, centred and scaled to mean squared norm 1."""
+    """Load a data set, centred and scaled to mean squared norm 1."""
     train = load(data, split="train", n=samples, data_dir=data_dir)
     test = load(data, split="test", data_dir=data_dir)
     scaling = Preprocessing.fit(train.X)
@@ -59,12 +59,12 @@ def parts_of(data: str, samples: int | None, data_dir: Path | None) -> Parts:
 
 
 def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> dict[str, DEQ | Explicit]:
-    """The DEQ, the network designed for it, and a plain one of the same depth with the DEQ's activation.
+    """Return the DEQ, its twin, and a plain network of the same depth with the DEQ's activation.
 
     Args:
-        name: of the DEQ's activation.
-        sigma_a2: its σ_a².
-        tau0: of the data.
+        name: name of the DEQ's activation.
+        sigma_a2: variance of its recurrent weights.
+        tau0: typical norm of the data.
         designed: "leaky" for ICLR's one Leaky-ReLU layer, or the kernel to match, "ck" or "ntk".
     """
     deq = DEQ(name, sigma_a2).centred(tau0)
@@ -78,11 +78,11 @@ def three_networks(name: str, sigma_a2: float, tau0: float, designed: str) -> di
 def accuracy_rows(
     models: dict[str, DEQ | Explicit], parts: Parts, width: int, training: dict[str, Any]
 ) -> Iterator[Row]:
-    """Train the readout of each network by SGD, and compare on the test part."""
+    """Train the readout of each network by SGD, and compare them on test data."""
     predicted: dict[str, NDArray[np.intp]] = {}
     seed = training["seed"]
     for number, (model, spec) in enumerate(models.items()):
-        # Different seeds for different kinds, so that nothing is shared but the design.
+        # Different seeds, so that the networks share nothing but the design.
         sizes = (parts.X.shape[1:], width, parts.classes)
         net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
         features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
@@ -112,14 +112,14 @@ def accuracy_rows(
 def race_rows(
     deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
 ) -> Iterator[Row]:
-    """DEQ, twin and plain network trained alike: accuracy, agreement, time and memory."""
+    """Train a DEQ, its twin and a plain network: accuracy, agreement, time and memory."""
     train = load(data, split="train", n=samples, data_dir=data_dir)
     test = load(data, split="test", data_dir=data_dir)
     result = race(deq, (train.X, train.y), (test.X, test.y), settings)
     standings = {standing.model: standing for standing in result.standings}
     deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
     for run in result.runs:
-        # A DEQ is compared with that of the next seed: as much as can be asked of any other network.
+        # A DEQ is compared with that of the next seed: the largest agreement to expect from other networks.
         other = (run.seed + 1) % settings.seeds if run.model == "deq" else run.seed
         times = [row.seconds for row in run.history.rows]
         yield {
@@ -149,7 +149,7 @@ def race_rows(
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Rows of norm √d and one label for each."""
+    """A regression problem: rows of norm √d, and one label per row."""
 
     X: Array
     y: Array
@@ -157,7 +157,7 @@ class Regression:
 
 @lru_cache(maxsize=1)
 def regression(data: str, n: int, d: int, data_dir: Path | None) -> Regression:
-    """AISTATS' data: a sphere with N(0, 1) labels, or the classes 0 and 1 of a real data set with labels ∓1."""
+    """Load the data of AISTATS: a sphere with N(0, 1) labels, or classes 0 and 1 of a real data set with labels ∓1."""
     if data == "sphere":
         labels = np.random.default_rng(1).standard_normal(n)
         return Regression(sqrt(d) * UnitSphere(d).sample(n, 0), labels)
@@ -167,7 +167,7 @@ def regression(data: str, n: int, d: int, data_dir: Path | None) -> Regression:
 
 
 def stable_step(problem: Regression, width: int, sigma_w2: float, seed: int) -> float:
-    """1/λ_max(H) of the initial network, docs/theory.md (8.30)."""
+    """Return the step size 1/λ_max(H) of the initial network, docs/theory.md (8.30)."""
     network = PaperNetwork.draw(width, problem.X.shape[1], sigma_w2, seed=seed)
     return tangent_spectrum(network, torch.as_tensor(problem.X)).step
 
@@ -175,23 +175,23 @@ def stable_step(problem: Regression, width: int, sigma_w2: float, seed: int) -> 
 def descent_row(
     problem: Regression, width: int, sigma_w2: float, *, lr: float | None, steps: int, every: int, seed: int
 ) -> Row:
-    """One training by gradient descent; without a step size it finds one."""
+    """Train by gradient descent; if `lr` is None, the step size is chosen automatically."""
     settings = DescentSettings(steps, lr=lr, every=every, dtype="float32")
-    found = gradient_descent(problem.X, problem.y, width, sigma_w2, settings, seed=seed)
+    descent = gradient_descent(problem.X, problem.y, width, sigma_w2, settings, seed=seed)
     return {
         "kind": "training",
         "width": width,
         "seed": seed,
         "n": problem.X.shape[0],
         "d": problem.X.shape[1],
-        "lr": found.lr,
-        "halvings": found.halvings,
-        "steps": [row.step for row in found.rows],
-        "losses": six_digits([row.loss for row in found.rows]),
-        "norms": six_digits([row.recurrent_norm for row in found.rows]),
-        "least": six_digits([row.least / width for row in found.rows]),
-        "first_loss": float(found.losses[0]),
-        "last_loss": float(found.losses[-1]),
-        "largest_norm": max(row.recurrent_norm for row in found.rows),
-        "stopped": found.stopped,
+        "lr": descent.lr,
+        "halvings": descent.halvings,
+        "steps": [row.step for row in descent.rows],
+        "losses": six_digits([row.loss for row in descent.rows]),
+        "norms": six_digits([row.recurrent_norm for row in descent.rows]),
+        "least": six_digits([row.least / width for row in descent.rows]),
+        "first_loss": float(descent.losses[0]),
+        "last_loss": float(descent.losses[-1]),
+        "largest_norm": max(row.recurrent_norm for row in descent.rows),
+        "stopped": descent.stopped,
     }

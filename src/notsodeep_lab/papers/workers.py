@@ -1,4 +1,4 @@
-"""Tasks through one process or several: each gives its rows and its time, or says why it failed."""
+"""Run tasks in this process or in several, and return the rows and the time of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from notsodeep.extras import EXTRA_OF, missing
 from notsodeep_lab.papers.experiment import Experiment, Row, Task
 from notsodeep_lab.papers.experiment_settings import Spec
 
-# Read by the numerical libraries when they are loaded: processes that share the cores take one thread each.
+# Numerical libraries read these when they are loaded: processes that share the cores use one thread each.
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -40,13 +40,13 @@ class Done:
 def run_tasks(
     experiment: Experiment[Any], spec: Spec, tasks: Sequence[Task], data_dir: Path | None, *, jobs: int
 ) -> Iterator[Done]:
-    """The tasks as they end: in this process if `jobs` is 1, else in so many spawned ones of one thread each.
+    """Run tasks and yield their results as they finish: here if `jobs` is 1, else in `jobs` single-threaded processes.
 
-    Sums come out in another order with another number of threads, so the last digits of rows may depend on `jobs`.
+    The last digits of rows may depend on `jobs`, because the number of threads changes the order of sums.
 
     Raises:
-        InputError, ConvergenceError: what a task raised, with its name.
-        RuntimeError: any other error of a task, with its traceback.
+        InputError, ConvergenceError: if a task raises one; the message names the task.
+        RuntimeError: for any other error of a task, with its traceback.
     """
     if jobs == 1:
         for task in tasks:
@@ -56,7 +56,7 @@ def run_tasks(
 
 
 def _run_task(experiment: Experiment[Any], spec: Spec, task: Task, data_dir: Path | None) -> Done:
-    """Run one task; its errors name it, and are of kinds that can be sent from one process to another."""
+    """Run one task; its errors name the task and can be pickled."""
     start, name = time.perf_counter(), f"Task {task.key!r}:"
     try:
         return Done(task, experiment.run(spec, task, data_dir), time.perf_counter() - start)
@@ -78,30 +78,29 @@ def _run_in_processes(
     pool = ProcessPoolExecutor(jobs, context, _prepare_worker, (theirs,))
     with _interrupt_event() as interrupted, ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
-        # Called before the shutdown, which then does not wait for tasks: without our end of the pipe workers exit.
+        # Callbacks run in reverse order: workers exit when the pipe closes, so that the shutdown does not wait.
         stack.callback(ours.close)
-        # Workers are started as tasks are submitted. Ctrl-C is for this process alone: what is ignored when a process
-        # is started, it ignores for good.
+        # Workers start when tasks are submitted, and inherit that Ctrl-C is ignored: it is for this process alone.
         with _environment(_ONE_THREAD), _interrupts(signal.SIG_IGN):
             pending = {pool.submit(_run_task, experiment, spec, task, data_dir) for task in tasks}
         while pending:
             ended, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             try:
-                # What ended well is not lost to a failure that came with it.
+                # Successful tasks first, so that a failure does not lose them.
                 for future in sorted(ended, key=lambda future: future.exception() is not None):
                     yield future.result()
             except BrokenProcessPool:
                 raise InputError(
-                    f"One of the {jobs} processes was ended by the system, most likely for want of memory. What was "
-                    "finished is kept: run the same command again with fewer --jobs."
+                    f"One of the {jobs} processes was killed by the system, most likely for lack of memory. Finished "
+                    "tasks are kept: run the same command again with fewer --jobs."
                 ) from None
             if interrupted.is_set():
                 raise KeyboardInterrupt
 
 
 def _prepare_worker(line: Connection) -> None:
-    """End this process when the one that started it closes its end of the line, or is gone."""
-    # Windows hands down no ignored signals.
+    """Make a worker exit when its parent closes the pipe or dies."""
+    # On Windows, ignored signals are not inherited.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def end_with_parent() -> None:
@@ -113,9 +112,9 @@ def _prepare_worker(line: Connection) -> None:
 
 @contextmanager
 def _interrupt_event() -> Iterator[threading.Event]:
-    """Ctrl-C sets an event instead of raising an exception.
+    """Set an event on Ctrl-C instead of raising an exception.
 
-    The exception can fall anywhere, into a destructor too, where Python drops it: then nobody would end the workers.
+    An exception raised inside a destructor is dropped by Python, and the workers would continue.
     """
     noted = threading.Event()
     with _interrupts(lambda *_: noted.set()):
@@ -124,7 +123,7 @@ def _interrupt_event() -> Iterator[threading.Event]:
 
 @contextmanager
 def _interrupts(handler: Callable[..., None] | signal.Handlers) -> Iterator[None]:
-    """Ctrl-C goes to this handler. Only the main thread can say so; in others it goes where it went."""
+    """Handle Ctrl-C with this handler, in the main thread; other threads cannot set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -137,7 +136,7 @@ def _interrupts(handler: Callable[..., None] | signal.Handlers) -> Iterator[None
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Variables for the processes started inside; this process has read its own long ago."""
+    """Set environment variables for the processes started inside the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,1 +1,1 @@
-"""Figures that only experiments and the explorer draw; the others are in `notsodeep.figures`."""
+"""Plots of experiments and of the explorer; `notsodeep.figures` has the plots of the library."""

@@ -1,4 +1,4 @@
-"""Models beside each other as bars, from rows of races."""
+"""Compare models as bars, from rows of races."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ MEASURES: dict[str, tuple[float, str, bool]] = {
     "epoch_seconds": (1.0, "s per epoch", False),
 }
 _HATCHES = ("", "/////", ".....")
-_SHARE = 0.8  # of a group's width that its models take
-_ROOM = 1.3  # above the largest value, for the numbers
+_SHARE = 0.8  # share of the width of a group that its bars take
+_ROOM = 1.3  # height of the axis relative to the largest value, for the numbers
 
 
 @styled
 def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
-    """One measure of every model, mean over seeds, in groups by data, activation and what was trained.
+    """Plot one measure of every model, averaged over seeds, grouped by data, activation and training mode.
 
-    Times and memory are bars from zero. Shares are points with a bar of one standard deviation over seeds: a per cent
-    more or less is the point there, and a bar that does not start at zero would mislead.
+    Times and memory are bars from zero. Shares are points with error bars of one standard deviation over seeds, on an
+    axis that does not start at zero.
     """
     axes = panel(ax)
     factor, label, is_share = MEASURES[field]
-    found = [row for row in needed(rows, "race") if row.get(field) is not None]
-    # What tells groups apart: fields with more than one value, the data at least.
-    varying = [name for name in ("activation", "mode", "width") if len(grouped(found, name)) > 1]
-    groups = grouped(found, "data", *varying)
-    models = [str(model) for (model,) in grouped(found, "model")]
+    selected = [row for row in needed(rows, "race") if row.get(field) is not None]
+    # Groups differ in the data and in fields with more than one value.
+    varying = [name for name in ("activation", "mode", "width") if len(grouped(selected, name)) > 1]
+    groups = grouped(selected, "data", *varying)
+    models = [str(model) for (model,) in grouped(selected, "model")]
     tops = []
     for number, model in enumerate(models):
         values = [_mean_and_spread(group, model, field, factor) for group in groups.values()]
@@ -59,19 +59,21 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
     axes.set_ylabel(label)
     axes.legend()
     _set_range(
-        axes, float(np.nanmax(tops)), factor * min(float(row[field]) for row in found) if is_share else None
+        axes,
+        float(np.nanmax(tops)),
+        factor * min(float(row[field]) for row in selected) if is_share else None,
     )
     return axes
 
 
 @styled
 def plot_times(times: Mapping[str, float], ax: Axes | None = None, unit: str = "ms") -> Axes:
-    """The time of a call of each model as a bar from zero, with its number.
+    """Plot the time of a call of each model as a labelled bar.
 
     Args:
-        times: by "deq", "twin", "plain", or any other names.
-        ax: where to draw; a new figure if not given.
-        unit: of the times.
+        times: time by model: "deq", "twin", "plain" or other names.
+        ax: axes to draw into; a new figure if None.
+        unit: unit of the times.
     """
     axes = panel(ax)
     largest = max(times.values())
@@ -104,7 +106,7 @@ def _draw_bars(axes: Axes, places: Array, mean: Array, number: int, model: str, 
 def _write_numbers(axes: Axes, places: Array, top: Array, values: Array) -> None:
     for place, height, value in zip(places, top, values, strict=True):
         if not np.isnan(value):
-            # Three digits, but never as a power of ten: these are milliseconds, and people read them.
+            # Three digits, never in exponential notation.
             text = f"{value:.3g}" if value < 1e3 else f"{value:.0f}"
             axes.annotate(
                 text, (place, height), (0, 4), textcoords="offset points", ha="center", va="bottom",
@@ -120,7 +122,7 @@ def _mean_and_spread(rows: list[Row], model: str, field: str, factor: float) -> 
 
 
 def _set_range(axes: Axes, largest: float, least_share: float | None) -> None:
-    """From zero, or for shares from a round percentage below the least one; with room for the numbers above."""
+    """Set the range from zero, or for shares from a round percentage below the smallest; with room for numbers."""
     low = 0.0 if least_share is None else max(0.0, 5.0 * float(np.floor((least_share - 2.0) / 5.0)))
     axes.set_ylim(low, low + _ROOM * (largest - low))
     if least_share is not None:

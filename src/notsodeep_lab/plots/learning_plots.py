@@ -1,4 +1,4 @@
-"""Predicted test error through measured points, from rows of experiments: against samples and against the width."""
+"""Plot predicted and measured test error against the number of samples or the width, from rows of experiments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from notsodeep.validation import Array
 
 @styled
 def plot_learning_rows(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Test accuracy against the number of training samples: predicted lines with bands, measured points with bars.
+    """Plot test accuracy against the number of training samples: predicted lines with bands, and measured points.
 
-    A line is dashed where it goes beyond the pool that the prediction is made from. Bars are one standard deviation
-    over training sets (and networks).
+    Lines are dashed where they extrapolate beyond the pool of the prediction. Error bars are one standard deviation
+    over training sets and networks.
     """
     axes = panel(ax)
-    found = needed(rows, "learning")
-    for number, ((width,), group) in enumerate(grouped(found, "width").items()):
+    selected = needed(rows, "learning")
+    for number, ((width,), group) in enumerate(grouped(selected, "width").items()):
         some = sorted(group, key=lambda row: float(row["n"]))
         style: dict[str, Any] = {"color": line_style(number)["color"]}
         n = _column(some, "n")
@@ -35,34 +35,38 @@ def plot_learning_rows(rows: Rows, ax: Axes | None = None) -> Axes:
         label = "kernel" if width is None else f"width {width}"
         _points(axes, some, n, 100.0, label, number)
     axes.set(xscale="log", xlabel="number of training samples $n$", ylabel="test accuracy (%)")
-    mark_sizes(axes, np.unique(_column(found, "n")))
-    axes.legend(title="points: trained; lines: predicted (dashed: beyond the pool)")
+    mark_sizes(axes, np.unique(_column(selected, "n")))
+    axes.legend(title="points: trained; lines: predicted (dashed: extrapolated)")
     return axes
 
 
 @styled
 def plot_double_descent(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Squared error against the width of the network: predicted lines, measured points with bars over networks."""
+    """Plot squared error against the width: predicted lines, measured points with error bars over networks."""
     axes = panel(ax)
-    found = needed(rows, "double-descent")
-    for number, ((model,), group) in enumerate(grouped(found, "model").items()):
+    selected = needed(rows, "double-descent")
+    for number, ((model,), group) in enumerate(grouped(selected, "model").items()):
         some = sorted(group, key=lambda row: float(row["width"]))
         style = {"color": line_style(number)["color"], "linestyle": ("-", "--")[number % 2]}
         axes.plot(_column(some, "width"), _column(some, "predicted"), **style)
         trained = [row for row in some if row["measured"] is not None]
         _points(axes, trained, _column(trained, "width"), 1.0, title(model), number)
     axes.axvline(
-        float(found[0]["n"]), color="0.4", linestyle=":", linewidth=1.0, label=f"$m = n = {found[0]['n']}$"
+        float(selected[0]["n"]),
+        color="0.4",
+        linestyle=":",
+        linewidth=1.0,
+        label=f"$m = n = {selected[0]['n']}$",
     )
     axes.set(xscale="log", yscale="log", xlabel="width $m$", ylabel="test mean squared error")
     tidy_log(axes.yaxis)
-    mark_sizes(axes, np.unique(_column([row for row in found if row["measured"] is not None], "width")))
+    mark_sizes(axes, np.unique(_column([row for row in selected if row["measured"] is not None], "width")))
     axes.legend(title="points: trained; lines: predicted without data")
     return axes
 
 
 def _points(axes: Axes, some: list[Row], place: Array, factor: float, label: str, number: int) -> None:
-    """Measured points with bars of one standard deviation."""
+    """Draw measured points with error bars of one standard deviation."""
     style = {"color": line_style(number)["color"], "marker": "os^Dv"[number % 5], "markersize": 3.5}
     measured, spread = (factor * _column(some, name) for name in ("measured", "deviation"))
     axes.errorbar(place, measured, yerr=spread, linestyle="none", capsize=2.0, label=label, **style)

@@ -1,4 +1,4 @@
-"""Spectra and activations, from rows of experiments."""
+"""Plot spectra and activations from rows of experiments."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from notsodeep.records import Row, Rows, chosen, grouped
 from notsodeep.validation import Array
 
 _BINS = 50
-# What the papers' figures call them, by kernel: the DEQ's, and its equivalent.
+# Symbols of the papers by kernel: of the DEQ, and of its equivalent.
 _LETTERS = {"features": ("G", "Ḡ"), "preactivations": ("Λ", "Λ̄"), "ntk_preactivations": ("Π", "Π̄")}
 _SYMBOLS = {"refined": "refined", "monte-carlo": "Monte Carlo", "printed": "printed"}
 
 
 @styled
 def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | None = None) -> Axes:
-    """Histograms of eigenvalues on common bins, with the distances that are to be printed as the title.
+    """Plot histograms of eigenvalues on common bins, with the distances of the kernels as the title.
 
-    Counts are on a logarithmic axis, so that bulk and isolated eigenvalues are seen together.
+    Counts are on a logarithmic axis, which shows both the bulk and isolated eigenvalues.
 
     Args:
-        rows: of kind "spectrum", one for each line; of kind "distance", for the title.
-        ax: where to draw.
-        sources: which to draw, the first one filled; by default all.
+        rows: rows of kind "spectrum", one per histogram, and of kind "distance", for the title.
+        ax: axes to draw into; a new figure if None.
+        sources: which sources to draw, the first one filled; by default all.
     """
     axes = panel(ax)
     chosen = _chosen(needed(rows, "spectrum"), sources)
@@ -50,17 +50,17 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
 
 
 def _chosen(rows: Rows, sources: Sequence[str] | None) -> list[Row]:
-    """The rows to draw, in the order of the sources; by default the model first, which the others are held against."""
+    """The rows to draw, in the order of the sources; by default the DEQ first."""
     if sources is None:
         return sorted(rows, key=lambda row: row["source"] != "deq")
-    found = [row for source in sources for row in rows if row["source"] == source]
-    if not found:
-        raise InputError(f"Nothing to draw: no spectrum of {', '.join(sources)} among the rows.")
-    return found
+    matching = [row for source in sources for row in rows if row["source"] == source]
+    if not matching:
+        raise InputError(f"Nothing to draw: the rows have no spectrum of {', '.join(sources)}.")
+    return matching
 
 
 def _numbers(rows: Rows) -> list[int]:
-    """Numbers of line styles: that of the source, the next free one for a second row of the same source."""
+    """Numbers of line styles: that of the source, or the next free one for a second row of the same source."""
     taken: list[int] = []
     for row in rows:
         number = NUMBERS.get(str(row["source"]), 4)
@@ -71,7 +71,7 @@ def _numbers(rows: Rows) -> list[int]:
 
 
 def _common_bins(values: Array) -> tuple[Array, str]:
-    """Bins for all histograms: geometric where the largest eigenvalue is far from the middle of the bulk."""
+    """Bins for all histograms: geometric if the largest eigenvalue is far above the median."""
     low, high = float(values.min()), float(values.max())
     if low > 0.0 and high > 8.0 * float(np.median(values)):
         return np.geomspace(low, high * (1 + 1e-9), _BINS + 1), "log"
@@ -81,7 +81,7 @@ def _common_bins(values: Array) -> tuple[Array, str]:
 
 
 def _distances(rows: Rows, drawn: Rows) -> str:
-    """The distances to be printed between what is drawn, at the size that is drawn; means over seeds."""
+    """The distances between the sources that are drawn, at their size, averaged over seeds."""
     sources, size = {str(row["source"]) for row in drawn}, drawn[0].get("n")
     main = [
         row
@@ -106,7 +106,7 @@ def _distance(rows: Rows) -> str:
 
 @styled
 def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Activations over the range of what enters them, in standard deviations: the model's and the designed ones."""
+    """Plot the activations of the model and of the designed layers over their inputs, in standard deviations."""
     axes = panel(ax)
     for number, row in enumerate(needed(rows, "activation")):
         scale = float(row.get("scale") or 1.0)
@@ -119,7 +119,7 @@ def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
-    """A predicted spectrum over the histogram of exact eigenvalues; isolated eigenvalues are marked."""
+    """Plot a predicted spectrum over the histogram of exact eigenvalues, and mark isolated eigenvalues."""
     axes = panel(ax)
     predictions = {row["form"]: row for row in needed(rows, "prediction")}
     best = predictions.get("refined") or next(iter(predictions.values()))

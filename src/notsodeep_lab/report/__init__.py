@@ -1,4 +1,4 @@
-"""The report: results, figures and papers' claims as one self-contained page."""
+"""The report: all results, figures and claims of the papers as one self-contained page."""
 
 from notsodeep.extras import needed
 

@@ -1,4 +1,4 @@
-"""Pages from templates: one HTML file without external references, everything that comes from outside escaped."""
+"""Render self-contained HTML pages from templates; all input is escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notsodeep import __version__
 from notsodeep.cli.value_formats import scaled, seconds, shown
 from notsodeep.files import atomic_write, explained_errors, new_path
 
-# How picture files of a known kind begin; nothing else is put into a page.
+# Signatures of the image formats that a page may contain.
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"<?xml": "image/svg+xml", b"<svg": "image/svg+xml"}
 _NARROW = 4.0  # inches: a figure of one column
 
@@ -29,8 +29,8 @@ class Section:
 
     Attributes:
         title: the heading.
-        body: what stands under it, as markup from `render` or `parts`.
-        anchor: where links to it lead.
+        body: the content, as markup from `render` or `parts`.
+        anchor: identifier for links.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Section:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("notsodeep_lab.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -48,37 +48,37 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"scaled": scaled, "seconds": seconds, "shown": shown}
-    return made
+    environment.filters |= {"scaled": scaled, "seconds": seconds, "shown": shown}
+    return environment
 
 
 def _encodable(value: Any) -> Any:
-    """Text without what UTF-8 has no bytes for; markup was made from such text."""
+    """Replace characters that UTF-8 cannot encode; markup was created from such text."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return value.encode("utf-8", "replace").decode("utf-8")
     return value
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template of this package, with these values in it."""
+    """Render a template of this package."""
     return Markup(_environment().get_template(template).render(**values))
 
 
 def parts() -> Any:
-    """The macros of parts.html as functions: paragraph, heading, command, table, link, verdict."""
+    """Return the macros of parts.html as functions: paragraph, heading, command, table, link, verdict."""
     return _environment().get_template("parts.html").module
 
 
 def picture(content: bytes, description: str, caption: str = "") -> Markup:
-    """A picture inside the page, as a data URI: scripts in an SVG do not run there.
+    """Embed an image as a data URI, where scripts in an SVG do not run.
 
     Args:
-        content: of a PNG or SVG file.
-        description: what it shows, for those who cannot see it.
-        caption: below it.
+        content: content of a PNG or SVG file.
+        description: alternative text for screen readers.
+        caption: text below the image.
 
     Raises:
-        ValueError: if the content is of another kind.
+        ValueError: if the content is neither PNG nor SVG.
     """
     kind = next((kind for start, kind in _PICTURES.items() if content.startswith(start)), None)
     if kind is None:
@@ -89,7 +89,7 @@ def picture(content: bytes, description: str, caption: str = "") -> Markup:
 
 
 def _inches(content: bytes, kind: str) -> float:
-    """The width of a picture as our figures are written: in points, or at 240 dots per inch; 0 if it is not known."""
+    """The width of an image written by `figures`: in points, or at 240 dots per inch; 0 if unknown."""
     if kind == "image/png":
         return int.from_bytes(content[16:20], "big") / 240.0
     width = re.search(rb'<svg[^>]*\swidth="([0-9.]{1,9})pt"', content[:4000])
@@ -97,13 +97,13 @@ def _inches(content: bytes, kind: str) -> float:
 
 
 def page(title: str, opening: Sequence[Markup], sections: Sequence[Section], typed: str) -> str:
-    """A whole page.
+    """Render a complete page.
 
     Args:
-        title: of the page.
-        opening: what stands before the sections.
-        sections: each under its heading.
-        typed: the command that made the page.
+        title: title of the page.
+        opening: content before the sections.
+        sections: the sections.
+        typed: the command that created the page.
     """
     time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return str(
@@ -120,7 +120,7 @@ def page(title: str, opening: Sequence[Markup], sections: Sequence[Section], typ
 
 
 def write_page(content: str, path: Path, *, overwrite: bool = False) -> Path:
-    """Write the page completely or not at all; a page that is there is an error unless it is to be replaced."""
+    """Write a page atomically; an existing file is an error unless `overwrite`."""
     target = new_path(path, overwrite)
     with explained_errors(target.parent), atomic_write(target) as temporary:
         temporary.write_text(content, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a report shows: experiments, and one's own designs and trainings."""
+"""The sections of a report: experiments, designs and trainings."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from notsodeep.errors import InputError, MissingExtraError
 from notsodeep_lab.papers import EXPERIMENTS, Experiment, Result, Row, read_results
 from notsodeep_lab.report.rendering import Section, page, parts, picture, render
 
-_NEEDED = "Needed is a design (notsodeep design --save FILE) or a training (notsodeep train --json > FILE)."
+_NEEDED = "Expected a design (notsodeep design --save FILE) or a training (notsodeep train --json > FILE)."
 _MOST_ROWS = 40
 
 
 def report(
     root: Path, include: Sequence[Path] = (), experiments: Mapping[str, Experiment[Any]] = EXPERIMENTS
 ) -> str:
-    """The page of all results under a folder and of one's own files.
+    """Render a page of all results below a folder and of further files.
 
     Args:
         root: the folder that `notsodeep reproduce` writes to.
-        include: designs and trainings of one's own, as JSON.
-        experiments: whose results to look for.
+        include: JSON files of designs and trainings.
+        experiments: the experiments to include.
 
     Raises:
-        InputError: if there is nothing to report, or a file of one's own cannot be used.
+        InputError: if there is nothing to report, or an included file is invalid.
     """
     results, problems = read_results(root, experiments)
     if not results and not include:
-        held_out = " ".join(problems)
         raise InputError(
-            f"There are no results in {root}. {held_out + ' ' if held_out else ''}Run an experiment first (notsodeep "
-            "reproduce --list), name another folder (--root), or include a file of your own (--include)."
+            " ".join([f"There are no results in {root}.", *problems])
+            + " Run an experiment first (notsodeep reproduce --list), name another folder (--root), or include a file "
+            "(--include)."
         )
     sections = [experiment_section(result, f"result-{number}") for number, result in enumerate(results)]
     sections += [included_section(path, f"included-{number}") for number, path in enumerate(include)]
@@ -49,7 +49,7 @@ def report(
 
 
 def _entries(results: Sequence[Result], sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """The results with what the overview says of them; the best run of an experiment comes first and has its claims."""
+    """The entries of the overview; claims are listed for the first, most complete run of each experiment."""
     entries: list[dict[str, Any]] = []
     claimed: set[str] = set()
     for result, section in zip(results, sections, strict=False):
@@ -70,7 +70,7 @@ def _entries(results: Sequence[Result], sections: Sequence[Section]) -> list[dic
 
 
 def experiment_section(result: Result, anchor: str) -> Section:
-    """One experiment: its figure, the paper's claims beside ours, settings, rows, and where they come from."""
+    """Render one experiment: figure, comparison with the paper, settings, rows and provenance."""
     body = render(
         "experiment.html",
         result=result,
@@ -90,12 +90,12 @@ def _figure(result: Result) -> str:
         return picture(result.picture, f"figure of {name}: {result.experiment.summary}")
     except ValueError:
         return Markup(
-            parts().paragraph(f"The figure of {name} is neither PNG nor SVG and is left out.", "soft")
+            parts().paragraph(f"The figure of {name} is omitted: it is neither PNG nor SVG.", "soft")
         )
 
 
 def _groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The first rows of each kind as a table; all of them are in rows.jsonl."""
+    """The first rows of each kind as a table; rows.jsonl has all of them."""
     kinds: dict[str, list[Row]] = {}
     for row in rows:
         kinds.setdefault(shown(row.get("kind")) or "other", []).append(row)
@@ -109,7 +109,7 @@ def _groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
-    """Versions, commit and machine of the last run, and the time of all."""
+    """Versions, commit and machine of the last run, and the time of all runs."""
     sessions = provenance.get("sessions")
     if not isinstance(sessions, list) or not sessions or not isinstance(sessions[-1], dict):
         return []
@@ -124,11 +124,11 @@ def _origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts.items() if value]
 
 
-# --- files of one's own -------------------------------------------------------------------------------
+# --- included files ----------------------------------------------------------------------------------
 
 
 def included_section(path: Path, anchor: str) -> Section:
-    """The part of the page for a design (`notsodeep design --save`) or a training (`notsodeep train --json`).
+    """Render a design (`notsodeep design --save`) or a training (`notsodeep train --json`).
 
     Raises:
         InputError: if the file is neither of them.
@@ -137,12 +137,12 @@ def included_section(path: Path, anchor: str) -> Section:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}. {_NEEDED}") from None
+        raise InputError(f"{path} is not valid JSON: {error}. {_NEEDED}") from None
     if isinstance(content, dict) and content.get("format") == FORMAT:
         return Section(f"Design: {path.name}", (design_body(Design.from_json(text)),), anchor)
     if _is_training(content):
         return Section(f"Training: {path.name}", (training_body(content),), anchor)
-    raise InputError(f"{path} holds neither a design nor a training. {_NEEDED}")
+    raise InputError(f"{path} is neither a design nor a training. {_NEEDED}")
 
 
 def _is_training(content: Any) -> bool:
@@ -154,7 +154,7 @@ def _is_training(content: Any) -> bool:
 
 
 def design_body(design: Design) -> Markup:
-    """A design: the verdict in words, the activations, the layers, and the scalars wanted and reached."""
+    """Render a design: explanation, activations, layers, and target and reached scalars."""
     scalars = zip(design.residuals.items(), *design.scalar_columns(), strict=True)
     return render(
         "design.html",
@@ -162,14 +162,14 @@ def design_body(design: Design) -> Markup:
         figure=_drawn(design),
         layers=[(str(number), words) for number, words in enumerate(design.layer_words(), 1)],
         scalars=[
-            (name, f"{wanted:.9g}", f"{found:.9g}", f"{residual:.1e}")
-            for (name, residual), wanted, found in scalars
+            (name, f"{target:.9g}", f"{reached:.9g}", f"{residual:.1e}")
+            for (name, residual), target, reached in scalars
         ],
     )
 
 
 def _drawn(design: Design) -> str:
-    """The activations; nothing where matplotlib is not installed."""
+    """The figure of the activations; empty without matplotlib."""
     try:
         from notsodeep import figures
     except MissingExtraError:
@@ -180,7 +180,7 @@ def _drawn(design: Design) -> str:
 
 
 def training_body(rows: Sequence[dict[str, Any]]) -> Markup:
-    """Models that were trained alike: accuracy, agreement, times, memory."""
+    """Render a comparison of trained models: accuracy, agreement, times, memory."""
     shared = {
         name: shown(rows[0].get(name)) for name in ("data", "width", "train", "optimizer", "lr", "seeds")
     }

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import chromium, needs_chromium
+from chromium import ask, chromium, needs_chromium, show
 from socket_recorder import asked_for, foreign, recorded
 
 pytest.importorskip("streamlit")
 pytestmark = [needs_chromium, pytest.mark.slow]
 
-PATIENCE = 300.0  # seconds that a busy machine may take
+PATIENCE = 120.0  # seconds that a busy machine may take
 
 
 def free_port() -> int:
@@ -51,8 +51,7 @@ def server(addresses: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 @pytest.fixture(scope="module")
 def browser(server: tuple[Any, int]) -> Iterator[Any]:
     with chromium() as driver:
-        show(driver, 1300)
-        driver.get(f"http://localhost:{server[1]}")
+        show(driver, f"http://localhost:{server[1]}", width=1300)
         wait_for(lambda: is_whole(driver))
         yield driver
 
@@ -70,17 +69,6 @@ def answers(address: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def show(browser: Any, width: int, scheme: str = "light") -> None:
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
-
-
-def ask(browser: Any, expression: str) -> Any:
-    return browser.execute_script(f"return {expression}")
 
 
 def count(browser: Any, selector: str) -> int:
@@ -156,14 +144,6 @@ def complaints(browser: Any) -> list[str]:
     ]
 
 
-def test_it_listens_on_this_machine_only(server: tuple[Any, int]) -> None:
-    port = server[1]
-    found = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
-    others = [address for address in found if not address.startswith("127.") and ":" not in address]
-    assert answers("127.0.0.1", port)
-    assert [address for address in others if answers(address, port)] == []
-
-
 def test_the_page_loads_from_this_machine_alone_without_complaints(browser: Any) -> None:
     assert ask(browser, "document.title") == "notsodeep explorer"
     foreign = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
@@ -173,7 +153,7 @@ def test_the_page_loads_from_this_machine_alone_without_complaints(browser: Any)
     )
     assert len(images) == 3
     assert all(complete and width > 100 and len(alt) > 20 for complete, width, alt in images)
-    assert "Will the shallow twin do?" in ask(browser, "document.body.innerText")
+    assert "Can the twin replace the DEQ?" in ask(browser, "document.body.innerText")
     assert complaints(browser) == []
 
 
@@ -205,17 +185,17 @@ def test_controls_move_by_keyboard_and_views_open(browser: Any) -> None:
     choose(browser, "activation", "tanh")
     settles(browser, "--sigma-a2 0.21", "--activation tanh")
     open_view(browser, "How many samples?")
-    wait_for(lambda: count(browser, ".st-key-wanted") == 1 and is_quiet(browser))
+    wait_for(lambda: count(browser, ".st-key-target_accuracy") == 1 and is_quiet(browser))
     assert "How many samples do I need?" in ask(browser, "document.body.innerText")
-    open_view(browser, "Do I need it?")
+    open_view(browser, "Do I need the DEQ?")
     wait_for(lambda: is_whole(browser))
     assert complaints(browser) == []
 
 
-def test_a_hostile_formula_is_a_sentence_and_markup_stays_text(browser: Any) -> None:
+def test_a_hostile_formula_is_refused_and_markup_stays_text(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    choose(browser, "activation", "a formula")
+    choose(browser, "activation", "custom formula")
     wait_for(lambda: count(browser, ".st-key-expression input") == 1 and is_whole(browser))
     field = control(browser, "expression", "input")
     press(browser, field, Keys.CONTROL + "a")
@@ -228,30 +208,9 @@ def test_a_hostile_formula_is_a_sentence_and_markup_stays_text(browser: Any) -> 
     settles(browser, "tanh(2*x)")
 
 
-def test_the_stop_button_stops_a_race(browser: Any) -> None:
-    pytest.importorskip("torch")
-    from selenium.webdriver.common.keys import Keys
-
-    open_view(browser, "Races")
-    wait_for(lambda: count(browser, ".st-key-race_kind input") == 2 and is_quiet(browser))
-    # A trained DEQ against its students, for as long as there is: nothing that ends by itself while one looks.
-    press(browser, browser.find_elements("css selector", ".st-key-race_kind input")[0], Keys.ARROW_RIGHT)
-    press(browser, control(browser, "race_epochs", 'input[type="range"]'), Keys.END)
-    wait_for(lambda: "students" in ask(browser, "document.body.innerText") and is_quiet(browser))
-    press(browser, control(browser, "start_race", "button"), Keys.ENTER)
-    wait_for(lambda: count(browser, '[role="progressbar"]') == 1)
-    wait_for(lambda: bool(ask(browser, "!document.querySelector('.st-key-stop_race button').disabled")))
-    press(browser, control(browser, "stop_race", "button"), Keys.ENTER)
-    wait_for(lambda: "The race was stopped" in ask(browser, "document.body.innerText"))
-    wait_for(lambda: bool(ask(browser, "!document.querySelector('.st-key-start_race button').disabled")))
-    assert count(browser, '[data-testid="stException"]') == 0
-    assert complaints(browser) == []
-
-
-@pytest.mark.parametrize("width", [375, 768])
-def test_the_page_does_not_scroll_sideways(browser: Any, server: tuple[Any, int], width: int) -> None:
-    show(browser, width)
-    browser.get(f"http://localhost:{server[1]}")
+def test_the_page_fits_a_phone_and_the_dark_theme(browser: Any, server: tuple[Any, int]) -> None:
+    width = 375
+    show(browser, f"http://localhost:{server[1]}", width=width, scheme="dark")
     wait_for(lambda: ask(browser, "innerWidth") == width and is_whole(browser))
     main = "document.querySelector('[data-testid=\"stMain\"]')"
     assert ask(browser, "document.documentElement.scrollWidth") <= width
@@ -261,12 +220,6 @@ def test_the_page_does_not_scroll_sideways(browser: Any, server: tuple[Any, int]
         ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).length"
     )
     assert ask(browser, outside) == 0
-
-
-def test_the_dark_theme_is_dark_and_so_are_its_figures(browser: Any, server: tuple[Any, int]) -> None:
-    show(browser, 1300, "dark")
-    browser.get(f"http://localhost:{server[1]}")
-    wait_for(lambda: is_whole(browser))
     colour = ask(
         browser,
         "getComputedStyle(document.querySelector('.stApp')).backgroundColor.match(/\\d+/g).map(Number)",

@@ -1,4 +1,4 @@
-"""Files from a browser: matrices come through to the last bit, everything else gets a sentence."""
+"""Uploaded files: matrices are read to the last bit, everything else is refused with a message."""
 
 from __future__ import annotations
 
@@ -89,12 +89,9 @@ def test_equal_files_are_equal_choices_and_rows_cannot_be_changed():
     assert one == other
     assert hash(one) == hash(other)
     assert one != read("a.npy", npy(ROWS + 1))
+    assert read("../../etc/rows.csv", csv(ROWS)).name == "rows.csv"
     with pytest.raises(ValueError, match="read-only"):
         one.rows[0, 0] = 1.0
-
-
-def test_only_the_name_of_the_file_is_kept():
-    assert read("../../etc/rows.csv", csv(ROWS)).name == "rows.csv"
 
 
 class Bomb:
@@ -125,30 +122,21 @@ def with_cell(cell: str, row: int = 5) -> bytes:
 
 REFUSED = {
     "empty": ("a.csv", b"", "empty"),
-    "blank": ("a.csv", b" \n\n", "no rows"),
-    "another kind": ("a.xlsx", b"PK\x03\x04", "csv and .npy"),
-    "packed": ("a.npz", b"PK\x03\x04", "csv and .npy"),
-    "no ending": ("rows", csv(ROWS), "csv and .npy"),
+    "another kind": ("a.xlsx", b"PK\x03\x04", "csv or .npy"),
     "text": ("a.csv", with_cell("seven"), "Row 6, column 2.*'seven'.*label column 2"),
     "a missing cell": ("a.csv", with_cell(""), "an empty cell"),
     "NaN": ("a.csv", with_cell("nan"), "NaN or infinite entries in 1 of 25"),
-    "infinity": ("a.csv", with_cell("1e999"), "NaN or infinite"),
     "too large numbers": ("a.csv", with_cell("1e200"), "Scale the data down"),
-    "complex": ("a.csv", with_cell("1+2j"), "not a number"),
     "ragged rows": ("a.csv", csv(ROWS) + b"\n1,2", "has 2 cells"),
     "semicolons": ("a.csv", csv(ROWS).replace(b",", b";"), "semicolons"),
-    "tabs": ("a.csv", csv(ROWS).replace(b",", b"\t"), "tabs"),
     "one column": ("a.csv", csv(ROWS[:, :1]), "2 to"),
     "few rows": ("a.csv", csv(ROWS[:19]), "20 to"),
     "equal rows": ("a.csv", csv(np.ones((25, 3))), "All rows"),
     "UTF-16": ("a.csv", csv(ROWS).decode().encode("utf-16"), "UTF-8"),
     "bytes": ("a.csv", bytes(range(256)), "UTF-8"),
-    "null characters": ("a.csv", b"\x00" * 100, "no rows"),
     "markup": ("a.csv", b"<script>alert(1)</script>,2,3\n" + csv(ROWS), "Row 1, column 1"),
     "not an array": ("a.npy", b"1,2,3", "not a NPY file"),
-    "a zip of arrays": ("a.npy", b"PK\x03\x04" + b"0" * 100, "not a NPY file"),
     "a broken array": ("a.npy", npy(ROWS)[:-8], "does not fit its header"),
-    "a broken header": ("a.npy", npy(ROWS)[:20], "does not fit its header"),
     "code in the header": (
         "a.npy",
         b"\x93NUMPY\x01\x00" + (40).to_bytes(2, "little") + b"__import__('os').system('false')".ljust(40),
@@ -159,16 +147,13 @@ REFUSED = {
     "a pickle": ("a.npy", pickle.dumps(Bomb()), "not a NPY file"),
     "complex numbers": ("a.npy", npy(ROWS + 1j), "complex128"),
     "words": ("a.npy", npy(np.array([["a"] * 3] * 25)), "real numbers"),
-    "records": ("a.npy", npy(np.zeros(25, dtype=[("a", "f8")])), "real numbers"),
     "a vector": ("a.npy", npy(ROWS[:, 0]), r"shape \(25,\)"),
-    "no rows": ("a.npy", npy(np.zeros((0, 3))), "At least one sample"),
     "too many columns": ("a.npy", npy(np.zeros((20, 10_001), dtype="u1")), "10000 columns"),
-    "NaN in an array": ("a.npy", npy(np.where(ROWS > 1, np.nan, ROWS)), "NaN or infinite"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "content", "words"), REFUSED.values(), ids=list(REFUSED))
-def test_everything_else_is_refused_in_words(name, content, words):
+def test_everything_else_is_refused(name, content, words):
     with pytest.raises(InputError, match=words) as refusal:
         read(name, content)
     assert str(refusal.value)[0].isupper()

@@ -1,4 +1,4 @@
-"""Each formula of docs/errata.md: the printed one fails, ours holds, on one pair or on few samples."""
+"""The errata of docs/errata.md: each printed formula fails, and the correct one holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.gaussian import activation
 from notsodeep.kernels import tangent_kernel
 from notsodeep.models import DEQ, Explicit
+from notsodeep_lab.papers import errata_convergence as convergence
 from notsodeep_lab.papers import errata_formulas as errata
+from notsodeep_lab.papers import errata_tangent as tangent
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = errata.Size((100, 200), 1, (100, 200))
@@ -23,7 +25,7 @@ WRONG = 0.05
 
 
 def assert_decided(row: dict[str, Any]) -> None:
-    """Ours is the derivative of the exact kernel, the printed one is not."""
+    """The correct scalar is the derivative of the exact kernel, the printed one is not."""
     exact = row["of the exact kernel"]
     assert_close(row["right"], exact, Oracle.FINITE_DIFFERENCE, scale=1.0)
     assert abs(row["printed"] - exact) > WRONG * abs(exact) + WRONG / 100
@@ -35,12 +37,9 @@ def assert_decided(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "kernel", "printed", "scalar"),
     [
-        ("relu", "ck", "icml_alpha2_printed", "norm"),
         ("swish", "ck", "icml_alpha2_printed", "norm"),
-        ("tanh", "ntk_paper", "icml_kappa_printed", "diagonal"),
         ("relu", "ntk_paper", "icml_kappa_printed", "diagonal"),
         ("tanh", "ntk_paper", "icml_beta3_printed", "trace"),
-        ("relu", "ntk_paper", "icml_beta3_printed", "trace"),
     ],
 )
 def test_implicit_scalars(name: str, kernel: str, printed: str, scalar: str) -> None:
@@ -60,12 +59,6 @@ def test_implicit_scalars(name: str, kernel: str, printed: str, scalar: str) -> 
 def test_each_slip_in_the_explicit_recursion(reading: str, scalar: str) -> None:
     formula = errata.EXPLICIT_READINGS[reading]
     assert_decided(errata.scalar_row(errata.two_relu_layers(1.0), "ck", formula, scalar, scalar))
-
-
-def test_one_layer_does_not_show_the_slips() -> None:
-    layer = Explicit(["relu"]).centred(1.0)
-    found = errata.EXPLICIT_READINGS["as printed"](layer, 1.0)
-    assert_close(found.as_array(), coefficients(layer, 1.0).as_array(), Oracle.IDENTITY)
 
 
 def test_leaky_relu_layers_are_centred_at_the_scale_of_their_input() -> None:
@@ -92,7 +85,7 @@ def test_the_printed_equivalent_stalls_where_ours_falls() -> None:
 
 @pytest.mark.parametrize("kernel", ["ck_preactivations", "ntk_preactivations"])
 def test_the_identity_has_no_fourth_power(kernel: str) -> None:
-    sample = errata.Sample.draw(300, seed=0)
+    sample = errata.MixtureDraw.draw(300, seed=0)
     tau0 = sample.statistics.tau0
     model = errata.deq("relu")(tau0)
     formulas = {"printed": errata.with_fourth_power(kernel), "right": errata.right(kernel)}
@@ -106,13 +99,12 @@ def test_the_identity_has_no_fourth_power(kernel: str) -> None:
     assert abs(missing["printed"] - term) < 0.1 * term
 
 
-@pytest.mark.parametrize("name", ["tanh", "relu", "elu", "swish", "gelu", "softplus", "cos"])
-@pytest.mark.parametrize("sigma_a2", [0.1, 0.5])
+@pytest.mark.parametrize(("name", "sigma_a2"), [("tanh", 0.1), ("relu", 0.5), ("swish", 0.1), ("cos", 0.5)])
 def test_two_quadratic_layers_cannot_match(name: str, sigma_a2: float) -> None:
     assert errata.quadratic_ratio(DEQ(name, sigma_a2).centred(1.3), 1.3) < 2.0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_ratio_of_two_quadratic_layers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tau0, slopes, curvatures = 1.3, rng.normal(size=2), rng.normal(size=2)
@@ -124,12 +116,6 @@ def test_the_ratio_of_two_quadratic_layers(seed: int) -> None:
     found = errata.quadratic_ratio(Explicit(layers).centred(tau0), tau0)
     assert_close(found, 4.0 * (1.0 + quotient) / (2.0 + quotient), Oracle.QUADRATURE)
     assert 2.0 <= found < 4.0
-
-
-def test_the_second_derivative_has_a_mean() -> None:
-    relu, cosine, tanh = (row["E[φ''(ξ)]"] for row in errata.mean_curvatures())
-    assert_close([relu, cosine], [1 / np.sqrt(2 * np.pi), -np.exp(-0.5)], Oracle.CLOSED_FORM)
-    assert tanh == 0.0
 
 
 def test_the_variance_of_leaky_relu() -> None:
@@ -161,21 +147,21 @@ def test_the_input_needs_no_width() -> None:
 @pytest.mark.parametrize("c", [-0.7, 0.0, 0.4])
 def test_the_last_factor_of_the_double_sum(c: float) -> None:
     pair = np.array([[1.0, 0.0], [c, np.sqrt(1.0 - c**2)]])
-    exact = tangent_kernel(DEQ(errata.NORMALISED_RELU, 0.2), pair, of="preactivations")[0, 1]
-    assert_close(errata.double_sum(c, 0.2, 60, last_factor=False), exact, Oracle.QUADRATURE)
-    assert abs(errata.double_sum(c, 0.2, 60, last_factor=True)) < 0.25 * abs(exact)
+    exact = tangent_kernel(DEQ(tangent.NORMALISED_RELU, 0.2), pair, of="preactivations")[0, 1]
+    assert_close(tangent.double_sum(c, 0.2, 60, last_factor=False), exact, Oracle.QUADRATURE)
+    assert abs(tangent.double_sum(c, 0.2, 60, last_factor=True)) < 0.25 * abs(exact)
 
 
 @pytest.mark.slow
 def test_which_kernel_is_the_tangent_kernel_of_the_network() -> None:
-    network, *others = errata.tangent_reading(errata.Size((), 0, (200,)))[0]
+    network, *others = tangent.tangent_reading(errata.Size((), 0, (200,)))[0]
     values = [[value for value in row.values() if isinstance(value, float)] for row in (network, *others)]
     assert max(values[0]) < 0.1
     assert min(min(row) for row in values[1:]) > 0.25
 
 
 def test_the_slope_on_the_sphere_is_positive() -> None:
-    for row in errata.hld_slope(QUICK)[0]:
+    for row in tangent.hld_slope(QUICK)[0]:
         assert_decided(row)
         assert row["printed"] < 0.0 < row["right"]
 
@@ -185,24 +171,24 @@ def test_the_slope_on_the_sphere_is_positive() -> None:
 
 def test_the_gradient_of_lemma_2() -> None:
     column = "relative error of ∇_W Φ"
-    printed, transposed, right = (row[column] for row in errata.aistats_lemma2(QUICK)[0])
+    printed, transposed, right = (row[column] for row in convergence.aistats_lemma2(QUICK)[0])
     assert printed is None
     assert right < 1e-7 < 0.1 < transposed
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5])
 def test_the_cosines_of_lemma_3(depth: int) -> None:
-    row = errata.cosines(-0.6, 0.12, depth)
+    row = convergence.cosines(-0.6, 0.12, depth)
     exact = row["of the exact kernel"]
     assert_close(row["right"], exact, Oracle.QUADRATURE)
     assert abs(row["printed, K_ij below"] - exact) > 0.01
-    before = errata.cosines(-0.6, 0.12, depth - 1)["right"]
+    before = convergence.cosines(-0.6, 0.12, depth - 1)["right"]
     assert_close(row["printed, ρ^(l-1)"], before, Oracle.IDENTITY)
     assert abs(before - exact) > 1e-6
 
 
 def test_width_does_not_meet_the_third_inequality() -> None:
-    assumed, smaller = errata.INITIALISATIONS.values()
+    assumed, smaller = convergence.INITIALISATIONS.values()
     assert assumed.third_inequality(100) < assumed.limit() < 0.01
     assert smaller.third_inequality(400) > 1.0
 
@@ -213,19 +199,19 @@ def test_width_does_not_meet_the_third_inequality() -> None:
 @pytest.mark.parametrize("factor", [1.0, 2.5, 25.0])
 def test_the_printed_step_needs_twice_the_third_inequality(factor: float) -> None:
     # λ_0 ≤ ||Z||₂² ≤ c_a² ||X||_F²: the readout's part is at least λ_0.
-    proved, _ = errata.one_step(1.0, 4.0 * factor)
+    proved, _ = convergence.one_step(1.0, 4.0 * factor)
     assert proved == pytest.approx(1.0)
     for surplus in (1.0, 1.5, 1.9):
-        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
+        proved, printed = convergence.one_step(surplus, 4.0 * surplus * factor)
         assert proved > printed + 1e-6
     for surplus in (2.0, 3.0, 10.0):
-        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
+        proved, printed = convergence.one_step(surplus, 4.0 * surplus * factor)
         assert proved <= printed + 1e-12
 
 
 def test_the_document_has_a_table_for_every_erratum() -> None:
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-    for key in errata.MEASURES:
+    for key in errata.MEASURES | tangent.MEASURES | convergence.MEASURES:
         start, end = f"<!-- numbers: {key} -->", f"<!-- end: {key} -->"
         assert text.count(start) == text.count(end) == 1
         assert "|---|" in text.split(start)[1].split(end)[0]

