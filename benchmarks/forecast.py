@@ -205,7 +205,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     def pair(ours: Any, theirs: Any, form: str) -> str:
-        return f"{'never' if theirs is None else format(theirs, form)} / {'never' if ours is None else format(ours, form)}"
+        return " / ".join("never" if each is None else format(each, form) for each in (theirs, ours))
 
     shown = [
         {
@@ -214,7 +214,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             "settled, %": pair(100 * row["settled"], 100 * row["predicted_settled"], ".0f"),
             "steps to 1e-3": pair(row["steps_1e-03"], row["predicted_1e-03"], ".0f"),
             "steps to 1e-6": pair(row["steps_1e-06"], row["predicted_1e-06"], ".0f"),
-            "gradient error": "" if row["gradient"] is None else pair(row["gradient"], row["predicted_gradient"], ".3f"),
+            "gradient error": pair(row["gradient"], row["predicted_gradient"], ".3f") if row["gradient"] else "",
         }
         for row in rows
     ]  # fmt: skip

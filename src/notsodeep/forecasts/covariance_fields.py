@@ -91,7 +91,7 @@ class Fields:
     def expectations(self, left: Array, right: Array, covariance: Array) -> Array:
         """F of fields whose variables have variances `left` and `right`, (samples, positions)."""
         tiles = self._tiles(left.reshape(-1, 1), right.reshape(-1, 1), covariance.reshape(-1, 1, 1))
-        return tiles[0].reshape(covariance.shape)
+        return np.asarray(tiles[0].reshape(covariance.shape))
 
     def _tiles(self, left: Array, right: Array, covariance: Array) -> Array:
         """F and F' of tiles."""
@@ -232,7 +232,7 @@ class GraphFields(Fields):
         q = self.variances(self.equilibrium)
         slopes = self._tiles(q, q, self.equilibrium)[1]
         np.fill_diagonal(slopes[0], moment_at(derivative_second_moment, self.phi, q))
-        return slopes
+        return np.asarray(slopes)
 
 
 def fields_of(model: Any, X: Any) -> Fields:

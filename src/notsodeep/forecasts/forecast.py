@@ -12,8 +12,8 @@ from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
+from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.probability import settling_probability
-from notsodeep.forecasts.result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import Anderson, error_curve, residual_curve
 from notsodeep.validation import Array, as_count
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
-from notsodeep.forecasts.result import Forecast, GradientForecast
+from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
 from notsodeep.nets import EquilibriumNet, SolverOptions
 from notsodeep.nets.cell_analysis import CellProblem, adjoint_errors, leading_eigenvalues, relative_change
 from notsodeep.nets.fixed_point_solvers import solve

@@ -1,7 +1,7 @@
 """The probability that a network of finite width has an equilibrium, from a table of simulated networks.
 
-`python -m notsodeep_lab.papers.settling_table` makes the table: for four activations, rates from 0.7 to 1.1 and widths
-from 64 to 2048, how often the solver reached an equilibrium.
+The laboratory makes the table (`papers.settling_table`): for four activations, rates from 0.7 to 1.1 and widths from 64
+to 2048, how often the solver reached an equilibrium.
 """
 
 from __future__ import annotations

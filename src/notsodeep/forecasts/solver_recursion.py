@@ -107,7 +107,7 @@ class Anderson:
     def _products(self, weights: Array, others: Array) -> Array:
         """Fields ⟨Σ weights_i g_i, Σ others_ji g_i⟩ for several j, stacked."""
         onto = np.einsum("is,ijs...->js...", weights, self.gram)
-        return np.einsum("kjs,js...->ks...", others, onto)
+        return np.asarray(np.einsum("kjs,js...->ks...", others, onto))
 
     def _totals(self, weights: Array, others: Array) -> Array:
         """The same as numbers, summed over positions."""

@@ -71,7 +71,8 @@ def settled(name: str, sigma_a2: float, width: int, networks: int) -> tuple[int,
         )
         with torch.no_grad():
             net.preactivations(rows)
-        count += int((net.last_solve.residuals <= TOLERANCE).sum())
+        report = net.last_solve
+        count += 0 if report is None else int((report.residuals <= TOLERANCE).sum())
     return count, SAMPLES * networks
 
 

@@ -172,7 +172,8 @@ class Forecast(Shown):
         if self.probability is not None:
             arrays |= {"probability": self.probability, "probability_error": self.probability_error}
         words = {name: getattr(self, name) for name in ("source", "model", "width", "advice")}
-        return words | {key: np.where(np.isfinite(each), each, None).tolist() for key, each in arrays.items()}
+        lists = {key: np.where(np.isfinite(each), each, np.array(None)) for key, each in arrays.items()}
+        return words | {key: values.tolist() for key, values in lists.items()}
 
     def _facts(self) -> dict[str, Any]:
         settled = f"{int(np.sum(self.settles))} of {len(self.rate)}"
