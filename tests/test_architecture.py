@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("convergence",),
     ("operators", "estimators"),
     ("figures",),
+    ("forecasts",),
     ("learning",),
     ("distillation",),
     ("verdicts",),

@@ -13,6 +13,7 @@ from notsodeep.cli import (  # noqa: F401
     demo_command,
     design_command,
     distill_command,
+    forecast_command,
     kernel_command,
     predict_command,
     spectrum_command,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite, sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
+from notsodeep.models.rates import predicted_rate
 from notsodeep.nets.connections import Connection, DenseConnection
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 from notsodeep.nets.linear_maps import LinearMap
@@ -123,7 +125,9 @@ class _Equilibrium(torch.autograd.Function):
         h, report = solve(_Forward(settings.linear_map(recurrent), settings.phi, drive), settings.solver)
         if settings.on_solve is not None:
             settings.on_solve(report)
-        _check(report, "The equilibrium", settings.on_failure, settings.solver)
+        if not report.converged and settings.on_failure != "ignore":
+            predicted = _predicted(recurrent, drive, report, settings)
+            _check(report, "The equilibrium", settings.on_failure, settings.solver, predicted)
         return h
 
     @staticmethod
@@ -206,14 +210,27 @@ class _TangentSolve(_FirstOrder):
         return _vmapped(_TangentSolve, info.batch_size, in_dims, arguments)
 
 
-def _check(report: SolveReport, what: str, on_failure: str, options: SolverOptions) -> None:
+def _predicted(recurrent: Tensor, drive: Tensor, report: SolveReport, settings: EquilibriumSettings) -> str:
+    """What the theory of wide networks says about weights of this size, on the samples that did not converge."""
+    units, late = len(recurrent), ~(report.residuals <= report.tolerance)
+    sigma_a2 = float(settings.factor**2 * recurrent.double().square().sum()) / units**2
+    forcing = float(drive[late].double().square().mean())
+    if not isfinite(sigma_a2) or not isfinite(forcing) or forcing <= 0.0:
+        return ""
+    # The activation of the settings has the factor 1/√m.
+    return " " + predicted_rate(settings.phi.phi.scaled(sqrt(units)), sigma_a2, forcing)
+
+
+def _check(
+    report: SolveReport, what: str, on_failure: str, options: SolverOptions, predicted: str = ""
+) -> None:
     """Raise, warn or ignore, as `on_failure` says, where some samples did not converge."""
     if on_failure == "ignore" or report.converged:
         return
     growing = (
         f" A step of iteration multiplies the residual by {report.rate:.3g}." if report.rate >= 0 else ""
     )
-    problem = f"{what}: {report}.{growing}"
+    problem = f"{what}: {report}.{growing}{predicted}"
     others = "" if options.method == "auto" else "Use method='auto', which tries other methods. "
     remedy = (
         f"{others}Allow more max_steps (now {options.max_steps} in each stage) or a larger tolerance. A rate near or "

@@ -160,6 +160,11 @@ class EquilibriumNet(Net):
         with torch.autocast(rows.device.type, enabled=False):
             return equilibrium(self.recurrent, self._drive(rows), settings)
 
+    def cell(self, z: Tensor, X: Tensor) -> Tensor:
+        """One evaluation φ(σ_a A z + σ_b B x + σ_c b)/√m at any state z, (rows, layer_size); differentiable."""
+        linear = self._settings.linear_map(self.recurrent)
+        return self._settings.phi(linear.image(z) + self._drive(self._rows(X)))
+
     def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
         """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
         keep = partial(setattr, self, "last_adjoint")
