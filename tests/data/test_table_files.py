@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import notsodeep as nsd
 from notsodeep.data import open_table
 from notsodeep.data.table_files import open_labels, write_table
+from notsodeep.errors import InputError
 
 ROWS = np.random.default_rng(0).standard_normal((30, 8)) / np.sqrt(8)
 
@@ -213,3 +215,41 @@ def test_a_numbered_header_beside_a_named_column_is_one_only_if_the_name_is_no_l
     assert list(open_table("rows.csv", label_column="kind").labels) == ["a", "a"]
     Path("rows.csv").write_text("0,1,a\n5,6,a\n7,8,b\n", encoding="utf-8")
     assert list(open_table("rows.csv", label_column="3").labels) == ["a", "a", "b"]
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", [["a", None, "b"], [1.0, None, 2.0]])
+def test_a_parquet_file_has_rows_labels_and_no_index(kinds: list, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", exc_type=ImportError)
+
+    path = tmp_path / "rows.parquet"
+    columns = {"x": [1.0, 2.0, 3.0], "__index_level_0__": [7, 3, 5], "kind": kinds}
+    arrow.parquet.write_table(arrow.table(columns), path)
+    with pytest.raises(InputError, match=r"1 of 3 labels of .*rows\.parquet are missing: row 2"):
+        open_table(path, label_column="kind")
+    table = open_table(path, 1, label_column="kind")
+    assert table.rows.tolist() == [[1.0]]
+    assert table.labels is not None
+    assert table.labels.tolist() == kinds[:1]
+    assert "The index '__index_level_0__' was skipped." in table.note
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        open_table(path)
+
+
+def test_parquet_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="pip install pyarrow"):
+        open_table(tmp_path / "rows.parquet")
+
+
+def test_a_matrix_written_as_parquet_is_read_back(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    matrix = np.random.default_rng(0).standard_normal((4, 3))
+    write_table(tmp_path / "K.parquet", matrix)
+    np.testing.assert_array_equal(open_table(tmp_path / "K.parquet").rows, matrix)

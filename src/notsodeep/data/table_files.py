@@ -1,4 +1,4 @@
-"""Read samples and labels from a user's CSV, NPY and NPZ files, and write matrices.
+"""Read samples and labels from a user's CSV, NPY, NPZ and Parquet files, and write matrices.
 
 The files may come from anywhere: nothing is unpickled and nothing is executed.
 """
@@ -19,10 +19,10 @@ from notsodeep.errors import InputError
 from notsodeep.files import atomic_write
 from notsodeep.validation import Array, as_rows
 
-EXTENSIONS = (".csv", ".npy", ".npz")
+EXTENSIONS = (".csv", ".npy", ".npz", ".parquet")
 _NPY = b"\x93NUMPY"
 _LONGEST_CELL = 40  # characters of a cell that a message repeats
-_INDEX_NAMES = ("", "Unnamed: 0")  # what pandas calls the index of a table
+_INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls the index of a table
 _MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT", "NA", "N/A", "null", "NULL")  # how tables write nothing
 
 
@@ -60,7 +60,7 @@ def open_table(source: str | Path, n: int | None = None, label_column: str | Non
     """Read samples and labels from a file.
 
     Args:
-        source: path of a .csv, .npy or .npz file. rows.npz:X names an array of an NPZ file; without a name it is the
+        source: path of a .csv, .npy, .npz or .parquet file. rows.npz:X names an array of an NPZ file; without a name it is the
             only array, or the one called X.
         n: number of rows to read, from the start of the file; all if None.
         label_column: the column that holds labels: its name, or its number counted from 1 (-1 is the last one); for an
@@ -90,6 +90,8 @@ def read_table(
         table = _csv_table(file, name, label_column)
     elif extension == ".npy":
         table = _npy_table(file, name, label_column)
+    elif extension == ".parquet":
+        table = _parquet_table(file, name, label_column)
     else:
         table = _npz_table(file, name, label_column, member)
     rows, labels, note = table.rows, table.labels, table.note
@@ -143,13 +145,17 @@ def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDA
 
 
 def write_table(path: Path, matrix: Array) -> None:
-    """Write a matrix in the format of the extension: .csv, .npy or .npz (as the array K)."""
+    """Write a matrix in the format of the extension: .csv, .npy, .npz (as the array K) or .parquet."""
     check_extension(path)
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".csv":
             np.savetxt(temporary, matrix, delimiter=",", fmt="%.17g")
         elif path.suffix.lower() == ".npy":
             np.save(temporary, matrix, allow_pickle=False)
+        elif path.suffix.lower() == ".parquet":
+            arrow = _arrow()
+            columns = {str(number): column for number, column in enumerate(matrix.T)}
+            arrow.parquet.write_table(arrow.table(columns), temporary)
         else:
             np.savez(temporary, K=matrix)
 
@@ -160,6 +166,8 @@ def check_extension(path: Path) -> None:
         raise InputError(
             f"Unsupported extension {path.suffix or '(none)'} of {path}; expected one of {', '.join(EXTENSIONS)}."
         )
+    if path.suffix.lower() == ".parquet":
+        _arrow()
 
 
 # --- NPY and NPZ ----------------------------------------------------------------------------------------------------
@@ -223,6 +231,48 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
     # As for NPY files: damage has no common type.
     except Exception as error:
         raise _unreadable(name, error) from None
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            f"Parquet files need the package pyarrow (pip install pyarrow): {str(error).rstrip('.')}. "
+            "Or use .csv or .npy."
+        ) from None
+    return pyarrow
+
+
+def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
+    arrow = _arrow()
+    try:
+        content = arrow.parquet.read_table(arrow.BufferReader(file.read()))
+    # As for NPY files: damage has no common type.
+    except Exception as error:
+        raise InputError(f"The file {name} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
+    names = list(content.column_names)
+    label = None if label_column is None else _column(label_column, names, len(names), name)
+    columns = [np.asarray(content.column(index).to_numpy()) for index in range(len(names))]
+    features = [index for index in range(len(names)) if index != label]
+    for index in features:
+        if columns[index].dtype.kind not in "biuf":
+            raise InputError(
+                f"The column {names[index]!r} of {name} holds {columns[index].dtype}, not numbers. If it holds labels, "
+                f"use --label-column {names[index]!r}; otherwise remove it."
+            )
+    # pandas stores the index of a table as a column, usually the last one.
+    skipped = [i for i in features if names[i] in _INDEX_NAMES and columns[i].dtype.kind in "iu"]
+    skipped = [i for i in skipped if len(set(columns[i])) == len(content)]
+    rows = [columns[i].astype(np.float64) for i in features if i not in skipped]
+    if not rows:
+        raise InputError(f"The file {name} has no columns of numbers.")
+    note = f"The index {names[skipped[0]]!r} was skipped." if skipped else ""
+    return TableData(np.column_stack(rows), None if label is None else columns[label], note)
 
 
 # --- CSV ------------------------------------------------------------------------------------------------------------
