@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("convergence",),
     ("operators", "estimators"),
     ("figures",),
+    ("forecasts",),
     ("learning",),
     ("distillation",),
     ("verdicts",),
@@ -77,7 +78,6 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "jinja2": frozenset({"lab/report", "lab/explorer"}),
     "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
-    "pyarrow": frozenset({"data"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.

@@ -20,7 +20,7 @@ RUN = CliRunner()
 
 
 def test_a_verdict_in_words_and_as_json() -> None:
-    arguments = ["verdict", "--data", "digits", "--samples", "250", "--sigma-a2", "0.1"]
+    arguments = ["verdict", "--data", "digits", "--n", "250", "--sigma-a2", "0.1"]
     shown = RUN.invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.output.split())

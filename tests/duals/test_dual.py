@@ -25,7 +25,7 @@ CASES = [
 def tiles(
     name: str, logs: tuple[float, float], seed: int = 0
 ) -> tuple[Dual, np.ndarray, np.ndarray, np.ndarray]:
-    """An engine, variances of rows and columns (2, n), and covariances of which half are nearly ±1."""
+    """An engine, variances of rows and columns (2, n), and covariances, half of them nearly ±1."""
     generator = np.random.default_rng(seed)
     q, p = (np.exp(generator.uniform(*logs, (2, count))) for count in (9, WIDTH + 6))
     rho = generator.uniform(-1.0, 1.0, (2, 9, WIDTH + 6))

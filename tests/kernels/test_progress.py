@@ -24,29 +24,13 @@ def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatc
     monkeypatch.setattr(tiles, "threads", lambda: threads)
     seen: list[tuple[int, int, str]] = []
     found = compute(DEQ, X, progress=lambda done, total, news: seen.append((done, total, news())))
-    # Three by three tiles, of which the lower half is computed.
+    # Three by three tiles; the lower half is computed.
     assert [done for done, _, _ in seen] == list(range(7))
     assert {total for _, total, _ in seen} == {6}
     np.testing.assert_array_equal(found, compute(DEQ, X))
     seen.clear()
     compute(DEQ, X, X[:300], progress=lambda done, total, news: seen.append((done, total, news())))
     assert [done for done, _, _ in seen] == list(range(7))
-
-
-@pytest.mark.parametrize("compute", FUNCTIONS)
-def test_true_is_a_bar(compute: Callable[..., Any], monkeypatch) -> None:
-    shown: list[int] = []
-
-    @contextmanager
-    def bar(title: str) -> Iterator[progress.Report]:
-        assert title
-        yield lambda done, total, news: shown.append(done)
-
-    monkeypatch.setattr(progress, "progress_bar", bar)
-    compute(DEQ, X, progress=False)
-    assert shown == []
-    compute(DEQ, X, progress=True)
-    assert shown == list(range(7))
 
 
 @pytest.mark.parametrize(

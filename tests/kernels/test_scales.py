@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import oracles
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracles import ALL, Reference
 from sklearn import datasets
 from tolerances import Oracle, tolerance
@@ -94,18 +92,6 @@ def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", ["tanh", "elu", "hard_tanh"])
-def test_norms_over_six_decades_and_a_zero_row(label: str) -> None:
-    """Groups of norms have a table for every two; a zero row belongs to none."""
-    phi, X = oracles.reference(label), rows_of(1.0)
-    X *= np.geomspace(1e-3, 1e3, len(X))[:, None]
-    X[5] = 0.0
-    assert max(errors(phi, 0.2, X, [0, 7, 13])) <= RELATIVE
-    ntk = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X)
-    np.testing.assert_array_equal(ntk[5], np.zeros(len(X)))
-
-
-@pytest.mark.slow
 def test_a_row_without_signal_under_an_activation_that_does_not_vanish() -> None:
     """φ(0) ≠ 0: F = φ(0) E[φ(v)], whatever the table says."""
     X = rows_of(30.0)
@@ -145,26 +131,7 @@ def test_blocks_and_depths_agree(label: str) -> None:
         assert np.max(np.abs(deep - whole) / size) <= RELATIVE
 
 
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None)
-@given(
-    st.sampled_from(("tanh", "gelu", "hard_tanh", "softsign", "sigmoid")),
-    st.sampled_from((0.1, 3.0, 100.0)),
-    st.integers(0, 1000),
-)
-def test_tabulated_kernels_are_symmetric_positive_and_do_not_depend_on_order(
-    label: str, scale: float, seed: int
-) -> None:
-    X, model = rows_of(scale, seed=seed), nsd.DEQ(made(oracles.reference(label)), 0.3)
-    kernel = nsd.tangent_kernel(model, X)
-    np.testing.assert_array_equal(kernel, kernel.T)
-    assert np.linalg.eigvalsh(kernel)[0] >= -RELATIVE * np.trace(kernel)
-    order = np.random.default_rng(seed).permutation(len(X))
-    turned = nsd.tangent_kernel(model, X[order])
-    assert np.max(np.abs(turned - kernel[np.ix_(order, order)])) <= RELATIVE * np.max(kernel)
-
-
-@pytest.mark.parametrize("label", ["gelu", "softsign"])
+@pytest.mark.parametrize("label", ["swish", "softsign"])
 @pytest.mark.parametrize("columns", [(2.0, 5.0), (8.0, 11.0)])
 def test_the_stated_error_of_a_table_holds_between_its_nodes(
     label: str, columns: tuple[float, float]

@@ -149,27 +149,3 @@ def test_on_disk_and_resumed(model: Any, many: np.ndarray, tmp_path: Path) -> No
     assert_close(np.asarray(stored), expected, Oracle.QUADRATURE)
     with pytest.raises(nsd.InputError):
         nsd.tangent_kernel(nsd.ConvDEQ("relu", 0.2), many, out=tmp_path / "T.zarr", block=16)
-
-
-@pytest.mark.slow
-def test_threads_of_dask(many: np.ndarray) -> None:
-    model = nsd.ConvDEQ("tanh", 0.3)
-    found = nsd.conjugate_kernel(model, many, client="threads", block=16)
-    assert_close(found, nsd.conjugate_kernel(model, many), Oracle.QUADRATURE)
-
-
-def test_progress_in_memory(many: np.ndarray) -> None:
-    seen: list[tuple[int, int]] = []
-    nsd.conjugate_kernel(
-        nsd.ConvDEQ("relu"), many, progress=lambda done, total, news: seen.append((done, total))
-    )
-    total = seen[0][1]
-    assert total >= 4
-    assert [done for done, _ in seen] == list(range(total + 1))
-
-
-def test_as_an_operator(many: np.ndarray) -> None:
-    model = nsd.ConvDEQ("relu", 0.3)
-    operator = nsd.KernelOperator.of(model, many, kernel="ntk", block=16)
-    vector = np.random.default_rng(1).standard_normal(len(many))
-    assert_close(operator @ vector, nsd.tangent_kernel(model, many) @ vector, Oracle.QUADRATURE)

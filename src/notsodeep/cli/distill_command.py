@@ -34,7 +34,7 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 
 @app.command()
-@options.takes_data("digits", n=None, after_weights=True)
+@options.takes_data("digits", after_weights=True)
 def distill(
     data: Data,
     weights: Annotated[

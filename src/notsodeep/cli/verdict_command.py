@@ -22,7 +22,7 @@ _EXIT = {"replace": 0, "keep": 3, "unsure": 4}
 
 
 @app.command()
-@options.takes_data("digits", n=None, after_weights=True)
+@options.takes_data("digits", after_weights=True)
 def verdict(
     data: Data,
     weights: Annotated[

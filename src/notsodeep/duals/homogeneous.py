@@ -43,11 +43,11 @@ def homogeneous_tiles(  # type: ignore[no-untyped-def]
                 for j in range(WIDTH):
                     y = 1.0 - abs(rho[j])
                     odd[j] = np.copysign(quarter - np.sqrt(y) * arccos_over_root(y), rho[j])
-                found, risen, scale = value[t, i, begin:end], slope[t, i, begin:end], bent * own[t, i]
+                values, slopes, scale = value[t, i, begin:end], slope[t, i, begin:end], bent * own[t, i]
                 for j in range(width):
-                    found[j] = scale * right[j] * even[j] + linear * entry[j]
+                    values[j] = scale * right[j] * even[j] + linear * entry[j]
                 for j in range(width):
-                    risen[j] = linear + bent * odd[j]
+                    slopes[j] = linear + bent * odd[j]
                 if bends:
                     bowed, factors = bend[t, i, begin:end], inverse_right[t, strip, 0]
                     for j in range(width):

@@ -8,34 +8,26 @@ themselves, carried through the equation to first order, and F' taken from its e
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy import special
 
-from notsodeep.duals.dual import Side
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import Pieces, segment_moments
 from notsodeep.validation import Array
 
 
-class Equation(Protocol):
-    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant."""
+@dataclass(frozen=True)
+class PairEquation:
+    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant, docs/theory.md (3.5); feedback 0 is a plain layer."""
 
-    @property
-    def feedback(self) -> float:
-        """Factor of F."""
-
-    @property
-    def gain(self) -> float:
-        """Factor of the entries of the Gram matrix."""
-
-    @property
-    def constant(self) -> float:
-        """What is added to all pairs."""
+    feedback: float = 0.0
+    gain: float = 1.0
+    constant: float = 0.0
 
 
 # The expansion leaves an error of about the square of the angle: 1 - ρ = 1e-11.  Above it rounding is harmless.
@@ -79,7 +71,7 @@ class NearPairs:
     def correct(
         self,
         phi: Activation,
-        equation: Equation,
+        equation: PairEquation,
         left: Side,
         right: Side,
         slope: Array,
@@ -102,7 +94,7 @@ class NearPairs:
         # Nothing but the product of the scales enters: parallel rows of different length count as well.
         keeps_angles = shape.is_homogeneous and not phi.offset and not equation.constant
         if pieces is None:
-            # Only here for its distances, of which the first order is enough where they are small: parallel rows of
+            # Only here for its distances, whose first order is enough where they are small: parallel rows of
             # different norms are parallel no longer.
             near = self.distance <= APART * left.root[0, self.i] * right.root[0, self.j]
             self.keep(near)
@@ -209,9 +201,9 @@ def any_close(c, left, right, lower):  # type: ignore[no-untyped-def]
     for i in range(rows):
         if lower:
             columns = i
-        found = 0
+        close = 0
         for j in range(columns):
-            found += abs(c[i, j]) >= left[i] * right[j]
-        if found > 0:
+            close += abs(c[i, j]) >= left[i] * right[j]
+        if close > 0:
             return True
     return False

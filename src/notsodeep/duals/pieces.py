@@ -1,7 +1,7 @@
 """Activations made of straight pieces, such as hard tanh: a closed form, docs/theory.md (10.14) to (10.16).
 
 F' is a sum over two kinks of probabilities that both variables are beyond their kink: of wedges under the Gaussian,
-each of which is two of Owen's functions T(h, a), one for each side.  With h, the kink over its own scale, known for a
+each the sum of two of Owen's functions T(h, a), one for each side.  With h, the kink over its own scale, known for a
 row or column, T is a function of one number: an odd Chebyshev sum whose coefficients are computed once.
 """
 
@@ -24,6 +24,7 @@ from notsodeep.duals.strips import (
     fill,
     logarithm,
     packed,
+    put_strip,
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
@@ -38,7 +39,9 @@ ALLOWED = 2e-15
 # Nodes from which the coefficients of T come, and the scale beyond which its coordinate is linear.
 NODES, STRAIGHT = 256, 3.0
 # Features: the scale, M_0 and M_1; for each size of a kink h, Φ̄(h), its density, 1/c and 1/asinh(REACH/c), then T.
-COMMON, FOR_KINK = 3, 5
+COMMON = 3
+# Buffers of a strip that the sum over kinks reads.
+BEYOND, TAIL, HEIGHT = 2, 3, 4
 # Mills' ratio: (1 + x) R(x) is a polynomial in (x - MIDDLE)/(x + MIDDLE), right to 4e-15 up to FAR.
 MIDDLE, FAR = 5.3, 40.0
 ERROR = 1e-13
@@ -80,9 +83,9 @@ class StraightPieces:
         for one, i, size in zip(jumps, number, knots, strict=True):
             for other, j, second in zip(jumps, number, knots, strict=True):
                 self.products[int(size * second < 0.0), i, j] += one * other
-        # Two terms at a time.
+        # Four terms at a time.
         needed = max(int(_counts(_owen_series(self._positions(size, inner))).max()) for size in self.sizes)
-        self.terms = min(needed + 4 + needed % 2, NODES // 2)
+        self.terms = min(4 * -(-(needed + 4) // 4), NODES // 2)
 
     def _positions(self, size: float, variances: Array) -> Array:
         """A kink over the scale; the sum of a kink at zero is not needed."""
@@ -122,12 +125,27 @@ class StraightPieces:
         return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
 
     def tiles(  # type: ignore[no-untyped-def]
-        self, covariance, inverse, left, reach, inverse_right, right, reach_right, todo, value, slope, bend
+        self,
+        covariance,
+        inverse,
+        left,
+        reach,
+        inverse_right,
+        right,
+        reach_right,
+        todo,
+        rough,
+        value,
+        slope,
+        bend,
     ) -> None:
-        """Write the pairs beyond |ρ| = reach · reach' in the strips that `todo` names."""
+        """Write the pairs that `todo` (stack, rows, strips) names: ALL of a strip, or those beyond reach · reach'."""
         products = (self.phi.gain * self.phi.amplitude) ** 2 * self.products
         # In the value the scale carries the amplitude, and the kinks are in units of the bare shape.
         ratio, zero = 1.0 / (self.phi.gain * self.phi.amplitude) ** 2, bool(self.sizes[0] == 0.0)
+        if rough:
+            # The coefficients of T fall like a geometric series: half of the terms leave the root of the error.
+            left, right = ((features, (counts + 1) // 2) for features, counts in (left, right))
         _tiles(
             covariance, inverse, *left, reach, inverse_right, *right, reach_right, products, ratio, zero, todo,
             bend.size > 0, value, slope, bend,
@@ -189,7 +207,7 @@ def _mills(x):  # type: ignore[no-untyped-def]
 
 
 @njit(**INLINE)
-def _owen(b, rows, first, count, work, bits, z, twice, later, latest, found):  # type: ignore[no-untyped-def]
+def _owen(b, rows, first, count, work, bits, z, twice, later, latest, result):  # type: ignore[no-untyped-def]
     """T(h, b/h) of a strip: `rows` from `first` on has h …, 1/c, 1/asinh(REACH/c) and the coefficients."""
     inverse, shrink = rows[first + 3], rows[first + 4]
     for j in range(WIDTH):
@@ -202,38 +220,90 @@ def _owen(b, rows, first, count, work, bits, z, twice, later, latest, found):  #
         twice[j] = 4.0 * z[j] * z[j] - 2.0
     fill(later, 0.0)
     fill(latest, 0.0)
-    top = first + 4 + count + count % 2
-    for k in range(top, first + 4, -2):
-        one, two = rows[k], rows[k - 1]
+    flat = rows.reshape(-1)
+    for k in range(first + 5 + 4 * ((count - 1) // 4), first + 4, -4):
+        series = flat[k * WIDTH : (k + 4) * WIDTH]
         for j in range(WIDTH):
-            latest[j] = one[j] + twice[j] * later[j] - latest[j]
-        for j in range(WIDTH):
-            later[j] = two[j] + twice[j] * latest[j] - later[j]
+            x, one, two = twice[j], later[j], latest[j]
+            two = series[j + 3 * WIDTH] + x * one - two
+            one = series[j + 2 * WIDTH] + x * two - one
+            two = series[j + WIDTH] + x * one - two
+            later[j] = series[j] + x * two - one
+            latest[j] = two
     for j in range(WIDTH):
-        found[j] = np.copysign(1.0, b[j]) * z[j] * (later[j] - latest[j])
+        result[j] = np.copysign(1.0, b[j]) * z[j] * (later[j] - latest[j])
 
 
 @njit(**INLINE)
-def _at_zero(rho, sine, beyond, gain):  # type: ignore[no-untyped-def]
-    """Both kinks at zero, (3.20): X = arcsin(ρ)/2π and Y, its integral."""
+def _at_zero(rho, sine, beyond, tail, height):  # type: ignore[no-untyped-def]
+    """The same as `_wedge` for two kinks at zero, (3.20): X = arcsin(ρ)/2π and Y, its integral."""
     for j in range(WIDTH):
         y = 1.0 - abs(rho[j])
         angle = np.copysign(0.5 * np.pi - np.sqrt(y) * arccos_over_root(y), rho[j])
         beyond[j] = angle * (0.5 / np.pi)
-        gain[j] = (rho[j] * angle + sine[j] - 1.0) * (0.5 / np.pi)
+        tail[j] = (rho[j] * angle + sine[j] - 1.0) * (0.5 / np.pi)
+    fill(height, 0.5 / np.pi)
+
+
+@njit(**OPTIONS)
+def _wedge(rho, sign, left, own, right, other, one, two, zero_left, zero_right, buffers):  # type: ignore[no-untyped-def]
+    """X, Y and the density of one kink of u with one of v, in the buffers BEYOND, TAIL and HEIGHT.
+
+    X is the probability that both variables are beyond their kinks less that of independent ones, Y its integral.
+    The features of the kinks begin at `one` and `two`; `zero_left` and `zero_right` say which of them is at zero.
+    """
+    sine, over, beyond, tail, height = buffers[0], buffers[1], buffers[BEYOND], buffers[TAIL], buffers[HEIGHT]
+    a, b, upper, lower, work, z, twice, later, latest = (
+        buffers[5], buffers[6], buffers[7], buffers[8], buffers[9], buffers[10], buffers[11], buffers[12], buffers[13],
+    )  # fmt: skip
+    bits, height_bits = work.view(np.int64), height.view(np.int64)
+    h, k = left[one], right[two]
+    # β - ρα and α - ρβ, with all digits where both kinks and both variables are nearly the same.
+    for j in range(WIDTH):
+        b[j] = (k[j] - h[j] + h[j] * (1.0 - sign * rho[j])) * over[j]
+    for j in range(WIDTH):
+        a[j] = (h[j] - k[j] + k[j] * (1.0 - sign * rho[j])) * over[j]
+    for j in range(WIDTH):
+        work[j] = max(-0.5 * (h[j] * h[j] + b[j] * b[j]), -700.0)
+    exponential(work, height, height_bits)
+    for j in range(WIDTH):
+        height[j] = height[j] * (0.5 / np.pi) if max(h[j], k[j]) < REACH else 0.0
+    # A kink at zero: T(0, ±∞) = ±1/4.
+    if zero_left:
+        fill(upper, 0.25)
+    else:
+        _owen(b, left, one, own, work, bits, z, twice, later, latest, upper)
+    if zero_right:
+        fill(lower, 0.25)
+    else:
+        _owen(a, right, two, other, work, bits, z, twice, later, latest, lower)
+    chance, chances, bell, bells = left[one + 1], right[two + 1], left[one + 2], right[two + 2]
+    for j in range(WIDTH):
+        beyond[j] = 0.5 * (chance[j] + chances[j]) - upper[j] - lower[j] - chance[j] * chances[j]
+    for j in range(WIDTH):
+        beyond[j] = beyond[j] if max(h[j], k[j]) < REACH else 0.0
+    # φ(α)(Φ̄(b) - Φ̄(β)) and the other way round.
+    for j in range(WIDTH):
+        part = height[j] * _mills(min(abs(b[j]), FAR))
+        tail[j] = k[j] * ((part if b[j] >= 0.0 else bell[j] - part) - bell[j] * chances[j])
+    for j in range(WIDTH):
+        part = height[j] * _mills(min(abs(a[j]), FAR))
+        tail[j] += h[j] * ((part if a[j] >= 0.0 else bells[j] - part) - bells[j] * chance[j])
+    for j in range(WIDTH):
+        tail[j] = sine[j] * height[j] - bell[j] * bells[j] - tail[j]
+    for j in range(WIDTH):
+        tail[j] += (sign * rho[j] + h[j] * k[j]) * beyond[j]
 
 
 @njit(**OPTIONS)
 def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, slope, bend):  # type: ignore[no-untyped-def]
-    """F, F' and dF'/dρ of a strip; `left` and `right` (features, WIDTH), of which T needs `own` and `other` terms.
+    """F, F' and dF'/dρ of a strip; `left` and `right` (features, WIDTH); T needs `own` and `other` terms of them.
 
     `zero` says that the first of the kinks is at zero.
     """
-    sine, over, a, b, height, beyond, tail, upper, lower, work, z, twice, later, latest, sums = (
-        buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5], buffers[6], buffers[7], buffers[8],
-        buffers[9], buffers[10], buffers[11], buffers[12], buffers[13], buffers[14],
+    sine, over, beyond, tail, height, sums = (
+        buffers[0], buffers[1], buffers[BEYOND], buffers[TAIL], buffers[HEIGHT], buffers[14],
     )  # fmt: skip
-    bits, height_bits = work.view(np.int64), height.view(np.int64)
     block = (len(left) - COMMON) // products.shape[1]
     for j in range(WIDTH):
         y = 1.0 - abs(rho[j])
@@ -249,65 +319,27 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
                 weight = products[side, first, second]
                 if weight == 0.0:
                     continue
-                one, two = COMMON + first * block, COMMON + second * block
-                if zero and first == 0 and second == 0:
-                    _at_zero(rho, sine, beyond, tail)
-                    for j in range(WIDTH):
-                        slope[j] += weight * beyond[j]
-                        sums[j] += weight * tail[j]
-                        bend[j] += weight * (0.5 / np.pi) * over[j]
-                    continue
-                h, k = left[one], right[two]
-                # β - ρα and α - ρβ, with all digits where both kinks and both variables are nearly the same.
-                for j in range(WIDTH):
-                    b[j] = (k[j] - h[j] + h[j] * (1.0 - sign * rho[j])) * over[j]
-                for j in range(WIDTH):
-                    a[j] = (h[j] - k[j] + k[j] * (1.0 - sign * rho[j])) * over[j]
-                for j in range(WIDTH):
-                    work[j] = max(-0.5 * (h[j] * h[j] + b[j] * b[j]), -700.0)
-                exponential(work, height, height_bits)
-                for j in range(WIDTH):
-                    height[j] = height[j] * (0.5 / np.pi) if max(h[j], k[j]) < REACH else 0.0
-                # A kink at zero: T(0, ±∞) = ±1/4.
-                if zero and first == 0:
-                    fill(upper, 0.25)
+                zero_left, zero_right = zero and first == 0, zero and second == 0
+                if zero_left and zero_right:
+                    _at_zero(rho, sine, beyond, tail, height)
                 else:
-                    _owen(b, left, one, own, work, bits, z, twice, later, latest, upper)
-                if zero and second == 0:
-                    fill(lower, 0.25)
-                else:
-                    _owen(a, right, two, other, work, bits, z, twice, later, latest, lower)
-                chance, chances = left[one + 1], right[two + 1]
-                for j in range(WIDTH):
-                    beyond[j] = 0.5 * (chance[j] + chances[j]) - upper[j] - lower[j] - chance[j] * chances[j]
-                for j in range(WIDTH):
-                    beyond[j] = beyond[j] if max(h[j], k[j]) < REACH else 0.0
+                    _wedge(
+                        rho, sign, left, own, right, other, COMMON + first * block, COMMON + second * block,
+                        zero_left, zero_right, buffers,
+                    )  # fmt: skip
                 for j in range(WIDTH):
                     slope[j] += sign * weight * beyond[j]
                 for j in range(WIDTH):
                     bend[j] += weight * height[j] * over[j]
-                # φ(α)(Φ̄(b) - Φ̄(β)) and the other way round.
-                bell, bells = left[one + 2], right[two + 2]
-                for j in range(WIDTH):
-                    part = height[j] * _mills(min(abs(b[j]), FAR))
-                    tail[j] = k[j] * ((part if b[j] >= 0.0 else bell[j] - part) - bell[j] * chances[j])
-                for j in range(WIDTH):
-                    part = height[j] * _mills(min(abs(a[j]), FAR))
-                    tail[j] += h[j] * ((part if a[j] >= 0.0 else bells[j] - part) - bells[j] * chance[j])
-                for j in range(WIDTH):
-                    tail[j] = sine[j] * height[j] - bell[j] * bells[j] - tail[j]
-                for j in range(WIDTH):
-                    tail[j] += (sign * rho[j] + h[j] * k[j]) * beyond[j]
                 for j in range(WIDTH):
                     sums[j] += weight * tail[j]
-    scale, scales, rise, rises = left[0], right[0], left[2], right[2]
+    scale, scales, mean, means, rise, rises = left[0], right[0], left[1], right[1], left[2], right[2]
     for j in range(WIDTH):
         slope[j] += rise[j] * rises[j]
     for j in range(WIDTH):
         sums[j] += rho[j] * rise[j] * rises[j]
     for j in range(WIDTH):
         whole[j] = ratio * scale[j] * scales[j] * sums[j]
-    mean, means = left[1], right[1]
     for j in range(WIDTH):
         whole[j] += mean[j] * means[j]
 
@@ -317,9 +349,10 @@ def _tiles(  # type: ignore[no-untyped-def]
     covariance, inverse, left, own, reach, inverse_right, right, other, reach_right, products, ratio, zero, todo, bends,
     value, slope, bend,
 ):  # fmt: skip
-    """F, F' and dF'/dc of pairs in the strips that `todo` (stack, rows, strips) names."""
-    rho, whole, risen, bent, buffers = (
+    """F, F' and dF'/dc of the pairs that `todo` (stack, rows, strips) names."""
+    rho, whole, risen, bent, buffers, members = (
         np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones((15, WIDTH)),
+        np.ones(WIDTH, dtype=np.bool_),
     )  # fmt: skip
     stack, rows, columns = covariance.shape
     spread = np.empty((left.shape[2], WIDTH))
@@ -341,12 +374,14 @@ def _tiles(  # type: ignore[no-untyped-def]
                     rho, spread, own[t, i], right[t, strip], other[t, strip], products, ratio, zero, buffers,
                     whole, risen, bent,
                 )  # fmt: skip
-                for j in range(width):
-                    if abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]:
-                        value[t, i, begin + j] = whole[j]
-                        slope[t, i, begin + j] = risen[j]
-                        if bends:
-                            bend[t, i, begin + j] = bent[j] * inverse[t, i] * others[j]
+                for j in range(WIDTH):
+                    bent[j] *= inverse[t, i] * others[j]
+                end = begin + width
+                put_strip(
+                    whole, risen, bent, rho, todo[t, i, strip], reach[t, i],
+                    reach_right[t, begin:end], members, bends, value[t, i, begin:end], slope[t, i, begin:end],
+                    bend[t, i, begin:end] if bends else rho,
+                )  # fmt: skip
 
 
 __all__ = ["ERROR", "WIDE", "StraightPieces"]

@@ -6,12 +6,12 @@ variance; that of F' likewise with Σ k a_k².  Each strip of pairs takes the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.strips import OPTIONS, WIDTH, correlations, fill, packed
+from notsodeep.duals.strips import ALL, OPTIONS, SOME, WIDTH, correlations, fill, packed
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
@@ -41,6 +41,16 @@ class SeriesSide:
     terms: Array
     tails: Array
     reach: Array
+
+    def scaled(self, factor: float) -> SeriesSide:
+        """The same with all coefficients multiplied by a factor."""
+        return self if factor == 1.0 else replace(self, terms=factor * self.terms)
+
+    def in_strips(self) -> SeriesSide:
+        """Columns from rows; the bound of a strip is the largest of its columns."""
+        # Lower than every logarithm of a share where there is no column.
+        tails = packed(self.tails + 1e3).max(axis=3) - 1e3
+        return replace(self, terms=packed(self.terms), tails=np.ascontiguousarray(tails))
 
 
 class Series:
@@ -75,10 +85,9 @@ class Series:
         )  # fmt: skip
         return shares
 
-    def side(self, inner: Array, energy: Array, steep: Array, *, columns: bool) -> SeriesSide:
-        """What rows or columns with these variances (stack, n) contribute."""
-        form = inner.shape
-        flat = inner.reshape(-1)
+    def side(self, inner: Array, energy: Array, steep: Array) -> SeriesSide:
+        """Coefficients and bounds of rows with these variances (stack, n)."""
+        form, flat = inner.shape, inner.reshape(-1)
         terms = self.coefficients(flat)
         tails = np.log(self.shares(flat, terms, energy.reshape(-1), steep.reshape(-1)))
         # tail + order · log ρ ≤ log allowed for the last level, split between both sides.
@@ -86,12 +95,11 @@ class Series:
         reach = np.exp(0.5 * (np.log(self.allowed) - tails[:, -1]) / order) * (1.0 + 1e-9)
         if self.finite:
             reach[:] = np.inf
-        terms, tails = terms.reshape(*form, -1), tails.reshape(*form, -1)
-        if columns:
-            strips = packed(np.exp(tails))
-            tails = np.log(np.maximum(strips.max(axis=3), 1e-300))
-            terms = packed(terms)
-        return SeriesSide(np.ascontiguousarray(terms), np.ascontiguousarray(tails), reach.reshape(form))
+        return SeriesSide(
+            np.ascontiguousarray(terms).reshape(*form, -1),
+            np.ascontiguousarray(tails).reshape(*form, -1),
+            reach.reshape(form),
+        )
 
 
 @njit(**OPTIONS)
@@ -123,13 +131,13 @@ def _shares(terms, counts, first, stride, energy, steep, finite, shares):  # typ
 
 @njit(**OPTIONS)
 def series_tiles(  # type: ignore[no-untyped-def]
-    covariance, left, tails, inverse, right, tails_right, inverse_right, counts, orders, parity, allowed, finite,
-    bends, lower, value, slope, bend, todo,
+    covariance, left, tails, inverse, covered, right, tails_right, inverse_right, covered_right, counts, orders,
+    parity, allowed, finite, bends, lower, value, slope, bend, todo,
 ):  # fmt: skip
     """F, F' and, with `bends`, dF'/dc by the series.
 
-    `todo` (stack, rows, strips) says where the last level is not enough for some pair of the strip.  Returns whether
-    there is any.
+    `todo` (stack, rows, strips) becomes ALL where the last level is not enough for some pair of a strip whose row and
+    strip are covered by another method, and SOME where one of them is not.  Returns whether there is any.
     """
     stack, rows, columns = covariance.shape
     work = np.zeros(PARTS * WIDTH)
@@ -159,19 +167,22 @@ def series_tiles(  # type: ignore[no-untyped-def]
                     and 0.5 * (tails[t, i, level] + tails_right[t, strip, level]) + (orders[level] - 1) * size
                     > allowed
                 )
-                todo[t, i, strip] = beyond
-                any_left = any_left or beyond
+                if beyond:
+                    any_left = True
+                    todo[t, i, strip] = ALL if covered[t, i] and covered_right[t, strip] else SOME
+                    if todo[t, i, strip] == ALL:
+                        continue
                 _horner(left[t, i], right[t, strip].reshape(-1), counts[level], work, parity, bends)
                 others = inverse_right[t, strip, 0]
-                found, risen = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
+                values, slopes = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
                 for j in range(width):
-                    found[j] = work[j + VALUE * WIDTH]
+                    values[j] = work[j + VALUE * WIDTH]
                 for j in range(width):
-                    risen[j] = work[j + SLOPE * WIDTH] * (own * others[j])
+                    slopes[j] = work[j + SLOPE * WIDTH] * (own * others[j])
                 if bends:
                     bent = bend[t, i, begin : begin + width]
                     for j in range(width):
-                        # A sample without signal has a scale of 1e-100, of which the fourth power would be zero.
+                        # A sample without signal has a scale of 1e-100, whose fourth power would be zero.
                         factor = min(own * others[j], LARGEST)
                         bent[j] = work[j + BEND * WIDTH] * factor * factor
     return any_left

@@ -29,7 +29,7 @@ def wave_tiles(covariance, own, others, sine, lower, value, slope):  # type: ign
                 for j in range(WIDTH):
                     exponent[j] = max(-2.0 * size[j], -700.0)
                 exponential(exponent, less, less_bits)
-                found, risen = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
+                values, slopes = value[t, i, begin : begin + width], slope[t, i, begin : begin + width]
                 for j in range(width):
                     x = size[j]
                     # 1 - e^{-2x}, by its series where the difference would cancel.
@@ -40,8 +40,8 @@ def wave_tiles(covariance, own, others, sine, lower, value, slope):  # type: ign
                     rest = series if y < 0.004 else 1.0 - less[j]
                     odd = np.copysign(0.5 * height[j] * rest, entry[j])
                     even = 0.5 * height[j] * (1.0 + less[j])
-                    found[j] = odd if sine else even
-                    risen[j] = even if sine else odd
+                    values[j] = odd if sine else even
+                    slopes[j] = even if sine else odd
 
 
 __all__ = ["wave_tiles"]

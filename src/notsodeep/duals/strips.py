@@ -1,4 +1,4 @@
-"""Compiled helpers that all methods share: strips of WIDTH columns, and functions written out so that they vectorise.
+"""Compiled helpers that all methods share: strips of WIDTH columns, and functions that the compiler can vectorise.
 
 A loop over a strip has a fixed length and no branches, which lets the compiler use the vector units; calls of the
 library's logarithm or exponential, or a loop over the coefficients of a polynomial, would prevent that.
@@ -23,6 +23,8 @@ OPTIONS: dict[str, Any] = {
 INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
 # Columns of a strip.
 WIDTH = 64
+# Which pairs of a strip the series leaves to another method: those beyond its reach, or all.
+SOME, ALL = 1, 2
 # Correlations closer to ±1 than this are taken for ±1: equal samples have 1 but for rounding.
 ROUNDING = 4e-15
 # The bits of √½, and those of a number that are not its exponent.
@@ -133,6 +135,27 @@ def correlations(covariance, own, inverse, width, rho):  # type: ignore[no-untyp
 
 
 @njit(**INLINE)
+def put_strip(  # type: ignore[no-untyped-def]
+    values, slopes, bends, rho, pairs, own, reach, members, bent, value, slope, bend
+):
+    """Write F, F' and, if `bent`, dF'/dc of the members of a strip: ALL, or SOME, with |ρ| > own · reach."""
+    if pairs == ALL and np.all(members):
+        for j in range(len(value)):
+            value[j] = values[j]
+        for j in range(len(value)):
+            slope[j] = slopes[j]
+        for j in range(len(value) if bent else 0):
+            bend[j] = bends[j]
+        return
+    for j in range(len(value)):
+        if members[j] and (pairs == ALL or abs(rho[j]) > own * reach[j]):
+            value[j] = values[j]
+            slope[j] = slopes[j]
+            if bent:
+                bend[j] = bends[j]
+
+
+@njit(**INLINE)
 def fill(values, number):  # type: ignore[no-untyped-def]
     """Write one number everywhere."""
     for j in range(len(values)):
@@ -141,7 +164,7 @@ def fill(values, number):  # type: ignore[no-untyped-def]
 
 @njit(**INLINE)
 def logarithm(x, bits, result):  # type: ignore[no-untyped-def]
-    """log x for positive x, of which `bits` are the bits; x is overwritten.
+    """log x for positive x with these bits; x is overwritten.
 
     x is 2^e m with m from √½ to √2, and log m = 2 artanh f with f = (m - 1)/(m + 1).
     """
@@ -186,18 +209,3 @@ def exponential(x, result, bits):  # type: ignore[no-untyped-def]
         p = p * r + 1.0 / 6.0
         p = p * r + 0.5
         result[j] *= 1.0 + (r + r * r * p)
-
-
-__all__ = [
-    "INLINE",
-    "OPTIONS",
-    "ROUNDING",
-    "WIDTH",
-    "arccos_over_root",
-    "correlations",
-    "exponential",
-    "fill",
-    "lag",
-    "logarithm",
-    "packed",
-]

@@ -17,7 +17,16 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.strips import INLINE, OPTIONS, WIDTH, arccos_over_root, correlations, fill, logarithm
+from notsodeep.duals.strips import (
+    INLINE,
+    OPTIONS,
+    WIDTH,
+    arccos_over_root,
+    correlations,
+    fill,
+    logarithm,
+    put_strip,
+)
 from notsodeep.errors import InputError
 from notsodeep.gaussian.dual_grid import dual_grid
 from notsodeep.gaussian.shapes import Shape
@@ -26,8 +35,12 @@ from notsodeep.validation import Array, IntArray
 
 # Errors relative to √(S S') and √(E1 E1'): aimed at, and accepted.
 AIM, ACCEPTED = 1e-11, 4e-11
+# What rough values may leave out.
+ROUGH = 3e-8
 # Distance of an angle from its ends, in units of the smallest angle over which F changes.
 OFF_ENDS = 1e-6
+# Rows that are computed together: four, as `_add` is written.
+ROWS = 4
 # Numbers of nodes that are tried.
 ANGLES = (64, 192)
 VARIANCES = (8, 12, 16, 24, 32, 48, 64)
@@ -77,7 +90,7 @@ def _coordinate(near: Array, far: Array, epsilon: float) -> Array:
     return np.asarray(np.log((one + np.hypot(one, epsilon)) / (two + np.hypot(two, epsilon))))
 
 
-class Table:
+class DualTable:
     """The table of a shape.
 
     Args:
@@ -88,8 +101,10 @@ class Table:
     Attributes:
         angle: the coordinate of the correlation.
         resolved: the error is accepted.
-        error: largest error found between the nodes.
-        starts: number of the first term of each order of F and of F', and the end, (orders, 3).
+        error: largest error between the nodes.
+        starts: the first term of each order of F and of F', (orders, 2).
+        stops: the end of their terms.
+        rough_stops: the end of the terms that rough values need.
     """
 
     def __init__(self, shape: Shape, rows: Band, columns: Band) -> None:
@@ -167,22 +182,20 @@ class Table:
         series = chebyshev_coefficients(self._grid(logs[0], logs[1], chebyshev_nodes(angles)), 1)
         left, sizes, right = np.linalg.svd(series, full_matrices=False)
         functions: tuple[list[Array], list[Array]] = [], []
-        starts, total = np.zeros((angles, 3), dtype=np.intp), 0
-        for k in range(angles):
-            for kind in range(2):
-                starts[k, kind] = total
+        starts, stops, rough_stops = (np.zeros((angles, 2), dtype=np.intp) for _ in range(3))
+        total = 0
+        for kind in range(2):
+            for k in range(angles):
                 # Four terms at a time.
-                count = int(np.sum(sizes[kind, k] > 4.0 * AIM / angles))
+                count, rough = (int(np.sum(sizes[kind, k] > 4.0 * aim / angles)) for aim in (AIM, ROUGH))
                 room, roots = -count % 4, np.sqrt(sizes[kind, k, :count])
                 parts = left[kind, k][:, :count] * roots, right[kind, k][:count].T * roots
                 for side in range(2):
                     functions[side].append(np.pad(parts[side], ((0, 0), (0, room))))
+                starts[k, kind], rough_stops[k, kind] = total, total + rough + -rough % 4
                 total += count + room
-            starts[k, 2] = total
-        self.starts = starts
-        self.kinds = np.concatenate(
-            [np.repeat([0, 1], np.diff(starts[k])) for k in range(angles)] or [np.zeros(0, dtype=int)]
-        )
+                stops[k, kind] = total
+        self.starts, self.stops, self.rough_stops = starts, stops, rough_stops
         self.functions = [chebyshev_coefficients(np.concatenate(parts, axis=1)) for parts in functions]
         self.error = self._missed()
         self.resolved = self.error <= ACCEPTED
@@ -196,8 +209,11 @@ class Table:
         half = 0.5 * (high - low)
         place = (np.log(inner) - low - half) / half if half > 0.0 else np.zeros_like(inner)
         functions = self.functions[side]
-        basis = chebyshev_basis(place, len(functions))
-        return np.asarray((basis @ functions) * np.stack(roots, axis=1)[:, self.kinds])
+        basis, first = chebyshev_basis(place, len(functions)), int(self.starts[0, 1])
+        factors = np.empty((len(inner), functions.shape[1]))
+        np.matmul(basis * roots[0][:, None], functions[:, :first], out=factors[:, :first])
+        np.matmul(basis * roots[1][:, None], functions[:, first:], out=factors[:, first:])
+        return factors
 
     def _missed(self) -> float:
         """Twice the largest error at points between the nodes."""
@@ -212,12 +228,19 @@ class Table:
         basis = chebyshev_basis(places[2], len(self.starts))
         worst = 0.0
         for kind in range(2):
-            found = np.zeros_like(truth[kind])
+            approximation = np.zeros_like(truth[kind])
             for k in range(len(self.starts)):
-                part = slice(self.starts[k, kind], self.starts[k, kind + 1])
-                found += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
-            worst = max(worst, float(np.abs(found - truth[kind]).max()))
+                part = slice(self.starts[k, kind], self.stops[k, kind])
+                approximation += basis[:, k, None, None] * (left[:, part] @ right[:, part].T)
+            worst = max(worst, float(np.abs(approximation - truth[kind]).max()))
         return 2.0 * worst
+
+    def terms(self, rough: bool) -> tuple[IntArray, IntArray]:
+        """First terms and ends of terms of the orders that are needed, an even number of them."""
+        stops = self.rough_stops if rough else self.stops
+        needed = np.flatnonzero((stops > self.starts).any(axis=1))
+        orders = min(2 * (int(needed[-1]) // 2 + 1), len(stops)) if len(needed) else 2
+        return self.starts[:orders], stops[:orders]
 
     @property
     def coordinate(self) -> tuple[float, float, float, bool]:
@@ -232,21 +255,21 @@ def _needed(sizes: Array) -> int:
     return count if 0 < count <= len(sizes) - 2 else 0
 
 
-_TABLES: OrderedDict[tuple[Shape, Band, Band], Table | None] = OrderedDict()
+_TABLES: OrderedDict[tuple[Shape, Band, Band], DualTable | None] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def table(shape: Shape, rows: Band, columns: Band) -> Table | None:
+def table(shape: Shape, rows: Band, columns: Band) -> DualTable | None:
     """The table of a shape over two ranges of log variances; None if it cannot be resolved.  The last few are kept."""
     key = (shape, rows, columns)
     with _LOCK:
         if key not in _TABLES:
             try:
-                made: Table | None = Table(shape, rows, columns)
+                built: DualTable | None = DualTable(shape, rows, columns)
             except InputError:
                 # The range reaches where a callable grows faster than the Gaussian decays.
-                made = None
-            _TABLES[key] = made if made is not None and made.resolved else None
+                built = None
+            _TABLES[key] = built if built is not None and built.resolved else None
             while len(_TABLES) > KEPT:
                 _TABLES.popitem(last=False)
         _TABLES.move_to_end(key)
@@ -295,102 +318,138 @@ def _place(rho, angle, z, rate, ratio, bits):  # type: ignore[no-untyped-def]
 
 @njit(**INLINE)
 def _recursion(twice, now, before):  # type: ignore[no-untyped-def]
-    """Clenshaw's recursion: `before` becomes 2z · now - before."""
-    for j in range(WIDTH):
+    """Clenshaw's recursion without its coefficient: `before` becomes 2z · now - before."""
+    for j in range(len(before)):
         before[j] = twice[j] * now[j] - before[j]
 
 
 @njit(**INLINE)
 def _derived(twice, now, before, value):  # type: ignore[no-untyped-def]
-    """The same for the derivative in z of a sum."""
-    for j in range(WIDTH):
+    """The recursion for the derivative in z of a sum."""
+    for j in range(len(before)):
         before[j] = twice[j] * now[j] - before[j] + 2.0 * value[j]
 
 
 @njit(**INLINE)
-def _add(left, right, first, last, total):  # type: ignore[no-untyped-def]
-    """Add the products of the factor of a row with those of a strip."""
+def _add(a, b, c, d, right, first, last, total):  # type: ignore[no-untyped-def]
+    """Add the products of the factors of four rows with those of a strip, which is read once for all of them."""
     for r in range(first, last, 4):
-        a0, a1, a2, a3, b = left[r], left[r + 1], left[r + 2], left[r + 3], right[r * WIDTH : (r + 4) * WIDTH]
+        a0, a1, a2, a3, b0, b1, b2, b3 = (
+            a[r],
+            a[r + 1],
+            a[r + 2],
+            a[r + 3],
+            b[r],
+            b[r + 1],
+            b[r + 2],
+            b[r + 3],
+        )
+        c0, c1, c2, c3, d0, d1, d2, d3 = (
+            c[r],
+            c[r + 1],
+            c[r + 2],
+            c[r + 3],
+            d[r],
+            d[r + 1],
+            d[r + 2],
+            d[r + 3],
+        )
+        strip = right[r * WIDTH : (r + 4) * WIDTH]
         for j in range(WIDTH):
-            total[j] += (a0 * b[j] + a1 * b[j + WIDTH]) + (a2 * b[j + 2 * WIDTH] + a3 * b[j + 3 * WIDTH])
+            s0, s1, s2, s3 = strip[j], strip[j + WIDTH], strip[j + 2 * WIDTH], strip[j + 3 * WIDTH]
+            total[j] += (a0 * s0 + a1 * s1) + (a2 * s2 + a3 * s3)
+            total[j + WIDTH] += (b0 * s0 + b1 * s1) + (b2 * s2 + b3 * s3)
+            total[j + 2 * WIDTH] += (c0 * s0 + c1 * s1) + (c2 * s2 + c3 * s3)
+            total[j + 3 * WIDTH] += (d0 * s0 + d1 * s1) + (d2 * s2 + d3 * s3)
+
+
+@njit(**OPTIONS)
+def _clenshaw(left, chosen, right, starts, stops, z, twice, bends, work):  # type: ignore[no-untyped-def]
+    """The sums of F, of F' and, with `bends`, of the derivative of F' in z of four rows, in `work` 0, 2 and 4."""
+    v1, v2, d1, d2, e1, e2 = work[0], work[1], work[2], work[3], work[4], work[5]
+    a, b, c, d = left[chosen[0]], left[chosen[1]], left[chosen[2]], left[chosen[3]]
+    fill(work.reshape(-1), 0.0)
+    for k in range(len(starts) - 1, -1, -2):
+        _recursion(twice, v1, v2)
+        _add(a, b, c, d, right, starts[k, 0], stops[k, 0], v2)
+        if bends:
+            _derived(twice, e1, e2, d1)
+        _recursion(twice, d1, d2)
+        _add(a, b, c, d, right, starts[k, 1], stops[k, 1], d2)
+        _recursion(twice, v2, v1)
+        _add(a, b, c, d, right, starts[k - 1, 0], stops[k - 1, 0], v1)
+        if bends:
+            _derived(twice, e2, e1, d2)
+        _recursion(twice, d2, d1)
+        _add(a, b, c, d, right, starts[k - 1, 1], stops[k - 1, 1], d1)
+    # T_0 was counted with 2z like the others.
+    for j in range(len(z)):
+        e1[j] = e1[j] - z[j] * e2[j] - d2[j]
+    for j in range(len(z)):
+        v1[j] -= z[j] * v2[j]
+    for j in range(len(z)):
+        d1[j] -= z[j] * d2[j]
+
+
+@njit(**INLINE)
+def _finish(rho, odd, rate, own, others, value, bend):  # type: ignore[no-untyped-def]
+    """The sign of an odd function, and the derivative in the covariance instead of in z."""
+    for j in range(WIDTH):
+        bend[j] *= rate[j] * own * others[j]
+    if odd:
+        for j in range(WIDTH):
+            value[j] *= np.copysign(1.0, rho[j])
+        for j in range(WIDTH):
+            bend[j] *= np.copysign(1.0, rho[j])
 
 
 @njit(**OPTIONS)
 def table_tiles(  # type: ignore[no-untyped-def]
-    covariance, inverse, left, reach, band, inverse_right, right, reach_right, band_right, starts, angle, own, other,
-    bends, todo, value, slope, bend,
+    covariance, inverse, left, reach, own, inverse_right, right, reach_right, other, starts, stops, angle, bends, todo,
+    value, slope, bend,
 ):  # fmt: skip
-    """F, F' and, with `bends`, dF'/dc of the pairs of two bands that the series does not reach.
+    """F, F' and, with `bends`, dF'/dc of rows `own` and columns `other`, those of the two bands of the table.
 
-    `todo` (stack, rows, strips) says in which strips there are any; a pair is one if |ρ| exceeds reach · reach', its
-    row is in the band `own` and its column in the band `other`.
+    `todo` (stack, rows, strips) says which pairs are written: ALL of a strip, or SOME, those beyond reach · reach'.
     """
     stack, rows, columns = covariance.shape
-    orders = len(starts)
     rho, z, twice, rate, ratio = (
-        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.ones(WIDTH),
+        np.zeros(ROWS * WIDTH), np.zeros(ROWS * WIDTH), np.zeros(ROWS * WIDTH), np.zeros(ROWS * WIDTH), np.ones(WIDTH),
     )  # fmt: skip
-    v1, v2, d1, d2, e1, e2 = (
-        np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH),
-    )  # fmt: skip
+    work, chosen = np.zeros((6, ROWS * WIDTH)), np.zeros(rows + ROWS, dtype=np.intp)
     bits = ratio.view(np.int64)
     for t in range(stack):
         for strip in range(right.shape[1]):
-            begin = strip * WIDTH
-            width = min(WIDTH, columns - begin)
-            factors, others = right[t, strip].reshape(-1), inverse_right[t, strip, 0]
-            present = False
-            for j in range(width):
-                present = present or band_right[t, begin + j] == other
-            if not present:
-                continue
-            for i in range(rows):
-                if not todo[t, i, strip] or band[t, i] != own:
-                    continue
-                factor = inverse[t, i]
-                correlations(covariance[t, i, begin : begin + width], factor, others, width, rho)
-                _place(rho, angle, z, rate, ratio, bits)
-                for j in range(WIDTH):
+            begin, end = strip * WIDTH, min((strip + 1) * WIDTH, columns)
+            members, others = other[t, begin:end], inverse_right[t, strip, 0]
+            count = 0
+            for i in range(rows if np.any(members) else 0):
+                if todo[t, i, strip] and own[t, i]:
+                    chosen[count] = i
+                    count += 1
+            # The last group is filled up with its last row.
+            chosen[count : count + ROWS] = chosen[max(count - 1, 0)]
+            for first in range(0, count, ROWS):
+                for r in range(ROWS):
+                    i, part = chosen[first + r], slice(r * WIDTH, (r + 1) * WIDTH)
+                    correlations(covariance[t, i, begin:end], inverse[t, i], others, end - begin, rho[part])
+                    _place(rho[part], angle, z[part], rate[part], ratio, bits)
+                for j in range(ROWS * WIDTH):
                     twice[j] = 2.0 * z[j]
-                fill(v1, 0.0)
-                fill(v2, 0.0)
-                fill(d1, 0.0)
-                fill(d2, 0.0)
-                fill(e1, 0.0)
-                fill(e2, 0.0)
-                row = left[t, i]
-                for k in range(orders - 1, -1, -2):
-                    _recursion(twice, v1, v2)
-                    _add(row, factors, starts[k, 0], starts[k, 1], v2)
-                    if bends:
-                        _derived(twice, e1, e2, d1)
-                    _recursion(twice, d1, d2)
-                    _add(row, factors, starts[k, 1], starts[k, 2], d2)
-                    _recursion(twice, v2, v1)
-                    _add(row, factors, starts[k - 1, 0], starts[k - 1, 1], v1)
-                    if bends:
-                        _derived(twice, e2, e1, d2)
-                    _recursion(twice, d2, d1)
-                    _add(row, factors, starts[k - 1, 1], starts[k - 1, 2], d1)
-                # T_0 was counted with 2z like the others.
-                for j in range(WIDTH):
-                    e1[j] = (e1[j] - z[j] * e2[j] - d2[j]) * rate[j]
-                    v1[j] -= z[j] * v2[j]
-                    d1[j] -= z[j] * d2[j]
-                if angle[3]:
-                    for j in range(WIDTH):
-                        v1[j] = np.copysign(1.0, rho[j]) * v1[j]
-                        e1[j] = np.copysign(1.0, rho[j]) * e1[j]
-                for j in range(width):
-                    if (
-                        band_right[t, begin + j] == other
-                        and abs(rho[j]) > reach[t, i] * reach_right[t, begin + j]
-                    ):
-                        value[t, i, begin + j] = v1[j]
-                        slope[t, i, begin + j] = d1[j]
-                        if bends:
-                            bend[t, i, begin + j] = e1[j] * factor * others[j]
+                _clenshaw(
+                    left[t], chosen[first : first + ROWS], right[t, strip].reshape(-1), starts, stops, z, twice, bends,
+                    work,
+                )  # fmt: skip
+                for r in range(min(ROWS, count - first)):
+                    i, part = chosen[first + r], slice(r * WIDTH, (r + 1) * WIDTH)
+                    _finish(
+                        rho[part], angle[3], rate[part], inverse[t, i], others, work[0, part], work[4, part]
+                    )
+                    put_strip(
+                        work[0, part], work[2, part], work[4, part], rho[part], todo[t, i, strip],
+                        reach[t, i], reach_right[t, begin:end], members, bends,
+                        value[t, i, begin:end], slope[t, i, begin:end], bend[t, i, begin:end] if bends else rho,
+                    )  # fmt: skip
 
 
-__all__ = ["Table", "band_numbers", "bands", "table", "table_tiles"]
+__all__ = ["DualTable", "band_numbers", "bands", "table", "table_tiles"]

@@ -112,7 +112,8 @@ def _rows(samples: Samples) -> Samples:
 
 
 def _as_tolerance(value: Any) -> float:
-    tolerance = as_number(value, "tolerance", positive=True)
+    """The largest residual of an equilibrium that is accepted, relative to √(Λ_ii Λ_jj)."""
+    tolerance = TOLERANCE if value is None else as_number(value, "tolerance", positive=True)
     if not TOLERANCE <= tolerance <= LOOSEST:
         raise InputError(f"tolerance must be between {TOLERANCE:g} and {LOOSEST:g}, got {tolerance:g}.")
     return tolerance
@@ -132,8 +133,6 @@ class ConvDEQ(ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
-        tolerance: largest residual of (10.1), relative to √(Λ_ii Λ_jj), with which kernels are computed; 1e-5 is enough
-            to classify.
     """
 
     activation: Activation
@@ -143,7 +142,6 @@ class ConvDEQ(ImageModel):
     filter_size: int
     padding: str
     readout: str
-    tolerance: float
 
     def __init__(
         self,
@@ -155,20 +153,24 @@ class ConvDEQ(ImageModel):
         filter_size: int = 3,
         padding: str = "zeros",
         readout: str = "flatten",
-        tolerance: float = TOLERANCE,
     ) -> None:
         dense = DEQ(activation, sigma_a2, sigma_b2, bias2)
         for name in ("activation", "sigma_a2", "sigma_b2", "bias2"):
             object.__setattr__(self, name, getattr(dense, name))
         self._set_geometry(filter_size, padding, readout)
-        object.__setattr__(self, "tolerance", _as_tolerance(tolerance))
 
     @property
     def dense(self) -> DEQ:
         """The DEQ of rows with the same activation and variances: this one with one tap, at one position."""
         return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(
+        self,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+        tolerance: float | None = None,
+    ) -> Program:
         """One system of equations for each pair of samples, over their positions; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -176,14 +178,12 @@ class ConvDEQ(ImageModel):
             return self.dense.prepare(_rows(left), right and _rows(right), kernels)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         mixing = self._mixing(left)
-        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, self.tolerance)
+        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
 
     def centred(self, tau0: float) -> ConvDEQ:
         """The same model with φ shifted to mean zero where an input has |x(s)| = tau0 at every position."""
         centred = self.dense.centred(tau0).activation
-        return ConvDEQ(
-            centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry(), tolerance=self.tolerance
-        )
+        return ConvDEQ(centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry())
 
     def preactivation_variance(self, tau0: float) -> float:
         """The variance of the pre-activations where an input has |x(s)| = tau0 at every position."""
@@ -209,7 +209,6 @@ class ConvDEQ(ImageModel):
             inject=inject,
             bias2=self.bias2,
             **self._geometry(),
-            tolerance=self.tolerance,
         )
 
     @property
@@ -227,26 +226,22 @@ class ConvDEQ(ImageModel):
             **self.dense.to_dict(write),
             "kind": "conv_deq",
             **self._geometry(),
-            **_unusual(self.tolerance),
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> ConvDEQ:
         """The model that `to_dict` wrote down."""
         names = ("sigma_a2", "sigma_b2", "bias2")
-        given = {"tolerance": TOLERANCE, **data} if isinstance(data, dict) else data
-        entry = mapping(given, "a model", ("kind", "activation", *names, *_GEOMETRY, "tolerance"))
+        entry = mapping(_without_tolerance(data), "a model", ("kind", "activation", *names, *_GEOMETRY))
         return cls(
             activation_from_dict(entry["activation"]),
             *(number(entry[name], name) for name in names),
             **_geometry_from(entry),
-            tolerance=number(entry["tolerance"], "tolerance"),
         )
 
     def __str__(self) -> str:
-        tolerance = "" if self.tolerance == TOLERANCE else f", tolerance={self.tolerance:g}"
         geometry = f"filter_size={self.filter_size}, {self.padding}, {self.readout}"
-        return f"Conv{str(self.dense)[:-1]}, {geometry}{tolerance})"
+        return f"Conv{str(self.dense)[:-1]}, {geometry})"
 
 
 @dataclass(frozen=True, init=False)
@@ -262,7 +257,6 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".
         readout: "flatten" or "pool" (the average over all positions).
-        tolerance: error that kernels may have, relative to √(Λ_ii Λ_jj); layers are computed to 1e-12 all the same.
     """
 
     layers: tuple[Activation, ...]
@@ -272,7 +266,6 @@ class ConvExplicit(FeedforwardModel, ImageModel):
     filter_size: int
     padding: str
     readout: str
-    tolerance: float
 
     def __init__(
         self,
@@ -284,16 +277,20 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         filter_size: int = 3,
         padding: str = "zeros",
         readout: str = "flatten",
-        tolerance: float = TOLERANCE,
     ) -> None:
         dense = Explicit(layers, weights=weights, inject=inject)
         for name in ("layers", "weights", "inject"):
             object.__setattr__(self, name, getattr(dense, name))
         object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
         self._set_geometry(filter_size, padding, readout)
-        object.__setattr__(self, "tolerance", _as_tolerance(tolerance))
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(
+        self,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+        tolerance: float | None = None,
+    ) -> Program:
         """The layer recursion over the positions of each pair of samples; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -301,7 +298,7 @@ class ConvExplicit(FeedforwardModel, ImageModel):
             tangent = any(kernel.is_tangent for kernel in kernels)
             return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
         layers, mixing = list(self.inputs), self._mixing(left)
-        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, self.tolerance)
+        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again."""
@@ -312,15 +309,13 @@ class ConvExplicit(FeedforwardModel, ImageModel):
             "inject": list(self.inject),
             "bias2": self.bias2 + 0.0,
             **self._geometry(),
-            **_unusual(self.tolerance),
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> ConvExplicit:
         """The network that `to_dict` wrote down."""
-        given = {"tolerance": TOLERANCE, **data} if isinstance(data, dict) else data
-        names = ("kind", "layers", "weights", "inject", "bias2", *_GEOMETRY, "tolerance")
-        entry = mapping(given, "a model", names)
+        names = ("kind", "layers", "weights", "inject", "bias2", *_GEOMETRY)
+        entry = mapping(_without_tolerance(data), "a model", names)
         if not isinstance(entry["layers"], list):
             raise InputError(f"The layers of a network must be a list, not {type(entry['layers']).__name__}.")
         return cls(
@@ -329,19 +324,19 @@ class ConvExplicit(FeedforwardModel, ImageModel):
             inject=entry["inject"],
             bias2=number(entry["bias2"], "bias2"),
             **_geometry_from(entry),
-            tolerance=number(entry["tolerance"], "tolerance"),
         )
 
     def __str__(self) -> str:
         bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
         geometry = [f"filter_size={self.filter_size}", self.padding, self.readout]
-        geometry += [f"tolerance={self.tolerance:g}"] if self.tolerance != TOLERANCE else []
         return f"ConvExplicit({', '.join([*layer_words(self.inputs), *bias, *geometry])})"
 
 
-def _unusual(tolerance: float) -> dict[str, float]:
-    """A tolerance as a file has it: files of models with the usual one stay what they were."""
-    return {} if tolerance == TOLERANCE else {"tolerance": tolerance}
+def _without_tolerance(data: Any) -> Any:
+    """The serial form of a model without the tolerance that it had in earlier versions."""
+    return (
+        {key: value for key, value in data.items() if key != "tolerance"} if isinstance(data, dict) else data
+    )
 
 
 def _geometry_from(entry: Mapping[str, Any]) -> dict[str, Any]:

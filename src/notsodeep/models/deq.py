@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative
@@ -14,7 +15,7 @@ from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.parameters import as_activation, as_tau
-from notsodeep.models.programs import Equation, Equilibrium, Feedforward, LayerInput
+from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.validation import as_variance
@@ -70,9 +71,9 @@ class DEQ(RowModel):
         return Equilibrium(self.activation, self.equation, left, right, tangent)
 
     @property
-    def equation(self) -> Equation:
+    def equation(self) -> PairEquation:
         """The equation of the covariance of pre-activations, Λ = σ_a² F(Λ) + σ_b² c + bias2, (3.5)."""
-        return Equation(self.sigma_a2, self.sigma_b2, self.bias2)
+        return PairEquation(self.sigma_a2, self.sigma_b2, self.bias2)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""

@@ -64,12 +64,12 @@ class FeedforwardModel:
 
     def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
         """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
-        square, found = as_tau(tau0) ** 2, []
+        square, variances = as_tau(tau0) ** 2, []
         q = square
         for layer in self.inputs:
-            found.append(layer.weight * q + layer.inject * square + layer.constant)
-            q = float(second_moment(layer.phi, found[-1]))
-        return tuple(found)
+            variances.append(layer.weight * q + layer.inject * square + layer.constant)
+            q = float(second_moment(layer.phi, variances[-1]))
+        return tuple(variances)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

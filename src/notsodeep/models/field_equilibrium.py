@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import second_moment
-from notsodeep.models.field_newton import ROUNDING_OF_ONE, adjoint, carry, guess_dual, newton
+from notsodeep.models.field_newton import adjoint, carry, newton
+from notsodeep.models.guesses import ROUNDING_OF_ONE, guess_dual
 from notsodeep.models.mixing import Systems
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
@@ -36,7 +38,7 @@ Own = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class Equation:
+class FieldEquation:
     """Λ = σ_a² 𝒜F(Λ) + b.
 
     Attributes:
@@ -54,7 +56,7 @@ class Equation:
 
 
 @dataclass(frozen=True)
-class Solution:
+class FieldSolution:
     """Λ with F(Λ) and F'(Λ), all (stack, n, m).
 
     Attributes:
@@ -68,12 +70,12 @@ class Solution:
     slope: Array
     steps: int
     residual: float
-    evidence: Evidence
+    evidence: DualEvidence
 
 
 def evaluate(
     dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own
-) -> Evidence:
+) -> DualEvidence:
     """F and F' of a field.
 
     A variable with itself has moments of one variable, because F' of a kinked activation at ρ = 1 keeps half of its
@@ -98,14 +100,14 @@ def set_own(covariance: Array, scale: Array, left: Side, own: Own) -> None:
 
 
 def solve(
-    equation: Equation,
+    equation: FieldEquation,
     left: Side,
     right: Side,
     entering: Array,
     guesses: tuple[Array, Array],
     systems: Systems,
     own: Own,
-) -> Solution:
+) -> FieldSolution:
     """Solve the equation for the pairs of two sides.
 
     Args:
@@ -138,7 +140,7 @@ def solve(
     most, carried = CAUTIOUS_STEPS if cautious else MAX_STEPS, False
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
-        # Rounding may stand in the way of more than the tolerance.
+        # Rounding may prevent residuals below the tolerance.
         enough = AIM * tolerance if number < EAGER else (tolerance if number < most else np.inf)
         residual = advance(enough, SWEPT * tolerance)
         if residual <= enough:
@@ -157,35 +159,13 @@ def solve(
             f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
             "Lower sigma_a2: the map is close to losing its contraction.",
         )
-    return Solution(covariance, value, slope, number, residual, evidence)
+    return FieldSolution(covariance, value, slope, number, residual, evidence)
 
 
-def guess_terms(side: Side, alone: Array) -> Array:
-    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b); `alone` is b of a variable with itself."""
-    q, mean, rise = side.variances, side.mean, side.rise
-    rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
-    steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)
-    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
-    return np.stack([mean, rise, rest, steep, growth])
-
-
-def adjoint_products(equation: Equation, solution: Solution, systems: Systems) -> Array:
+def adjoint_products(equation: FieldEquation, solution: FieldSolution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
     goal = ADJOINT * equation.tolerance
     adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
     result *= solution.covariance
     return result
-
-
-__all__ = [
-    "TOLERANCE",
-    "Equation",
-    "Own",
-    "Solution",
-    "adjoint_products",
-    "evaluate",
-    "guess_terms",
-    "set_own",
-    "solve",
-]

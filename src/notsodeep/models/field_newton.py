@@ -10,17 +10,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from notsodeep.models.guesses import ROUNDING_OF_ONE
 from notsodeep.models.mixing import OPTIONS, average
 
-# Rows of the work array behind the two of `average`: what is solved for, weights of its residual, slopes, the solution
+# Rows of the work array behind the two of `average`: right-hand side, weights of the residual, slopes, the solution
 # and the last change of it.
-WANTED, WEIGHT, GAIN, SOLUTION, MOVE, ROWS = 2, 3, 4, 5, 6, 7
+RIGHT_SIDE, WEIGHT, GAIN, SOLUTION, MOVE, ROWS = 2, 3, 4, 5, 6, 7
 STRIP = 512
 MOST_SWEEPS = 1200
 # A Newton step solves its linear equation to this times the square of the residual.
 SWEEP_GAIN = 0.003
-# Closer to ±1 than this, a correlation is ±1: rounding must not move equal positions apart.
-ROUNDING_OF_ONE = 1e-14
 # Steps, relative to √(q q'), below which differences of F say less than differences of F'.
 SHORT, SHORTEST = 1e-5, 1e-11
 
@@ -28,9 +27,9 @@ SHORT, SHORTEST = 1e-5, 1e-11
 @njit(**OPTIONS)
 def _gather(field, places, run, into):  # type: ignore[no-untyped-def]
     for number in range(len(places)):
-        part, found = into[number * run : (number + 1) * run], field[places[number] : places[number] + run]
+        part, values = into[number * run : (number + 1) * run], field[places[number] : places[number] + run]
         for k in range(run):
-            part[k] = found[k]
+            part[k] = values[k]
 
 
 @njit(**OPTIONS)
@@ -44,11 +43,11 @@ def _scatter(part, places, run, field):  # type: ignore[no-untyped-def]
 @njit(**OPTIONS)
 def _sweep(work, row, begin, end, share, before, after):  # type: ignore[no-untyped-def]
     """A strip of one sweep: the residual of the linear equation, its weighted sum of squares, and the next iterate."""
-    mixed, wanted, weight = work[row, begin:end], work[WANTED, begin:end], work[WEIGHT, begin:end]
+    mixed, target, weight = work[row, begin:end], work[RIGHT_SIDE, begin:end], work[WEIGHT, begin:end]
     solution, move, gain = work[SOLUTION, begin:end], work[MOVE, begin:end], work[GAIN, begin:end]
     entering, total = work[0, begin:end], 0.0
     for k in range(len(mixed)):
-        mixed[k] = wanted[k] - solution[k] + share * mixed[k]
+        mixed[k] = target[k] - solution[k] + share * mixed[k]
     for k in range(len(mixed)):
         total += (mixed[k] * weight[k]) ** 2
     for k in range(len(mixed)):
@@ -61,16 +60,16 @@ def _sweep(work, row, begin, end, share, before, after):  # type: ignore[no-unty
 
 @njit(**OPTIONS)
 def _solve(work, count, shapes, radius, circular, share, feedback, goal):  # type: ignore[no-untyped-def]
-    """Solve (I - σ_a² 𝒜F') solution = wanted until the root mean square of the weighted residual is `goal`.
+    """Solve (I - σ_a² 𝒜F') solution = target until the root mean square of the weighted residual is `goal`.
 
     With F' ≥ 0 the eigenvalues of σ_a² 𝒜F' are real and between -r/3 and r, r = σ_a² max F': those of the average over
     an odd number of taps are between -1/3 and 1, which Chebyshev's iteration uses.  Otherwise all that is known is
     that they are within a circle of radius r, and the iteration is the Neumann series.
     """
-    wanted, gain, solution, move = work[WANTED], work[GAIN], work[SOLUTION], work[MOVE]
+    target, gain, solution, move = work[RIGHT_SIDE], work[GAIN], work[SOLUTION], work[MOVE]
     if radius == 0:
         for k in range(count):
-            solution[k] = wanted[k] / (1.0 - feedback * gain[k])
+            solution[k] = target[k] / (1.0 - feedback * gain[k])
         return
     steepest, least = 0.0, 0.0
     for k in range(count):
@@ -79,7 +78,7 @@ def _solve(work, count, shapes, radius, circular, share, feedback, goal):  # typ
     middle, half = (1.0 - rate / 3.0, 2.0 * rate / 3.0) if least == 0.0 else (1.0, 0.0)
     last = half / middle
     for k in range(count):
-        move[k] = wanted[k] / middle
+        move[k] = target[k] / middle
         solution[k] = move[k]
     for k in range(count):
         work[0, k] = gain[k] * solution[k]
@@ -113,19 +112,19 @@ def newton(  # type: ignore[no-untyped-def]
     for number in range(len(runs)):
         here, run = places[begins[number] : begins[number + 1]], runs[number]
         count = len(here) * run
-        wanted, weight, gain, solution = work[WANTED], work[WEIGHT], work[GAIN], work[SOLUTION]
+        target, weight, gain, solution = work[RIGHT_SIDE], work[WEIGHT], work[GAIN], work[SOLUTION]
         _gather(value, here, run, work[0])
         mixed = work[average(work, count, shapes[number], radius, circular)] if radius else work[0]
-        _gather(entering, here, run, wanted)
+        _gather(entering, here, run, target)
         _gather(covariance, here, run, solution)
         for k in range(count):
-            wanted[k] += share * mixed[k] - solution[k]
+            target[k] += share * mixed[k] - solution[k]
         _gather(scale, here, run, weight)
         for k in range(count):
             weight[k] = 1.0 / weight[k]
         residual = 0.0
         for k in range(count):
-            residual = max(residual, abs(wanted[k]) * weight[k])
+            residual = max(residual, abs(target[k]) * weight[k])
         largest = max(largest, residual)
         if residual <= enough:
             for k in range(count):
@@ -139,14 +138,14 @@ def newton(  # type: ignore[no-untyped-def]
         rate *= feedback
         if rate >= 1.0 or (cautious and residual > 0.1 * (1.0 - rate) ** 2):
             for k in range(count):
-                solution[k] = wanted[k]
+                solution[k] = target[k]
         else:
             goal = max(SWEEP_GAIN * residual**2, finest)
             _solve(work, count, shapes[number], radius, circular, share, feedback, goal)
-        _gather(covariance, here, run, wanted)
+        _gather(covariance, here, run, target)
         _gather(scale, here, run, weight)
-        _move(solution[:count], wanted[:count], weight[:count])
-        _scatter(wanted, here, run, covariance)
+        _move(solution[:count], target[:count], weight[:count])
+        _scatter(target, here, run, covariance)
         _scatter(solution, here, run, step)
     return largest
 
@@ -171,7 +170,7 @@ def adjoint(slope, systems, feedback, goal, result):  # type: ignore[no-untyped-
     for number in range(len(runs)):
         here, run = places[begins[number] : begins[number + 1]], runs[number]
         count = len(here) * run
-        work[WANTED, :count] = 1.0
+        work[RIGHT_SIDE, :count] = 1.0
         work[WEIGHT, :count] = 1.0
         _gather(slope, here, run, work[GAIN])
         _solve(work, count, shapes[number], radius, circular, feedback / taps, feedback, goal)
@@ -204,32 +203,4 @@ def carry(value, slope, scale, last_step, step, last_value, last_slope):  # type
     return wrong / max(size, 1e-300)
 
 
-@njit(**OPTIONS)
-def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # type: ignore[no-untyped-def]
-    """An approximation of F and F' that is exact at ρ = 0 and, for equal variances, at ρ = 1.
-
-    F ≈ M_0M_0' + M_1M_1'c + (α + β ρ²) ρ^p, p = 2, or 3 for an odd activation, at the correlations of `entering`.
-    `left` and `right` (5, stack, n) have M_0, M_1, the roots of what they leave of S and of q E1, from which α and β
-    follow, and the factors that turn `entering` into a covariance with its correlation.
-    """
-    power = 3.0 if odd else 2.0
-    for t in range(covariance.shape[0]):
-        for i in range(covariance.shape[1]):
-            c, most, found, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
-            enters, growth, growths = entering[t, i], left[4, t, i], right[4, t]
-            means, rises, rests, steeps = right[0, t], right[1, t], right[2, t], right[3, t]
-            mean, first, rest, steep = left[0, t, i], left[1, t, i], left[2, t, i], left[3, t, i]
-            for j in range(len(c)):
-                near, start = most[j] * (1.0 - ROUNDING_OF_ONE), enters[j] * growth * growths[j]
-                c[j] = most[j] if start > near else (-most[j] if start < -near else start)
-            for j in range(len(c)):
-                whole = rest * rests[j]
-                beta = min(max(0.5 * (steep * steeps[j] - power * whole), 0.0), whole)
-                alpha, rho = whole - beta, c[j] / most[j]
-                x = rho * rho
-                lead = x if odd else rho
-                found[j] = mean * means[j] + first * rises[j] * c[j] + (alpha + beta * x) * lead * rho
-                rise[j] = first * rises[j] + (power * alpha + (power + 2.0) * beta * x) * lead / most[j]
-
-
-__all__ = ["adjoint", "carry", "guess_dual", "newton"]
+__all__ = ["adjoint", "carry", "newton"]

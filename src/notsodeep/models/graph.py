@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Side
+from notsodeep.duals.dual import Dual
+from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
@@ -391,10 +392,10 @@ def _evaluate(
 
     def work(rows: slice, columns: slice) -> KernelInfo:
         part = covariance[None, rows, columns].copy()
-        found = np.empty((2, *part.shape))
+        results = np.empty((2, *part.shape))
         own = np.arange(part.shape[1] if rows == columns else 0)
-        evidence = evaluate(dual, left[rows], right[columns], part, found[0], found[1], (own, own))
-        for whole, (tile,) in zip((value, slope), found, strict=True):
+        evidence = evaluate(dual, left[rows], right[columns], part, results[0], results[1], (own, own))
+        for whole, (tile,) in zip((value, slope), results, strict=True):
             # On the diagonal of the matrix the lower half counts.
             whole[rows, columns] = np.tril(tile) if len(own) else tile
             whole[columns, rows] = tile.T if not len(own) else np.tril(tile) + np.tril(tile, -1).T

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import WIDTH
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.field_equilibrium import (
     TOLERANCE,
-    Equation,
+    FieldEquation,
     Own,
     adjoint_products,
     evaluate,
-    guess_terms,
     set_own,
     solve,
 )
+from notsodeep.models.guesses import guess_terms
 from notsodeep.models.mixing import Convolution, Systems
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
@@ -102,7 +103,7 @@ class ImageProgram:
         readout: "flatten" has weights for each position and needs the diagonal s = s' alone, (10.2); "pool" averages.
         left: samples (n, channels, …) of the rows.
         right: samples of the columns; None for the same.
-        kernels: which kernels are wanted.
+        kernels: the kernels to compute.
         tolerance: residual of an equilibrium that is accepted.
     """
 
@@ -198,13 +199,13 @@ class ImageProgram:
                 )
                 if stop <= side.start:
                     continue
-                features, tangents, found = self.fill(left, block.part(0, stop - side.start))
+                features, tangents, tile_info = self.fill(left, block.part(0, stop - side.start))
                 place = (
                     slice(top.start - rows.start, top.stop - rows.start),
                     slice(side.start - columns.start, stop - columns.start),
                 )
                 named[Kernel.CK][place], named[Kernel.NTK][place] = features, tangents
-                info = info.merge(found)
+                info = info.merge(tile_info)
         kernels = {name: self.weight * named[name] for name in self.kernels}
         if diagonal:
             # A few entries beyond the diagonal may have been computed as well.
@@ -258,7 +259,7 @@ class ImageEquilibrium(ImageProgram):
         self.sensitivity = float((q * steep / np.maximum(energy, 1e-300)).max())
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
-        self.equation = Equation(self.duals[0], layer.weight, self.rate, self.tolerance)
+        self.equation = FieldEquation(self.duals[0], layer.weight, self.rate, self.tolerance)
         self._systems: dict[int, Systems] = {}
 
     def variances(self, forcing: Array) -> list[Array]:
@@ -313,7 +314,7 @@ class ImageEquilibrium(ImageProgram):
         layer = self.layers[0]
         return guess_terms(side, layer.inject * forcing + layer.constant)
 
-    def _info(self, steps: int, residual: float, rate: float, evidence: Evidence) -> KernelInfo:
+    def _info(self, steps: int, residual: float, rate: float, evidence: DualEvidence) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').
 
         An error of F enters Λ with σ_a² 𝒜√(S S') ≤ √(q q'), and one of Λ enters F with F' ≤ √(E1 E1').
@@ -335,15 +336,15 @@ class ImageFeedforward(ImageProgram):
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances of every layer."""
-        found: list[Array] = []
+        variances: list[Array] = []
         for number, layer in enumerate(self.layers):
             before = forcing
             if number:
                 before = self.mixing.diagonal(
-                    moment_at(second_moment, self.layers[number - 1].phi, found[-1])
+                    moment_at(second_moment, self.layers[number - 1].phi, variances[-1])
                 )
-            found.append(layer.weight * before + layer.inject * forcing + layer.constant)
-        return found
+            variances.append(layer.weight * before + layer.inject * forcing + layer.constant)
+        return variances
 
     def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ after the last layer."""

@@ -76,7 +76,7 @@ def average(work, count, shapes, radius, circular):  # type: ignore[no-untyped-d
 
 @dataclass(frozen=True)
 class Systems:
-    """A field cut into systems of equations that 𝒜 does not couple, each of which is gathered into a small array.
+    """A field cut into systems of equations that 𝒜 does not couple; each is gathered into a small array.
 
     Attributes:
         places: where each run of neighbouring entries begins in the flat field, system after system.

@@ -1,23 +1,31 @@
-"""Newton's method for the covariances of dense equilibrium models, a tile of pairs at a time, docs/theory.md (3.5)."""
+"""Newton's method for the covariances of dense equilibrium models, a tile of pairs at a time, docs/theory.md (3.5).
+
+Most of the time goes into evaluations of F.  The first guess costs none; then F is evaluated roughly until steps are
+short, and usually once to all digits: F and F' are carried along the last step to first order.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.dual import Dual, Evidence, Side
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.errors import ConvergenceError
+from notsodeep.models.guesses import guess_dual
 from notsodeep.validation import Array
 
-MAX_STEPS = 60
+MAX_STEPS, ROUGH_STEPS = 60, 4
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
-# A step this small leaves F' of a kinked activation right; of a smooth one F and F' are carried along the last step,
-# which may then be as large as this over the condition of F'.
-SETTLED, CARRIED = 2e-15, 1e-7
+# Steps below which F is evaluated to all digits, and below which F' need not be carried along a step.
+SHORT, SETTLED = 1.5e-3, 2e-15
+# Root of the error of F' that carrying it along the last step may leave.
+CARRIED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class TileSolution:
         slope: F'.
         covariance: Λ.
         steps: Newton steps.
-        residual: estimate of the largest error of a correlation.
+        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1').
         evidence: how F was evaluated.
     """
 
@@ -38,7 +46,7 @@ class TileSolution:
     covariance: Array
     steps: int
     residual: float
-    evidence: Evidence
+    evidence: DualEvidence
 
 
 def solve_tile(
@@ -47,6 +55,7 @@ def solve_tile(
     right: Side,
     forcing: Array,
     feedback: float,
+    guesses: Sequence[Array],
     *,
     lower: bool,
     condition: float,
@@ -58,8 +67,9 @@ def solve_tile(
         dual: F.
         left: the rows.
         right: the columns.
-        forcing: what does not depend on Λ, (n, m).
+        forcing: the term that does not depend on Λ, (n, m).
         feedback: σ_a².
+        guesses: `guess_terms` of both sides.
         lower: only pairs below the diagonal are needed; the others are taken for independent.
         condition: largest relative change of F' over that of the correlation; infinite for kinked activations.
         noise: how far rounding may move a correlation: steps below it that no longer get shorter are the last.
@@ -68,35 +78,41 @@ def solve_tile(
         The solution.
     """
     form = (1, *forcing.shape)
-    value, slope = np.zeros(form), np.zeros(form)
-    smooth = np.isfinite(condition)
-    bend = np.zeros(form) if smooth else None
-    roots = left.root[0], right.root[0]
+    value, slope, covariance = np.zeros(form), np.zeros(form), np.zeros(form)
     if lower:
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
         return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
-    covariance = np.empty(form)
-    _guess(forcing, *roots, left.mean[0], right.mean[0], left.rise[0], right.rise[0], feedback, covariance[0])
-    if lower:
-        covariance[0] = np.tril(covariance[0], -1)
-    enough = CARRIED / max(condition, 1.0) if smooth else SETTLED
-    before, evidence = np.inf, Evidence()
+    bend, nothing = np.zeros(form), np.zeros((0, 0, 0))
+    roots = left.root[0], right.root[0]
+    scale = left.root[:, :, None] * right.root[:, None, :]
+    guess_dual(*guesses, dual.phi.shape.parity == -1, forcing[None], scale, covariance, value, slope)
+    _step(value, slope, nothing, forcing, *roots, feedback, lower, 1.0, covariance)
+    before, evidence, rough, narrowest = np.inf, DualEvidence(), True, 1.0 / max(condition, 1.0)
     for step in range(1, MAX_STEPS + 1):
-        evidence = evidence.merge(dual.tiles(left, right, covariance, value, slope, bend, lower=lower))
-        if not np.isfinite(value.sum()):
-            # The caller finds it, and computes all pairs again by quadrature.
+        seen = dual.tiles(
+            left, right, covariance, value, slope, None if rough else bend, lower=lower, rough=rough
+        )
+        # Nothing but F and F' is known of pairs that are integrated one by one.
+        carry = not (rough or seen.fallback_pairs)
+        evidence = seen if rough else evidence.merge(seen)
+        if not rough and not np.isfinite(value.sum()):
+            # The caller notices it, and computes all pairs again by quadrature.
             return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
-        bends = slope[:0] if bend is None else bend
-        largest = _step(value, slope, bends, forcing, *roots, feedback, smooth, lower, covariance)
-        if evidence.fallback_pairs:
-            # Nothing but F and F' is known of these.
-            enough = SETTLED
-        # Rounding may stand in the way of more.
-        if largest <= enough or (largest <= noise and largest >= 0.5 * before):
-            # The step after the last is about its square; the ratio of the last two says how much.
-            residual = largest * min(1.0, largest / before) if largest <= enough else largest
+        largest, error = _step(
+            value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, narrowest, covariance
+        )  # fmt: skip
+        if rough:
+            rough, evidence = largest > SHORT and step < ROUGH_STEPS, DualEvidence()
+            continue
+        # Rounding may prevent shorter steps.
+        if (
+            (carry and error <= CARRIED)
+            or largest <= SETTLED
+            or (largest <= noise and largest >= 0.5 * before)
+        ):
+            residual = error**2 if carry and error <= CARRIED else largest
             return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
@@ -106,30 +122,20 @@ def solve_tile(
 
 
 @njit(**OPTIONS)
-def _guess(forcing, left, right, mean, means, rise, rises, feedback, covariance):  # type: ignore[no-untyped-def]
-    """The solution of the equation cut after its linear term, F = M_0 M_0' + M_1 M_1' Λ, within ±√(q q')."""
-    rows, columns = forcing.shape
-    for i in range(rows):
-        base, tilt = feedback * mean[i], feedback * rise[i]
-        entry, into = forcing[i], covariance[i]
-        for j in range(columns):
-            into[j] = (entry[j] + base * means[j]) / max(1.0 - tilt * rises[j], STEEPEST)
-        for j in range(columns):
-            bound = left[i] * right[j]
-            into[j] = min(max(into[j], -bound), bound)
+def _step(value, slope, bend, forcing, left, right, feedback, lower, narrowest, covariance):  # type: ignore[no-untyped-def]
+    """One Newton step in place; `left` and `right` have √q.
 
-
-@njit(**OPTIONS)
-def _step(value, slope, bend, forcing, left, right, feedback, carry, lower, covariance):  # type: ignore[no-untyped-def]
-    """One Newton step in place.  Returns the largest change of a correlation.
-
-    F is carried along the step, and with `carry` F' as well.
+    F is carried along the step and, if `bend` is not empty, F' as well.  F' is at most √(E1 E1') in the whole unit
+    disc of ρ, so that by Cauchy's estimate the square of step/(1 - |ρ|) bounds what that leaves out of F'; for smooth
+    activations the square of step/narrowest does as well.  Returns the largest change of a correlation, and the root
+    of this error.
     """
     rows, columns = forcing.shape
-    worst = 0.0
-    move = np.zeros(columns)
+    inverse = 1.0 / right
+    # The largest of each column: a maximum over a line would not use the vector units.
+    move, worst, error = np.zeros(columns), np.zeros(columns), np.zeros(columns)
     for i in range(rows):
-        stop = i if lower else columns
+        stop, own = i if lower else columns, 1.0 / left[i]
         f, df, entry, known = value[0, i], slope[0, i], forcing[i], covariance[0, i]
         for j in range(stop):
             bound = left[i] * right[j]
@@ -139,15 +145,17 @@ def _step(value, slope, bend, forcing, left, right, feedback, carry, lower, cova
         for j in range(stop):
             known[j] += move[j]
             f[j] += df[j] * move[j]
-        if carry:
+        if bend.size:
             ddf = bend[0, i]
             for j in range(stop):
                 df[j] += ddf[j] * move[j]
-        most = 0.0
         for j in range(stop):
-            most = max(most, abs(move[j]) / (left[i] * right[j]))
-        worst = max(worst, most)
-    return worst
+            over = own * inverse[j]
+            length = abs(move[j]) * over
+            worst[j] = max(worst[j], length)
+            room = max(1.0 - abs(known[j]) * over, narrowest)
+            error[j] = max(error[j], (length if length > SETTLED else 0.0) / max(room, 1e-30))
+    return worst.max(), error.max()
 
 
 __all__ = ["solve_tile"]

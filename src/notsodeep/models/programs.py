@@ -9,13 +9,16 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from notsodeep.duals import near_parallel
-from notsodeep.duals.dual import Dual, probes_of
+from notsodeep.duals.dual import Dual
+from notsodeep.duals.methods import probes_of
+from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.guesses import guess_terms
 from notsodeep.models.newton import TileSolution, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
@@ -29,24 +32,15 @@ ROUNDING = 4e-16
 
 
 @dataclass(frozen=True)
-class Equation:
-    """Λ_ij = feedback · F(Λ_ij) + gain · c_ij + constant, docs/theory.md (3.5); feedback 0 is a plain layer."""
-
-    feedback: float = 0.0
-    gain: float = 1.0
-    constant: float = 0.0
-
-
-@dataclass(frozen=True)
 class DenseTile:
     """The kernels of one tile of a model of rows.
 
     Attributes:
         features: G, or Σ of the last layer.
         preactivations: Λ, the covariance of what enters the (last) activation.
-        slope: D = F'(Λ), if a tangent kernel was asked for.
-        tangent: Π, the tangent kernel of the pre-activations, if asked for.
-        paper: the papers' tangent kernel, if asked for.
+        slope: D = F'(Λ), if a tangent kernel is computed.
+        tangent: Π, the tangent kernel of the pre-activations, if computed.
+        paper: the papers' tangent kernel, if computed.
         info: how the kernels were obtained.
     """
 
@@ -130,14 +124,14 @@ def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Arr
     return result
 
 
-def _equilibrium_variances(phi: Activation, equation: Equation, squares: Array) -> Array:
+def _equilibrium_variances(phi: Activation, equation: PairEquation, squares: Array) -> Array:
     """Λ_ii of a DEQ at infinite depth for samples with these squared norms, (3.4)."""
     forcing = equation.gain * squares + equation.constant
     key = "variance", phi, equation.feedback
     return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
-class Layer:
+class PairLayer:
     """One activation between all pairs of samples: F and F' of tiles, with or without feedback.
 
     Args:
@@ -149,14 +143,21 @@ class Layer:
     """
 
     def __init__(
-        self, phi: Activation, equation: Equation, rows: Array, columns: Array | None, tangent: bool
+        self, phi: Activation, equation: PairEquation, rows: Array, columns: Array | None, tangent: bool
     ) -> None:
         self.equation, self.symmetric = equation, columns is None
         others = rows if columns is None else columns
         self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
         self.phi = self.dual.phi
-        self.left, self.right = self.dual.rows(rows[None]), self.dual.columns(others[None])
+        self.left = self.dual.rows(rows[None])
+        self.right = self.dual.columns_like(self.left) if columns is None else self.dual.columns(others[None])
         self.condition = self._condition()
+        self.guesses = [
+            guess_terms(side, side.variances - equation.feedback * side.energy)
+            if equation.feedback
+            else np.zeros(0)
+            for side in (self.left, self.right)
+        ]
         self.check = SpotCheck(self.phi, tangent)
 
     def _condition(self) -> float:
@@ -174,15 +175,15 @@ class Layer:
             worst = max(worst, self.equation.feedback * float((size / side.variances).max()))
         return 10.0 * 2.0**-52 * worst
 
-    def _evidence(self, found: TileSolution) -> KernelInfo:
+    def _evidence(self, solution: TileSolution) -> KernelInfo:
         """How far F and F' may be off: errors of F, of the solution and of rounding."""
-        evidence, rate = found.evidence, self.equation.feedback * self.steepest
+        evidence, rate = solution.evidence, self.equation.feedback * self.steepest
         if rate >= 1.0:
             # Where the bound on all correlations is not a contraction, those of these pairs may be.
-            rate = self.equation.feedback * float(np.abs(found.slope).max(initial=0.0))
+            rate = self.equation.feedback * float(np.abs(solution.slope).max(initial=0.0))
         margin = max(1.0 - rate, 1e-9)
-        error = (evidence.error + found.residual + ROUNDING) / margin
-        info = KernelInfo(found.steps, found.residual, error, evidence.fallback_pairs, evidence.methods)
+        error = (evidence.error + solution.residual + ROUNDING) / margin
+        info = KernelInfo(solution.steps, solution.residual, error, evidence.fallback_pairs, evidence.methods)
         return info.with_caveat(self.phi.caveat, self.phi.shape.inaccuracy / margin)
 
     @cached_property
@@ -214,15 +215,17 @@ class Layer:
         forcing = c if equation.gain == 1.0 else equation.gain * c
         if equation.constant:
             forcing = forcing + equation.constant
-        found = solve_tile(
-            self.dual, left, right, forcing, equation.feedback, lower=diagonal, condition=self.condition,
+        parts = zip(self.guesses, (rows, columns), strict=True)
+        guesses = [np.ascontiguousarray(terms[..., part]) for terms, part in parts]
+        solution = solve_tile(
+            self.dual, left, right, forcing, equation.feedback, guesses, lower=diagonal, condition=self.condition,
             noise=self.noise,
         )  # fmt: skip
-        value, slope, info = found.value, found.slope, self._evidence(found)
+        value, slope, info = solution.value, solution.slope, self._evidence(solution)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)
         number = rows.start + 3 * columns.start
-        self.check.add(left, right, found.covariance[None], value[None], slope[None], number)
+        self.check.add(left, right, solution.covariance[None], value[None], slope[None], number)
         if diagonal:
             for part, own in ((value, left.energy[0]), (slope, left.steep[0])):
                 mirror_lower(part)
@@ -253,14 +256,14 @@ class Equilibrium(RowProgram):
     """A DEQ at infinite depth: each pair solves (3.5)."""
 
     def __init__(
-        self, phi: Activation, equation: Equation, left: Samples, right: Samples | None, tangent: bool
+        self, phi: Activation, equation: PairEquation, left: Samples, right: Samples | None, tangent: bool
     ) -> None:
         super().__init__(left, right)
         self.equation, self.tangent = equation, tangent
         squares, others = self.squares
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
-        self.layer = Layer(phi, equation, rows, columns, tangent)
+        self.layer = PairLayer(phi, equation, rows, columns, tangent)
         self.checks = [self.layer.check]
         self.watch = tangent and is_kinked(phi)
         rate = equation.feedback * self.layer.steepest
@@ -275,7 +278,7 @@ class Equilibrium(RowProgram):
         self.layer.dual.careful = True
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
-        """G and, if asked for, D: the other kernels follow from them."""
+        """G and, for tangent kernels, D: the other kernels follow from them."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         features, slope, info = self.layer.tile(c, rows, columns, diagonal=diagonal, near=pairs)
         return EquilibriumTile(self.equation, c, features, slope if self.tangent else None, info)
@@ -289,11 +292,11 @@ class EquilibriumTile:
         equation: its variances.
         gram: C, the Gram matrix of the inputs.
         features: G.
-        slope: D = F'(Λ), if a tangent kernel was asked for.
+        slope: D = F'(Λ), if a tangent kernel is computed.
         info: how they were obtained.
     """
 
-    equation: Equation
+    equation: PairEquation
     gram: Array
     features: Array
     slope: Array | None
@@ -377,7 +380,7 @@ class Feedforward(RowProgram):
         layers: what enters each layer.
         left: samples of the rows of the kernel.
         right: samples of its columns; None for the same.
-        tangent: whether a tangent kernel is asked for.
+        tangent: whether a tangent kernel is computed.
         sum_of_features: the papers' tangent kernel is a sum over layers of features, as for a DEQ that is cut (3.12);
             otherwise it is the tangent kernel of the network.
     """
@@ -397,11 +400,11 @@ class Feedforward(RowProgram):
         self.watch = tangent and any(is_kinked(layer.phi) for layer in layers)
         inputs = self.squares
         rows, columns = inputs
-        self.steps: list[Layer] = []
+        self.steps: list[PairLayer] = []
         for layer in layers:
             rows = layer.enter(rows, inputs[0])
             columns = None if columns is None or inputs[1] is None else layer.enter(columns, inputs[1])
-            step = Layer(layer.phi, Equation(), rows, columns, tangent)
+            step = PairLayer(layer.phi, PairEquation(), rows, columns, tangent)
             self.steps.append(step)
             rows, columns = step.left.energy[0], None if columns is None else step.right.energy[0]
 
@@ -426,10 +429,10 @@ class Feedforward(RowProgram):
             covariance, tangent = layer.enter(features, c), layer.enter(tangent, c)
             if pairs is not None:
                 layer.carry(pairs)
-            features, slope, found = step.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
+            features, slope, step_info = step.tile(covariance, rows, columns, diagonal=diagonal, near=pairs)
             if self.sum_of_features:
                 paper = features + layer.weight * slope * paper
-            info = info.merge(found)
+            info = info.merge(step_info)
         if slope is None or not self.tangent:
             return DenseTile(features, covariance, None, None, None, info)
         network = paper if self.sum_of_features else features + slope * tangent

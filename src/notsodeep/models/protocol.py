@@ -29,7 +29,7 @@ class Samples:
     Attributes:
         values: the samples, the first axis counting them.
         squares: squared norms as `Model.squared_norms` gives them, if they were computed before.
-        anchors: squared norms that span those of all samples of a run, of which these may be a part. What depends on
+        anchors: squared norms that span those of all samples of a run; these may be a part of them. What depends on
             one sample is interpolated between the smallest and the largest norm: with the same anchors all parts of a
             run interpolate over the same range and agree to rounding.
     """
@@ -76,7 +76,7 @@ class Program(Protocol):
 
 @runtime_checkable
 class Model(Protocol):
-    """A network at infinite width, of which kernels can be computed."""
+    """A network at infinite width whose kernels can be computed."""
 
     def check_samples(self, X: Any, name: str = "X") -> Array:
         """The samples as a C-contiguous float64 array, or an InputError that says what is wrong with them."""
@@ -148,7 +148,7 @@ def as_model(model: Any, depth: int | None = None) -> Model:
     if depth is None:
         return whole
     if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
-        raise InputError(f"depth must be a whole number from 1 on, got {depth}.")
+        raise InputError(f"depth must be a whole number of at least 1, got {depth}.")
     if not isinstance(model, Unrollable):
         raise InputError(
             f"depth cuts a model of infinite depth, such as a DEQ; {type(model).__name__} has a depth of its own."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from notsodeep.duals.dual import Side
+from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array, IntArray
@@ -31,8 +31,8 @@ ROUNDING = 8 * 2.0**-52
 MOST_PANELS = 150
 # Variances below this are zero.
 SMALLEST = 1e-200
-# Pairs recomputed of a kernel: of up to so many entries the first number, of larger ones the second.
-FEW_ENTRIES, FEW, MANY = 100_000, 5, 16
+# Pairs recomputed of a kernel of at most so many entries.
+RECOMPUTED = ((100_000, 5), (5_000_000, 8), (np.inf, 16))
 POINTS, WEIGHTS = np.polynomial.legendre.leggauss(NODES)
 
 
@@ -75,19 +75,19 @@ def _edges(places: list[Array], longest: float) -> Array:
 
 def moments(phi: Activation, variances: Array, halvings: int = 0) -> tuple[Array, Array]:
     """S = E[φ(u)²] and E1 = E[φ'(u)²] for each variance."""
-    found = []
+    results = []
     for scale in np.sqrt(np.maximum(variances, 1e-300)).tolist():
         points, weights = _panel_rule(_edges([_marks(phi, REACH * scale) / scale], LONGEST), halvings)
         weights = weights * np.exp(-0.5 * points**2) / np.sqrt(2.0 * np.pi)
-        found.append((weights @ phi(scale * points) ** 2, weights @ phi.derivative(scale * points) ** 2))
-    second, steep = np.array(found).T
+        results.append((weights @ phi(scale * points) ** 2, weights @ phi.derivative(scale * points) ** 2))
+    second, steep = np.array(results).T
     return second, steep
 
 
 def dual(
     phi: Activation, q1: float, q2: float, c: float, *, slope: bool, halvings: int = 0
 ) -> tuple[float, float]:
-    """F = E[φ(u)φ(v)] and, if wanted, F' = E[φ'(u)φ'(v)] for variances q1, q2 and the covariance c.
+    """F = E[φ(u)φ(v)] and, with `slope`, F' = E[φ'(u)φ'(v)] for variances q1, q2 and the covariance c.
 
     NaN where φ has more features than panels are affordable.
     """
@@ -154,10 +154,10 @@ def _along_ridge(
             )
             for function in functions
         ]
-    found = [
+    results = [
         float(weights @ (function(s1 * x) * mean)) for function, mean in zip(functions, inner, strict=True)
     ]
-    return found[0], found[1] if slope else 0.0
+    return results[0], results[1] if slope else 0.0
 
 
 class SpotCheck:
@@ -166,13 +166,12 @@ class SpotCheck:
     Args:
         phi: the activation.
         tangent: F' is needed too.
-        tolerance: error that was asked for, of F and F' at the solution of an equation.
+        tolerance: accepted error of F and F' at the solution of an equation.
     """
 
     def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
         self.phi, self.tangent, self.tolerance = phi, tangent, tolerance
         self.parts: list[Array] = []
-        self.finite = True
 
     def add(
         self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, number: int = 0
@@ -189,31 +188,14 @@ class SpotCheck:
         """
         if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
             return
-        if not np.isfinite(value.sum()) or (self.tangent and not np.isfinite(slope.sum())):
-            self.finite = False
-            return
-        roots, others = left.root, right.root
-        ends = [(int(one.argmin()), int(one.argmax())) for one in (roots[0], others[0])]
-        places = [(0, a, b) for a in ends[0] for b in ends[1]]
-        flat = [*_extremes(covariance, 1.0 / roots, 1.0 / others), (12_345 + 7919 * number) % covariance.size]
-        t, i, j = np.concatenate(
-            [np.array(places).T, np.array(np.unravel_index(flat, covariance.shape))], axis=1
-        )
-        # A pair that was not computed, or has no signal, has the covariance zero.
-        kept = covariance[t, i, j] != 0.0
-        t, i, j = t[kept], i[kept], j[kept]
-        numbers = (
-            left.variances[t, i],
-            right.variances[t, j],
-            covariance[t, i, j],
-            value[t, i, j],
-            slope[t, i, j],
-        )
-        self.parts.append(np.stack(numbers))
+        chance = (12_345 + 7919 * number) % covariance.size
+        self.parts.append(_noted(left.root, right.root, covariance, value, slope, chance))
 
     def differences(self, count: int, bound: float) -> Differences:
         """Differences of at most `count` pairs: the extreme ones of all tiles and some at random."""
         pairs = np.concatenate(self.parts, axis=1) if self.parts else np.empty((5, 0))
+        # A pair that was not computed, or has no signal, has the covariance zero.
+        pairs = pairs[:, pairs[2] != 0.0]
         if not pairs.shape[1]:
             return Differences(np.zeros(0), np.zeros(0))
         rho, size, ratio = (
@@ -226,10 +208,10 @@ class SpotCheck:
         ]  # fmt: skip
         others = np.random.default_rng(pairs.shape[1]).permutation(pairs.shape[1])[:count]
         chosen = pairs[:, list(dict.fromkeys(int(one) for one in (*extreme, *others)))[:count]]
-        found = self._compare(chosen, 0)
-        beyond = found.beyond(bound)
+        compared = self._compare(chosen, 0)
+        beyond = compared.beyond(bound)
         if not len(beyond):
-            return found
+            return compared
         # Doubt the check first: with all its panels halved.
         return self._compare(chosen[:, beyond], 1)
 
@@ -238,19 +220,40 @@ class SpotCheck:
         phi, variances, covariance = self.phi, pairs[:2], pairs[2]
         second, steep = (part.reshape(2, -1) for part in moments(phi, variances.reshape(-1), halvings))
         energy, speed = (np.maximum(np.sqrt(part[0] * part[1]), 1e-300) for part in (second, steep))
-        found = np.array(
+        results = np.array(
             [dual(phi, *one, slope=self.tangent, halvings=halvings) for one in pairs[:3].T.tolist()]
         )
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
-        differences = np.abs(found[:, 0] - pairs[3]) / size
+        differences = np.abs(results[:, 0] - pairs[3]) / size
         rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
         # An offset may be nearly all of F.
         rounding = rounding + ROUNDING * phi.offset**2 / size
         if self.tangent:
-            differences = np.maximum(differences, np.abs(found[:, 1] - pairs[4]) / speed)
+            differences = np.maximum(differences, np.abs(results[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
         return Differences(differences, rounding)
+
+
+@njit(**OPTIONS)
+def _noted(left, right, covariance, value, slope, chance):  # type: ignore[no-untyped-def]
+    """Variances, covariance, F and F' of seven pairs, (5, 7): extreme variances and correlations, and number `chance`.
+
+    `left` and `right` have √q.
+    """
+    rows, columns = covariance.shape[1:]
+    low, high, least, most = np.argmin(left[0]), np.argmax(left[0]), np.argmin(right[0]), np.argmax(right[0])
+    top, bottom = _extremes(covariance, 1.0 / left, 1.0 / right)
+    places = (
+        low * columns + least, low * columns + most, high * columns + least, high * columns + most, top, bottom, chance,
+    )  # fmt: skip
+    numbers = np.empty((5, len(places)))
+    for k in range(len(places)):
+        t, rest = divmod(places[k], rows * columns)
+        i, j = divmod(rest, columns)
+        numbers[0, k], numbers[1, k] = left[t, i] ** 2, right[t, j] ** 2
+        numbers[2, k], numbers[3, k], numbers[4, k] = covariance[t, i, j], value[t, i, j], slope[t, i, j]
+    return numbers
 
 
 @njit(**OPTIONS)

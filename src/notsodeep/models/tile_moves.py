@@ -15,7 +15,7 @@ TURNED = 8
 
 @njit(**OPTIONS)
 def put_tile(tile, output, top, left, mirrored):  # type: ignore[no-untyped-def]
-    """Write a tile whose first entry is (top, left), and its mirror image if it is wanted."""
+    """Write a tile whose first entry is (top, left), and, if `mirrored`, its mirror image."""
     rows, columns = tile.shape
     for i in range(rows):
         line = output[top + i, left : left + columns]
@@ -50,7 +50,7 @@ def mirror_lower(tile):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def equilibrium_tile(c, features, slope, feedback, gain, constant, resolve, carry, features_carried, result):  # type: ignore[no-untyped-def]
-    """Λ = feedback G + gain c + constant; then Λ/(1 - feedback D), times D and plus G, as is asked for.
+    """Λ = feedback G + gain c + constant; then Λ/(1 - feedback D), times D and plus G, as the flags say.
 
     `features_carried` has G/(1 - feedback D) in the place of all that.
     """

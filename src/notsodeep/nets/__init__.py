@@ -18,7 +18,7 @@ from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, Explici
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
-from notsodeep.nets.twins import Evidence, Twin, explicit_twin
+from notsodeep.nets.twins import Twin, TwinEvidence, explicit_twin
 
 __all__ = [
     "ConvDEQNet",
@@ -27,7 +27,6 @@ __all__ = [
     "EmpiricalKernels",
     "Epoch",
     "EquilibriumNet",
-    "Evidence",
     "ExplicitNet",
     "FeedforwardNet",
     "History",
@@ -38,6 +37,7 @@ __all__ = [
     "SolverOptions",
     "Standing",
     "Twin",
+    "TwinEvidence",
     "compute_features",
     "default_lr",
     "empirical_kernels",

@@ -37,8 +37,7 @@ class DEQNet(EquilibriumNet):
     spec: DEQ
 
     def __init__(self, spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> None:
-        if not isinstance(spec, DEQ):
-            raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
+        _check_spec(spec, DEQ, "DEQNet")
         shape = (as_count(in_features, "in_features"),)
         super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
 
@@ -54,7 +53,7 @@ class DEQNet(EquilibriumNet):
         train: str = "all",
         **options: Any,
     ) -> DEQNet:
-        """The network z = φ(W z + U x + b), outputs readout(z), with weights that were trained anywhere.
+        """Build the network z = φ(W z + U x + b), outputs readout(z), from weights trained elsewhere.
 
         Args:
             W: (m, m).
@@ -65,8 +64,9 @@ class DEQNet(EquilibriumNet):
             train: "all" or "readout".
             options: of `DEQNet`: solver, adjoint, on_failure, …; dtype and device are those of W unless given.
 
-        The weights are copied. Variances of the model (`spec`) are read off W, U and b; one of W that a model cannot
-        have, 1 or more, is stated as 0.99: the function is the same, only its kernels at infinite width are not meant.
+        The weights are copied. Variances of the model (`spec`) are estimated from W, U and b. A variance of W of 1 or
+        more, which a model cannot have, becomes 0.99: the function is the same, but its kernels at infinite width are
+        not those of the weights.
         """
         parts = plain_matrices(W, U, b, readout)
         m, p = parts.inputs.shape
@@ -88,7 +88,7 @@ class ExplicitNet(FeedforwardNet):
         in_features: p.
         width: m, of every layer.
         out_features: number of outputs.
-        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, share_input, dtype, device.
+        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, dtype, device.
     """
 
     spec: Explicit
@@ -96,8 +96,7 @@ class ExplicitNet(FeedforwardNet):
     def __init__(
         self, spec: Explicit, in_features: int, width: int, out_features: int, **options: Any
     ) -> None:
-        if not isinstance(spec, Explicit):
-            raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
+        _check_spec(spec, Explicit, "ExplicitNet")
         shape = (as_count(in_features, "in_features"),)
         super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
 
@@ -130,11 +129,7 @@ class ConvDEQNet(EquilibriumNet):
         image_size: int | Sequence[int],
         **options: Any,
     ) -> None:
-        if not isinstance(spec, ConvDEQ):
-            raise InputError(
-                f"ConvDEQNet takes a ConvDEQ, not {type(spec).__name__}; DEQNet takes a DEQ, of rows, and "
-                "ConvExplicitNet a ConvExplicit."
-            )
+        _check_spec(spec, ConvDEQ, "ConvDEQNet")
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
 
@@ -224,11 +219,7 @@ class ConvExplicitNet(FeedforwardNet):
         image_size: int | Sequence[int],
         **options: Any,
     ) -> None:
-        if not isinstance(spec, ConvExplicit):
-            raise InputError(
-                f"ConvExplicitNet takes a ConvExplicit, not {type(spec).__name__}; ExplicitNet takes an Explicit, of "
-                "rows, and ConvDEQNet a ConvDEQ."
-            )
+        _check_spec(spec, ConvExplicit, "ConvExplicitNet")
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
 
@@ -250,33 +241,32 @@ def _images(
     return shape, FilterConnection(geometry, spec.readout)
 
 
-@network_of.register
-def _(spec: DEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    return DEQNet(spec, sample_shape[0], width, out_features, **options)
+def _check_spec(spec: Any, kind: type, net: str) -> None:
+    if not isinstance(spec, kind):
+        raise InputError(f"{net} takes a model of the class {kind.__name__}, not {type(spec).__name__}.")
 
 
-@network_of.register
-def _(spec: ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+@network_of.register(DEQ)
+@network_of.register(ConvDEQ)
+def _(spec: DEQ | ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    if isinstance(spec, DEQ):
+        return DEQNet(spec, sample_shape[0], width, out_features, **options)
     return ConvDEQNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
 
 
-# Networks without an equilibrium have nothing to solve.
-_OF_EQUILIBRIA = ("solver", "contractive")
+@network_of.register(Explicit)
+@network_of.register(ConvExplicit)
+def _(
+    spec: Explicit | ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any
+) -> Net:
+    # Networks without an equilibrium have nothing to solve.
+    options = {name: value for name, value in options.items() if name not in ("solver", "contractive")}
+    if isinstance(spec, Explicit):
+        return ExplicitNet(spec, sample_shape[0], width, out_features, **options)
+    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
 
 
-@network_of.register
-def _(spec: Explicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
-    return ExplicitNet(spec, sample_shape[0], width, out_features, **own)
-
-
-@network_of.register
-def _(spec: ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
-    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **own)
-
-
-# --- weights that were trained anywhere -------------------------------------------------------------------------------
+# --- weights trained elsewhere -------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -310,8 +300,8 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
         )
     inputs = _matrix(U, "U", recurrent)
     if len(inputs) != m:
-        turned = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
-        raise InputError(f"U must have a row for each of the {m} units; got {tuple(inputs.shape)}.{turned}")
+        hint = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
+        raise InputError(f"U must have a row for each of the {m} units; got {tuple(inputs.shape)}.{hint}")
     bias = recurrent.new_zeros(m) if b is None else _numbers(b, "b", recurrent)
     if bias.shape != (m,):
         raise InputError(f"b must have a number for each of the {m} units, ({m},); got {tuple(bias.shape)}.")
@@ -320,8 +310,8 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
         offset, readout = readout.bias, readout.weight
     if callable(readout) and not isinstance(readout, Tensor):
         raise InputError(
-            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). What comes after it belongs to the "
-            "outputs: apply it to those."
+            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). Apply further functions to the "
+            "outputs."
         )
     width = m if features is None else features
     rows = torch.eye(width).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
@@ -350,9 +340,7 @@ def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
         # torch takes neither other byte orders nor negative strides.
         values = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
     if values.is_complex():
-        raise InputError(
-            f"{name} must hold real numbers, not {values.dtype}. Pass its real part, or other weights."
-        )
+        raise InputError(f"{name} must hold real numbers, not {values.dtype}. Pass its real part.")
     if not values.is_floating_point():
         values = values.to(torch.float32)
     values = values.clone() if like is None else values.to(like, copy=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from notsodeep.cli import scenario
 from notsodeep.cli.scenario import SMALLEST
-from notsodeep.data import Table, load
+from notsodeep.data import TableData, load
 from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation, default_parameters
@@ -65,7 +65,7 @@ class PageData(scenario.Data):
         """Whether the samples come from an uploaded file."""
         return self.source == "file"
 
-    def _read(self) -> Table:
+    def _read(self) -> TableData:
         """Read the first n rows of the file or of the digits, or all if there are fewer."""
         if self.upload is not None:
             table = self.upload.table

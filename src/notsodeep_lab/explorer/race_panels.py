@@ -95,7 +95,7 @@ def _show_distilled(distilled: Distilled) -> None:
 
 
 def candidate_rows(distilled: Distilled) -> dict[str, list[str]]:
-    """Return the table of the distillation as columns of text: the DEQ first, then the candidates by time."""
+    """Return the distillation as columns of text: the DEQ first, then the candidates, the fastest first."""
     rows = distilled.rows()
     return {
         "network": ["trained DEQ", *(row["name"] for row in rows)],

@@ -147,7 +147,7 @@ def _draw_twins(rows: Rows) -> Figure:
         "accuracy": "accuracy",
         "agreement": "agreement with the DEQ",
         "inference_seconds": "inference time",
-        "memory": "memory of a training step",
+        "epoch_seconds": "time per epoch",
     }
     return arrange(
         [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
