@@ -135,7 +135,7 @@ def test_digits_need_no_equilibrium() -> None:
 @pytest.mark.slow
 def test_a_chain_that_few_layers_cannot_cross_needs_the_equilibrium() -> None:
     X, y = chain(1200, 7)
-    model = nsd.ConvDEQ("relu", 0.9, 0.5, tolerance=1e-5)
+    model = nsd.ConvDEQ("relu", 0.9, 0.5)
     found = nsd.verdict(model, X, y, max_steps=2, samples=1200)
     assert found.answer == "keep"
     assert found.ordinary.accuracy < 0.7
